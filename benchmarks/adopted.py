@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import dsgen
-from dsgen.adopt import Adopted, Outcome, adopt, find_runs, settle, spec_text
-from dsgen.documents.deepspeed_schema import load_schema
-from dsgen.documents.megatron_options import option_table
-from dsgen.documents.shell.launch_line import Launch
-from dsgen.documents.training_arguments import known_arguments
-from dsgen.frameworks import FRAMEWORKS
+from dsgen.draft import Adopted, Outcome, adopt, find_runs, settle, spec_text
+from dsgen.programs.deepspeed.schema import load_schema
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.launching.launch_line import Launch
+from dsgen.programs.megatron.options import option_table
+from dsgen.programs.trainer.training_arguments import known_arguments
 
 _KEYS: Final = load_schema("0.19.8")
 _CONFIG_NAME: Final = re.compile(r"[\w./-]*\.(?:json|yaml|yml)\b")

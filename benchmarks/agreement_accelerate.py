@@ -22,8 +22,8 @@ import yaml
 
 import dsgen
 from benchmarks.azureml_mutations import places, put
+from dsgen.check.rules.registry import all_file_rules
 from dsgen.findings import Severity
-from dsgen.rules.files.registry import all_file_rules
 
 SEED: Final = 20261121
 CONFIGS: Final = 600

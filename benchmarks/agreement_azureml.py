@@ -24,8 +24,8 @@ import yaml
 
 import dsgen
 from benchmarks.azureml_mutations import BASES, mutations
+from dsgen.check.rules.registry import all_file_rules
 from dsgen.findings import Finding, Severity
-from dsgen.rules.files.registry import all_file_rules
 
 SEED: Final = 20261121
 MUTATIONS: Final = 2000

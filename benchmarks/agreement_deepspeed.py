@@ -144,15 +144,15 @@ def ask_deepspeed(texts: list[str], folder: Path | None) -> list[dict[str, Any]]
 
 def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     """dsgen's `errors` on a config that 8 GPUs read, and whether it is `filled` in first."""
-    from dsgen.documents.document import DsConfig
-    from dsgen.documents.hjson.text import read_json
-    from dsgen.documents.submission import Context, Submission
+    from dsgen.check.rules.registry import all_file_rules
+    from dsgen.check.rules.run import check_submission
+    from dsgen.facts.hjson.text import read_json
     from dsgen.findings import Severity
-    from dsgen.frameworks import FRAMEWORKS
     from dsgen.job.text import text_of
-    from dsgen.rules.files.deepspeed.wrong_value import COMPUTED_LATER
-    from dsgen.rules.files.registry import all_file_rules
-    from dsgen.rules.files.run import check_submission
+    from dsgen.programs.deepspeed.rules.wrong_value import COMPUTED_LATER
+    from dsgen.programs.document import DsConfig
+    from dsgen.programs.frameworks import FRAMEWORKS
+    from dsgen.programs.submission import Context, Submission
 
     when = {rule.id: rule.when for rule in all_file_rules()}
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))

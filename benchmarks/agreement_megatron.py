@@ -28,15 +28,15 @@ from typing import Any, Final
 
 import torch
 
-from dsgen.documents.megatron_arguments import from_launches
-from dsgen.documents.shell.launch_line import launches
-from dsgen.documents.shell.script import read_script
-from dsgen.documents.submission import Context, Submission
+from dsgen.check.rules.registry import all_file_rules
 from dsgen.findings import Severity
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.launching.launch_line import launches
+from dsgen.programs.megatron.arguments import from_launches
+from dsgen.programs.shell.script import read_script
+from dsgen.programs.submission import Context, Submission
 from dsgen.rule import findings_of
-from dsgen.rules.files.registry import all_file_rules
 
 SEED: Final = 20261121
 LINES: Final = 400

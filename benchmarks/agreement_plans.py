@@ -32,14 +32,14 @@ from benchmarks.agreement_azureml import loader_says
 from benchmarks.agreement_azureml import quiet as silenced
 from benchmarks.agreement_deepspeed import CACHE, REPOSITORY, installed
 from benchmarks.agreement_megatron import refusal_of
+from dsgen.check.engine import parse, quiet
 from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Modules, Offload, Recompute
 from dsgen.findings import InvalidJob, Severity
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.records import Job
+from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.rules.run import binding_rules
 from dsgen.search.feasible import make_plan
 from dsgen.search.plan import Plan
-from dsgen.validate.engine import parse, quiet
 from tests.slurm_cluster import sbatch_test_only, slurm_for
 
 SEED: Final = 20261122

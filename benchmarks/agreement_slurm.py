@@ -24,8 +24,8 @@ from typing import Any, Final
 import dsgen
 from benchmarks.slurm_mutations import BASES, mutations
 from dsgen.catalog.loader import find_node_type
+from dsgen.check.rules.registry import all_file_rules
 from dsgen.findings import Severity
-from dsgen.rules.files.registry import all_file_rules
 from dsgen.units import MIB
 from tests.slurm_cluster import SlurmCluster, sbatch_test_only, slurm_for
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dsgen.documents.deepspeed_schema import DeepSpeedSchema, Key, load_schema, versions
+from dsgen.programs.deepspeed.schema import DeepSpeedSchema, Key, load_schema, versions
 
 WORLD = 8  #: ranks that the configs are made for
 Config = dict[str, Any]

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from dsgen.validate.engine import parse, quiet, read
+from dsgen.check.engine import parse, quiet, read
 
 
 def main() -> None:

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 import dsgen
 from benchmarks.agreement_plans import words_of
+from dsgen.check.rendered import check_rendered
 from dsgen.findings import Finding, InvalidJob, Severity
-from dsgen.frameworks.program import RenderedFile
 from dsgen.job.schema_check import load_schema
+from dsgen.programs.program import RenderedFile
 from dsgen.search.plan import Infeasible, Plan
-from dsgen.validate.rendered import check_rendered
 from dsgen.write import write
 
 SPECS: Final = 3_000

@@ -22,8 +22,8 @@ from .version import __version__
 if TYPE_CHECKING:
     from .estimate.layout import Layout
     from .findings import Finding, InvalidJob
-    from .frameworks.program import RenderedFile
     from .job.records import Job
+    from .programs.program import RenderedFile
     from .search.plan import Infeasible, Plan, SearchResult
 
 # Imports within functions save start-up time.
@@ -53,7 +53,7 @@ _HOMES = {
     "Job": ".job.records",
     "Layout": ".estimate.layout",
     "Plan": ".search.plan",
-    "RenderedFile": ".frameworks.program",
+    "RenderedFile": ".programs.program",
     "SearchResult": ".search.plan",
 }  #: the public types, imported when they are first asked for
 
@@ -102,7 +102,7 @@ def check_job(
     """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
     from . import job as spec  # imports in functions save start-up time, here and below
     from .findings import InvalidJob, Severity, in_file_order
-    from .frameworks import FRAMEWORKS
+    from .programs.frameworks import FRAMEWORKS
     from .rules import run
 
     job, findings = spec.load_with_findings(source, FRAMEWORKS, overrides=overrides or {})
@@ -165,9 +165,9 @@ def validate(
     run too: `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left out
     though they are named. Raises nothing else: bad input is a finding.
     """
-    from .documents.context import ContextFlags
-    from .validate.fold import folded
-    from .validate.validate import validate
+    from .check.context import ContextFlags
+    from .check.fold import folded
+    from .check.validate import validate
 
     flags = ContextFlags(
         gpus=gpus,

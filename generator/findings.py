@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, Literal
 
-from .secrecy import Hider, mask, mask_sure
+from .secrets import Hider, mask, mask_sure
 
 
 class Severity(str, Enum):

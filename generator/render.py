@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from .frameworks import program_for
-from .frameworks.program import RenderedFile
-from .launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
-from .launchers.launcher import count_folder
+from .programs.frameworks import program_for
+from .programs.launcher import count_folder
+from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
+from .programs.program import RenderedFile
 from .search.elastic import Elastic
 from .search.plan import Plan
 

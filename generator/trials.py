@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
-from .frameworks import program_for
-from .frameworks.program import RenderedFile
 from .job.bindings import bindings, binds
 from .job.records import Job, Output
-from .launchers import LAUNCHERS
-from .launchers.launcher import trial_folder
+from .programs.frameworks import program_for
+from .programs.launcher import trial_folder
+from .programs.launchers import LAUNCHERS
+from .programs.program import RenderedFile
 from .render import render
 from .search.plan import Plan
 

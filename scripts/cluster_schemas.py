@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import yaml
 
-FOLDER: Final = Path(__file__).parent.parent / "generator" / "documents"
+FOLDER: Final = Path(__file__).parent.parent / "generator" / "facts"
 #: Repository, releases from the newest on, and file of each kind. What any of them has is known.
 CRDS: Final = {
     "PyTorchJob": ("kubeflow/trainer", "v1.9.4 v1.7.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),

@@ -2,7 +2,7 @@
 
 Every release is installed by pip into its own folder and asked in its own process, so torch, pydantic, hjson and the
 rest come from the environment that this runs in. A release whose table is that of the release before gets no file:
-`dsgen.documents.deepspeed_schema` takes the nearest version below.
+`dsgen.programs.deepspeed.schema` takes the nearest version below.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPTS = Path(__file__).parent
-TABLES = SCRIPTS.parent / "generator" / "documents" / "deepspeed_keys"
+TABLES = SCRIPTS.parent / "generator" / "programs" / "deepspeed" / "deepspeed_keys"
 HEADER = ("deepspeed", "source")  #: what differs between two releases that know the same keys
 
 

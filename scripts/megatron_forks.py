@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dsgen.documents.megatron_options import Flavour, option_table
+from dsgen.programs.megatron.options import Flavour, option_table
 
-OUTPUT: Final = Path(__file__).parent.parent / "generator" / "documents" / "megatron_forks.json"
+OUTPUT: Final = Path(__file__).parent.parent / "generator" / "programs" / "megatron" / "megatron_forks.json"
 #: Fork: the project that it started from, the revision (empty: the newest), and the file that defines arguments.
 FORKS: Final[dict[str, tuple[Flavour, str, str]]] = {
     "bigscience-workshop/Megatron-DeepSpeed": ("megatron-deepspeed", "", "megatron/arguments.py"),

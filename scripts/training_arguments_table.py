@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).parents[1] / "generator" / "documents" / "training_arguments.json"
+TABLE = Path(__file__).parents[1] / "generator" / "programs" / "trainer" / "training_arguments.json"
 _TYPES = {"int": "int", "float": "float", "string_to_bool": "bool"}
 
 

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from dsgen.validate.engine import parse, quiet, read
+from dsgen.check.engine import parse, quiet, read
 
 #: The attribute of `DeepSpeedConfig` for each section that a model reads.
 MODELS = {

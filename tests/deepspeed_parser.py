@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dsgen.validate.engine import ACCELERATOR, parse
+from dsgen.check.engine import ACCELERATOR, parse
 
 __all__ = ["batch_triple", "parse"]
 

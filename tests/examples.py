@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dsgen
 from dsgen.job.bindings import bound_values, only_mounted
-from dsgen.launchers import LAUNCHERS
+from dsgen.programs.launchers import LAUNCHERS
 from dsgen.search.plan import Infeasible, Plan
 
 FOLDER = Path(__file__).parent.parent / "examples"

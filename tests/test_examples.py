@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.frameworks import FRAMEWORKS
-from dsgen.launchers import LAUNCHERS
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.launchers import LAUNCHERS
 from tests.deepspeed_parser import batch_triple
 from tests.examples import FOLDER, NAMES, plan_for_target
 from tests.launchers.places import put, scripts_clean

@@ -6,8 +6,8 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from dsgen.frameworks import FRAMEWORKS
-from dsgen.launchers import LAUNCHERS
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.launchers import LAUNCHERS
 
 SCHEMA = Path(str(files("dsgen.schemas") / "job.schema.json"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsgen.cli.writing import print_diff, write_files
-from dsgen.frameworks.program import RenderedFile
+from dsgen.programs.program import RenderedFile
 from dsgen.write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, work, write
 from dsgen.write.disk import put
 from dsgen.write.signals import held

@@ -15,7 +15,7 @@ import click
 
 from dsgen.cli import commands
 from dsgen.cli.writing import write_files
-from dsgen.frameworks.program import RenderedFile
+from dsgen.programs.program import RenderedFile
 from dsgen.write import recover
 from tests.write_faults import Call, install, kill
 

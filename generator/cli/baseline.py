@@ -18,7 +18,7 @@ from typing import Any, Final
 import click
 
 from ..findings import Finding
-from ..frameworks.program import RenderedFile
+from ..programs.program import RenderedFile
 from ..write import CannotWrite, write
 from .findings_text import relative_path
 from .writing import tell

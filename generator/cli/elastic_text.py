@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..estimate.short_layout import short_layout
 from ..job.wording import counted
-from ..launchers.call import across_counts
+from ..programs.launching.call import across_counts
 from ..search.elastic import Elastic
 from .colours import ASIDE, BOLD
 from .tables import Table, numbers, words

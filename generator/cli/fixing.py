@@ -13,11 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ..documents.hjson.edits import apply_edits
+from ..check.validate import Answer
+from ..facts.hjson.edits import apply_edits
 from ..findings import Edit, Finding, printable
-from ..frameworks.program import RenderedFile
-from ..secrecy import mask
-from ..validate.validate import Answer
+from ..programs.program import RenderedFile
+from ..secrets import mask
 from ..write import Action, CannotWrite, Change, recover, replace
 from ..write.compare import fingerprint_of
 

@@ -61,7 +61,7 @@ def generate(
 def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, explain: bool) -> None:
     """The plan in detail, others beside it, then what counts: the plan in short, what to do next, what it lacks."""
     from ..job.needs import not_ready  # here, to save start-up time
-    from ..launchers import LAUNCHERS
+    from ..programs.launchers import LAUNCHERS
     from .answers import explained, report
     from .elastic_text import counts_report
     from .printing import print_parts

@@ -11,7 +11,7 @@ import click
 from .options import DEFAULT_SPEC, Request, job_flags
 
 if TYPE_CHECKING:
-    from ..adopt import Adopted, Outcome
+    from ..draft import Adopted, Outcome
     from .proposals import Proposals
 
 #: The schema beside a spec, where there is one; else that of the installed package.
@@ -68,7 +68,7 @@ def _refuse_existing(output: Path, force: bool) -> None:
 
 def _write(output: Path, text: str, force: bool) -> None:
     """Write the spec, and say what to do with it."""
-    from ..frameworks.program import RenderedFile  # here, to save start-up time
+    from ..programs.program import RenderedFile  # here, to save start-up time
     from .printing import echo
     from .writing import write_files
 
@@ -91,8 +91,8 @@ def _head(output: Path) -> list[str]:
 
 def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of a launch that exists."""
-    from ..adopt import adopt, find_runs, settle, spec_text  # here, to save start-up time
-    from ..frameworks import FRAMEWORKS
+    from ..draft import adopt, find_runs, settle, spec_text  # here, to save start-up time
+    from ..programs.frameworks import FRAMEWORKS
     from .printing import echo
     from .proposals import Proposals
     from .questions import answered
@@ -159,8 +159,8 @@ def _from_here(model: str, output: Path) -> str:
 
 def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of answers and proposals."""
-    from ..adopt import spec_text  # here, to save start-up time
-    from ..adopt.draft import Draft
+    from ..draft import spec_text  # here, to save start-up time
+    from ..draft.draft import Draft
     from .example import BATCH_TOKENS
     from .proposals import proposals
     from .questions import answered
@@ -216,7 +216,7 @@ def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) 
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
     """What comes of the spec, which is written all the same."""
     from .. import InvalidJob, check_job  # here, to save start-up time
-    from ..adopt import Outcome
+    from ..draft import Outcome
     from ..search import Infeasible, search
 
     model = spec.get("model")

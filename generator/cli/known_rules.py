@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from ..documents import codes as of_files
-from ..documents.runs import measurement
+from ..check import codes as of_files
+from ..facts import measurement
 from ..findings import Finding
 from ..job import codes
 from ..rule import Rule, rules_in
@@ -27,7 +27,7 @@ _UNREAD: Final = frozenset(
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[Rule, ...]:
     """Rules by id; one that checks jobs and files alike is one entry."""
-    from ..rules.files.registry import all_file_rules  # here, to save start-up time
+    from ..check.rules.registry import all_file_rules  # here, to save start-up time
 
     rules = {rule.id: rule for rule in _other_rules()}
     for rule in all_file_rules():

@@ -16,11 +16,11 @@ import click
 
 from .. import InvalidJob, check_job
 from ..findings import Finding, Flag
-from ..frameworks import FRAMEWORKS
-from ..frameworks.program import RenderedFile
 from ..job import load as load_spec
 from ..job.codes import WRONG_VALUE, error
 from ..job.records import Job
+from ..programs.frameworks import FRAMEWORKS
+from ..programs.program import RenderedFile
 from ..search import Infeasible, SearchResult, search
 from ..search.elastic import Elastic, plan_counts
 from .example import fitted_example
@@ -150,8 +150,8 @@ class Prepared:
 
 def prepared(request: Request, form: str, top: int, bold: bool, output: str | None) -> Prepared:
     """The job asked for, planned, rendered and judged. Errors are printed and end the program."""
+    from ..check.rendered import check_rendered
     from ..render import render, render_counts  # here, to save start-up time
-    from ..validate.rendered import check_rendered
     from .text import file_name
 
     job, findings = load(request)
@@ -178,7 +178,7 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
 
 def _check_target(job: Job) -> None:
     """A range of counts is for targets whose scripts can pick a plan."""
-    from ..launchers import LAUNCHERS  # here, to save start-up time
+    from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     if LAUNCHERS[job.launch.target].pick is None:
         able = " or ".join(name for name, launcher in LAUNCHERS.items() if launcher.pick is not None)

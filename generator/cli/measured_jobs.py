@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import InvalidJob, estimate, load_job
-from ..documents.runs.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
-from ..documents.runs.run import read_runs
+from ..check.runs.run import read_runs
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.calibration_report import CalibrationReport, Excluded
 from ..estimate.layout import Layout
+from ..facts.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
 from ..findings import Finding, Location, Severity
-from ..frameworks.program import RenderedFile
 from ..job.records import Job
+from ..programs.program import RenderedFile
 from .findings_text import stop
 from .options import DEFAULT_SPEC
 from .printing import echo

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ..findings import printable
-from ..secrecy import mask
+from ..secrets import mask
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

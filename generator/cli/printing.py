@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..findings import HIDDEN, printable
-from ..secrecy import mask
+from ..secrets import mask
 
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
 

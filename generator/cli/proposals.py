@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..adopt.machines import ASSUMED_GBITS
+from ..draft.machines import ASSUMED_GBITS
 from .machines_here import accelerator_called, cards_here, chosen, partitions_here
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
@@ -76,8 +76,8 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _from_files(found: Proposals, folder: Path) -> None:
     """What the first launch here says, or the first DeepSpeed config."""
-    from ..adopt import adopt, find_runs  # here, to save start-up time
-    from ..frameworks import FRAMEWORKS
+    from ..draft import adopt, find_runs  # here, to save start-up time
+    from ..programs.frameworks import FRAMEWORKS
 
     try:
         paths = list(_files(folder))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from ..adopt.machines import ASSUMED_GBITS
+from ..draft.machines import ASSUMED_GBITS
 from .printing import echo
 from .proposals import Proposals
 
@@ -90,13 +90,13 @@ def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
 
 
 def _frameworks() -> Any:
-    from ..frameworks import FRAMEWORKS  # here, to save start-up time
+    from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
 
     return FRAMEWORKS
 
 
 def _targets() -> Any:
-    from ..launchers import LAUNCHERS  # here, to save start-up time
+    from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     return LAUNCHERS
 

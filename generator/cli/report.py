@@ -44,7 +44,7 @@ def report(
 
     Its memory by stage, its step as a timeline, all plans that fit, what was ruled out, a sweep, and how sure it is.
     """
-    from ..frameworks.program import RenderedFile  # here, to save start-up time
+    from ..programs.program import RenderedFile  # here, to save start-up time
     from ..report.page import Contents, report_page
     from ..search.search import search_with_estimates
     from ..search.sweep import sweep

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from .. import __version__
 from ..findings import Edit, Finding, Location, printable
 from ..rule import Rule
-from ..secrecy import find
+from ..secrets import find
 from .findings_text import counted, relative_path
 
 Json = dict[str, Any]

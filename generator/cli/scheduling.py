@@ -15,7 +15,7 @@ import click
 from .exits import ExitStatus
 
 if TYPE_CHECKING:
-    from ..launchers.launcher import Launcher
+    from ..programs.launcher import Launcher
 
 _POLL_S: Final = 5
 _TRIES: Final = 3  #: a busy scheduler may not answer; one that has forgotten the job never does

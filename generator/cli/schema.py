@@ -29,8 +29,8 @@ def schema(name: str, deepspeed_version: str | None) -> None:
 
 
 def _print_deepspeed(version: str | None) -> None:
-    from ..documents.deepspeed_json_schema import deepspeed_json_schema  # here, to save start-up time
-    from ..documents.deepspeed_schema import versions
+    from ..programs.deepspeed.json_schema import deepspeed_json_schema  # here, to save start-up time
+    from ..programs.deepspeed.schema import versions
     from .printing import print_json
 
     if version is not None and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", version):

@@ -15,7 +15,7 @@ from .options import Request, bold_option, form_option, job_options, output_opti
 from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse
 
 if TYPE_CHECKING:
-    from ..launchers.launcher import Launcher
+    from ..programs.launcher import Launcher
 
 _PLAN: Final = "plan.json"
 
@@ -84,7 +84,7 @@ def submit(
 
 def _written(request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool) -> Ready:
     """The files of the job asked for, written."""
-    from ..launchers import LAUNCHERS  # here, to save start-up time
+    from ..programs.launchers import LAUNCHERS  # here, to save start-up time
     from .loading import prepared
     from .writing import OVERWRITE, write_files
 
@@ -108,7 +108,7 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
 
     from .. import validate
     from ..job.schema_check import load_schema
-    from ..launchers import LAUNCHERS
+    from ..programs.launchers import LAUNCHERS
     from .findings_text import print_findings, stop
 
     if request.overrides:

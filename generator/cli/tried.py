@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..documents.runs.trial_logs import Outcome
+from ..check.runs.trial_logs import Outcome
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
-from ..frameworks.program import RenderedFile
 from ..job.records import Calibration
+from ..programs.program import RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .measured_jobs import rendered

@@ -16,7 +16,7 @@ from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse,
 
 if TYPE_CHECKING:
     from ..job.records import Job
-    from ..launchers.launcher import Launcher
+    from ..programs.launcher import Launcher
     from ..search.plan import Plan
     from .loading import JobLoader
     from .tried import Tried
@@ -63,7 +63,7 @@ def tune(
         loader = JobLoader(request)
         folder = _folder(loader.unchecked({}), output)
     else:
-        from ..launchers import LAUNCHERS
+        from ..programs.launchers import LAUNCHERS
         from .loading import searched
 
         answer, _ = searched(request, form, top, bold)
@@ -86,8 +86,8 @@ def _folder(job: Job, output: str | None) -> Path:
 
 def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, force: bool) -> tuple[Launcher, Path]:
     """Write the files of the trials, which no rule calls an error. Returns what starts them too."""
-    from ..launchers import LAUNCHERS  # here, to save start-up time
-    from ..launchers.launcher import TRIAL_LOG, trial_folder
+    from ..programs.launcher import TRIAL_LOG, trial_folder
+    from ..programs.launchers import LAUNCHERS  # here, to save start-up time
     from ..trials import trial_files
     from .writing import OVERWRITE, write_files
 
@@ -157,8 +157,8 @@ def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
 def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
     """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
     from .. import estimate  # here, to save start-up time
-    from ..documents.runs.trial_logs import outcomes
-    from ..launchers.launcher import TRIAL, trial_folder
+    from ..check.runs.trial_logs import outcomes
+    from ..programs.launcher import TRIAL, trial_folder
     from .tried import Tried
 
     found = outcomes(folder, TRIAL)
@@ -180,7 +180,7 @@ def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
 
 def _report(loader: JobLoader, folder: Path, form: str) -> None:
     """Rank the trials, and hand what was measured to the calibration."""
-    from ..frameworks.program import RenderedFile  # here, to save start-up time
+    from ..programs.program import RenderedFile  # here, to save start-up time
     from .printing import echo, print_json, print_parts
     from .tried import calibration_of, rows_of
     from .tune_text import table_of

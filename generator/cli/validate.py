@@ -13,8 +13,8 @@ from .options import form_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..check.validate import Answer
     from ..findings import Finding
-    from ..validate.validate import Answer
     from .fixing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
@@ -67,7 +67,7 @@ def validate(
     With --fix, report the findings that remain. The diff goes to standard output, or to standard error for formats
     other than text.
     """
-    from ..validate.fold import folded  # here, to save start-up time
+    from ..check.fold import folded  # here, to save start-up time
     from .known_rules import selection
 
     _require(not only_diff or fix, "--diff requires --fix")
@@ -101,8 +101,8 @@ def _checker(
     paths: tuple[str, ...], reported: Callable[[Finding], bool], form: str, *, each_folder: bool, **context: Any
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths; it accepts contents to read instead of the files'."""
-    from ..documents.context import ContextFlags
-    from ..validate.validate import validate as check
+    from ..check.context import ContextFlags
+    from ..check.validate import validate as check
     from .progress import working
 
     options = {name: context.pop(name) for name in ("job", "engine", "skip_unknown")}

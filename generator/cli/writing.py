@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from ..frameworks.program import RenderedFile
+from ..programs.program import RenderedFile
 from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, write
 from .exits import ExitStatus
 from .printing import echo, echo_diff

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..findings import Finding, printable
-from ..secrecy import find, holds, likeness, patterns
+from ..secrets import find, holds, likeness, patterns
 from .codes import SECRET, error
 from .source import Source, escape
 from .text_check import walk

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from ..findings import Finding, Location, printable
-from ..secrecy import Secret, find, mask
+from ..secrets import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
 
 MAX_BYTES: Final = 1_000_000

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
 
-from ..frameworks.program import RenderedFile
-from ..secrecy import mask
+from ..programs.program import RenderedFile
+from ..secrets import mask
 
 _WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 

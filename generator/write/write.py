@@ -7,17 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..frameworks.program import RenderedFile
-from .compare import (
-    Action,
-    CannotWrite,
-    Change,
-    ChangedMeanwhile,
-    WouldOverwrite,
-    compare,
-    encoded,
-    fingerprint,
-)
+from ..programs.program import RenderedFile
+from .compare import Action, CannotWrite, Change, ChangedMeanwhile, WouldOverwrite, compare, encoded, fingerprint
 from .disk import sync, write_new
 from .journal import Entry, Journal
 from .work import Tell, leftovers, not_removed, recover, work_folder, working

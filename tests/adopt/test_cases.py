@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.adopt import Adopted, Left, adopt, find_runs, settle
+from dsgen.draft import Adopted, Left, adopt, find_runs, settle
 from dsgen.findings import Location
-from dsgen.frameworks import FRAMEWORKS
+from dsgen.programs.frameworks import FRAMEWORKS
 from tests.cli.running import run
 
 FOLDER = Path(__file__).parent / "cases"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.adopt import spec_text
+from dsgen.draft import spec_text
 from dsgen.job.source import parse
 from dsgen.job.text import text_of
 

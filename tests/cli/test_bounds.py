@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dsgen.check.rules.run import MOST_FINDINGS
+from dsgen.check.runs.run_table import MAX_COLUMNS
 from dsgen.cli.validate import MOST_GPUS as MOST_OF_FLAGS
-from dsgen.documents.runs.run_table import MAX_COLUMNS
-from dsgen.documents.shell.launch_line import MOST_LAUNCHES
-from dsgen.documents.world import MOST_GPUS
-from dsgen.rules.files.run import MOST_FINDINGS
+from dsgen.programs.launching.launch_line import MOST_LAUNCHES
+from dsgen.programs.world import MOST_GPUS
 from tests.cli.running import run
 from tests.examples import FOLDER
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import dsgen
+from dsgen.check.validate import Answer
 from dsgen.cli.exits import ExitStatus
 from dsgen.cli.fixing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, write_fixed
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.job.text import text_of
-from dsgen.validate.validate import Answer
 from dsgen.write import CannotWrite, Change, replace
 from tests.case import NAMES, files_of, read_case
 from tests.cli.running import run

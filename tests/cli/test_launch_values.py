@@ -11,11 +11,11 @@ import yaml
 
 import dsgen
 from benchmarks.round_trip import round_trips
+from dsgen.check.rendered import check_rendered
 from dsgen.cli.exits import ExitStatus
-from dsgen.documents import slurm_values
 from dsgen.findings import Severity
 from dsgen.job.schema_check import load_schema
-from dsgen.validate.rendered import check_rendered
+from dsgen.programs.slurm import values as slurm_values
 from tests.cli.running import run
 from tests.examples import NAMES, plan_for_target
 

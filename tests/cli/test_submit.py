@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dsgen.launchers import LAUNCHERS
+from dsgen.programs.launchers import LAUNCHERS
 from tests.needs import needs_slurm
 from tests.slurm_cluster import running_slurm
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import dsgen
+from dsgen.check.fold import folded
 from dsgen.cli.exits import ExitStatus
 from dsgen.cli.findings_text import annotation, counted
 from dsgen.findings import Edit, Finding, Location, Severity
-from dsgen.validate.fold import folded
 from tests.cli.running import run
 
 #: Two steps that wait for their first failure: the same warning in two places.

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import dsgen
-from dsgen.documents.runs.trial_logs import outcomes
-from dsgen.launchers.launcher import TRIAL
+from dsgen.check.runs.trial_logs import outcomes
+from dsgen.programs.launcher import TRIAL
 from dsgen.trials import trial, trial_files
 from tests.launchers.places import scripts_clean
 from tests.needs import needs_shellcheck, needs_slurm

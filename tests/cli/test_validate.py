@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dsgen.check.kinds import is_candidate
 from dsgen.cli.exits import ExitStatus
 from dsgen.cli.known_rules import known_rules
 from dsgen.cli.validate import validate as command
-from dsgen.documents.kinds import is_candidate
 from tests.cli.running import run
 from tests.docs.blocks import blocks
 from tests.needs import needs_deepspeed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.documents.accelerate import FALSE, TRUE, AccelerateConfig, is_true
-from dsgen.documents.yaml_document import read_yaml
+from dsgen.facts.yaml_document import read_yaml
 from dsgen.job.text import text_of
+from dsgen.programs.trainer.accelerate import FALSE, TRUE, AccelerateConfig, is_true
 from tests.needs import needs_transformers
 
 

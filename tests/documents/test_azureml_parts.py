@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 import dsgen
-from dsgen.documents.azureml import other_than_command, read_jobs
-from dsgen.documents.document import AzureMLJob
-from dsgen.documents.yaml_document import read_yaml
+from dsgen.facts.yaml_document import read_yaml
 from dsgen.job.text import Text
+from dsgen.programs.azureml.read import other_than_command, read_jobs
+from dsgen.programs.document import AzureMLJob
 
 PIPELINE: Final = """\
 $schema: https://azuremlschemas.azureedge.net/latest/pipelineJob.schema.json

@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks.agreement_deepspeed import fitted, is_json, real_configs, rendered_configs
 from benchmarks.deepspeed_mutations import WORLD, mutants
-from dsgen.documents.deepspeed_config import BATCH_KEYS, Config
-from dsgen.documents.hjson.text import read_json
-from dsgen.documents.submission import NEWEST_DEEPSPEED
+from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import text_of
+from dsgen.programs.deepspeed.config import BATCH_KEYS, Config
+from dsgen.programs.submission import NEWEST_DEEPSPEED
 from tests.needs import needs_deepspeed
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dsgen.documents.deepspeed_json_schema import deepspeed_json_schema
-from dsgen.documents.deepspeed_schema import versions
+from dsgen.programs.deepspeed.json_schema import deepspeed_json_schema
+from dsgen.programs.deepspeed.schema import versions
 
 TESTS = Path(__file__).parent.parent
 RELEASES = [".".join(map(str, version)) for version in versions()]

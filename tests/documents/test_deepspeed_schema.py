@@ -11,7 +11,8 @@ from typing import Any, Literal, Optional, Union
 
 import pytest
 
-from dsgen.documents.deepspeed_schema import (
+from dsgen.programs.deepspeed.lax_types import mismatch
+from dsgen.programs.deepspeed.schema import (
     Key,
     Type,
     first_version_of,
@@ -20,11 +21,10 @@ from dsgen.documents.deepspeed_schema import (
     table_for,
     versions,
 )
-from dsgen.documents.lax_types import mismatch
 from tests.needs import needs_deepspeed
 
 REPOSITORY = Path(__file__).parents[2]
-TABLES = REPOSITORY / "generator" / "documents" / "deepspeed_keys"
+TABLES = REPOSITORY / "generator" / "programs" / "deepspeed" / "deepspeed_keys"
 
 
 @needs_deepspeed

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.documents.filled_templates import filled_templates
-from dsgen.documents.shell.script import read_script
+from dsgen.check.filled_templates import filled_templates
 from dsgen.job.text import text_of
+from dsgen.programs.shell.script import read_script
 
 TEMPLATE = '{"train_batch_size": GBSIZE,\n "zero_optimization": {"stage": STAGE}}\n'
 

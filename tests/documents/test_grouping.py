@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.documents.grouping import submissions_of
-from dsgen.documents.lookup import Files
-from dsgen.documents.read import read_documents
-from dsgen.documents.submission import Submission
+from dsgen.check.grouping import submissions_of
+from dsgen.check.read import read_documents
+from dsgen.check.validate import ContextFlags, validate
 from dsgen.findings import Finding
-from dsgen.frameworks import FRAMEWORKS
-from dsgen.validate.validate import ContextFlags, validate
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.lookup import Files
+from dsgen.programs.submission import Submission
 
 Contents = Mapping[str, str]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.documents.hostfile import read_environment_file, read_hostfile
 from dsgen.job.text import Text
+from dsgen.programs.launching.hostfile import read_environment_file, read_hostfile
 from tests.needs import needs_deepspeed
 
 _HOSTFILES = (

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsgen.documents.hjson.text import JsonText, read_json
+from dsgen.facts.hjson.text import JsonText, read_json
 from tests.documents.hjson_texts import PIECES, as_text, texts
 from tests.needs import needs_deepspeed
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.documents.deepspeed_config import Config
-from dsgen.documents.document import DsConfig, Kind
-from dsgen.documents.file import File
-from dsgen.documents.read import Reading, read_documents
-from dsgen.documents.training_arguments import TrainingArguments
+from dsgen.check.file import File
+from dsgen.check.read import Reading, read_documents
+from dsgen.programs.deepspeed.config import Config
+from dsgen.programs.document import DsConfig, Kind
+from dsgen.programs.trainer.training_arguments import TrainingArguments
 
 NEOX = """\
 # parallelism

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.documents.document import KubernetesJob, SkyPilotTask
-from dsgen.documents.read import Reading, read_documents
+from dsgen.check.read import Reading, read_documents
+from dsgen.programs.document import KubernetesJob, SkyPilotTask
 from tests.case import BASES
 
 JOB = (BASES / "pytorchjob.yaml").read_text()

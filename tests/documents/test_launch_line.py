@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from dsgen.documents.shell.launch_line import Launch, launches, sbatch_options
-from dsgen.documents.shell.launcher_options import TABLES
-from dsgen.documents.shell.script import read_script
 from dsgen.job.text import Text
+from dsgen.programs.launching.launch_line import Launch, launches, sbatch_options
+from dsgen.programs.launching.launcher_options import TABLES
+from dsgen.programs.shell.script import read_script
 from tests.needs import needs_deepspeed, needs_slurm, needs_transformers, program
 
 _GOLDEN = Path(__file__).parents[1] / "golden"

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.documents import megatron_options
-from dsgen.documents.megatron_arguments import MegatronArguments, from_launches, read_argument_file
-from dsgen.documents.megatron_options import Flavour, option_table
-from dsgen.documents.megatron_words import PlacedWord, parse_words
-from dsgen.documents.shell.launch_line import launches
-from dsgen.documents.shell.script import read_script
 from dsgen.findings import Location
 from dsgen.job.text import text_of
+from dsgen.programs.launching.launch_line import launches
+from dsgen.programs.megatron import options as megatron_options
+from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_argument_file
+from dsgen.programs.megatron.options import Flavour, option_table
+from dsgen.programs.megatron.words import PlacedWord, parse_words
+from dsgen.programs.shell.script import read_script
 
 FLAVOURS: tuple[Flavour, ...] = ("megatron-lm", "megatron-deepspeed")
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*/arguments.txt"))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.documents.megatron_arguments import MegatronArguments, from_launches
-from dsgen.documents.megatron_forks import A_FORK, forks
-from dsgen.documents.megatron_options import option_table
-from dsgen.documents.program_options import options_beside
-from dsgen.documents.shell.launch_line import launches
-from dsgen.documents.shell.script import read_script
 from dsgen.job.text import text_of
+from dsgen.programs.launching.launch_line import launches
+from dsgen.programs.launching.program_options import options_beside
+from dsgen.programs.megatron.arguments import MegatronArguments, from_launches
+from dsgen.programs.megatron.forks import A_FORK, forks
+from dsgen.programs.megatron.options import option_table
+from dsgen.programs.shell.script import read_script
 
 SHAPE = "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --seq-length 8"
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from dsgen.documents.inferred_run import inferred_runs
-from dsgen.documents.megatron_arguments import read_argument_file
-from dsgen.documents.megatron_run import LARGEST, MegatronRun, megatron_runs
-from dsgen.documents.reader import Reader
-from dsgen.documents.submission import Context, Submission
+from dsgen.check.rules.registry import all_file_rules
+from dsgen.facts.reader import Reader
 from dsgen.findings import Severity
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.megatron.arguments import read_argument_file
+from dsgen.programs.megatron.inferred_run import inferred_runs
+from dsgen.programs.megatron.rules.as_job import RULES
+from dsgen.programs.megatron.run import LARGEST, MegatronRun, megatron_runs
+from dsgen.programs.submission import Context, Submission
 from dsgen.rule import findings_of
-from dsgen.rules.files.megatron.as_job import RULES
-from dsgen.rules.files.registry import all_file_rules
 
 SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from generator.documents.placeholders import is_left_open
 
 

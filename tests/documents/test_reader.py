@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.documents.command_line import CommandLine
-from dsgen.documents.document import DsConfig
-from dsgen.documents.hjson.text import read_json
-from dsgen.documents.hostfile import read_environment_file, read_hostfile
-from dsgen.documents.megatron_arguments import read_argument_file
-from dsgen.documents.reader import Reader, ValueKind
-from dsgen.documents.shell.launch_line import sbatch_options
-from dsgen.documents.shell.script import read_script
-from dsgen.documents.training_arguments import from_file
-from dsgen.documents.yaml_document import YamlDocument, read_yaml
+from dsgen.facts.hjson.text import read_json
+from dsgen.facts.reader import Reader, ValueKind
+from dsgen.facts.yaml_document import YamlDocument, read_yaml
 from dsgen.job.text import text_of
+from dsgen.programs.document import DsConfig
+from dsgen.programs.launching.command_line import CommandLine
+from dsgen.programs.launching.hostfile import read_environment_file, read_hostfile
+from dsgen.programs.launching.launch_line import sbatch_options
+from dsgen.programs.megatron.arguments import read_argument_file
+from dsgen.programs.shell.script import read_script
+from dsgen.programs.trainer.training_arguments import from_file
 
 _MEGATRON = "--num-layers 8\n--hidden-size 64\n--seq-length 8\n"
 _SCRIPT = read_script(text_of("#!/bin/bash\n#SBATCH --nodes=4\n", "job.sbatch"))

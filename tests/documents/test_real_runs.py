@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.documents.runs.measurement import Measurement
-from dsgen.documents.runs.run import read_runs
+from dsgen.check.runs.run import read_runs
+from dsgen.facts.measurement import Measurement
 from tests.needs import needs_deepspeed, needs_transformers
 
 WORKER = Path(__file__).with_name("real_runs.py")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.documents.runs.measurement import Measurement
-from dsgen.documents.runs.run import read_log, read_runs
+from dsgen.check.runs.run import read_log, read_runs
+from dsgen.facts.measurement import Measurement
 from dsgen.units import GIB, MIB
 
 LOGS = Path(__file__).parent / "logs"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.documents.runs.measurement import Read
-from dsgen.documents.runs.run import read_runs
-from dsgen.documents.runs.run_table import read_table, spec_columns
+from dsgen.check.runs.run import read_runs
+from dsgen.check.runs.run_table import read_table, spec_columns
+from dsgen.facts.measurement import Read
 from dsgen.job.schema_check import load_schema
 from dsgen.units import GIB
 

@@ -10,9 +10,9 @@ from itertools import product
 
 import pytest
 
-from dsgen.documents.shell.script import ShellScript, read_command_text, read_script
 from dsgen.findings import Location
 from dsgen.job.text import Text
+from dsgen.programs.shell.script import ShellScript, read_command_text, read_script
 
 _PRELUDE = """\
 EMPTY=

@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from dsgen.documents.document import LaunchScript
-from dsgen.documents.launcher_call import LauncherCall, fixed_port
-from dsgen.documents.reader import Reader
-from dsgen.documents.shell.launch_line import launches, sbatch_options
-from dsgen.documents.shell.script import read_script
-from dsgen.documents.slurm_request import Request, steps_of
-from dsgen.documents.submission import Submission
-from dsgen.frameworks import FRAMEWORKS
+from dsgen.facts.reader import Reader
 from dsgen.job.text import Text
-from dsgen.rules.files.subjects import blocks, launcher_calls
+from dsgen.programs.document import LaunchScript
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.launching.launch_line import launches, sbatch_options
+from dsgen.programs.launching.launcher_call import LauncherCall, fixed_port
+from dsgen.programs.shell.script import read_script
+from dsgen.programs.slurm.request import Request, steps_of
+from dsgen.programs.subjects import blocks, launcher_calls
+from dsgen.programs.submission import Submission
 
 
 def _submission(*lines: str) -> Submission:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from dsgen.documents import slurm_values as values
-from dsgen.documents.slurm_values import Gres, Signal
+from dsgen.programs.slurm import values as values
+from dsgen.programs.slurm.values import Gres, Signal
 from dsgen.units import clock
 
 

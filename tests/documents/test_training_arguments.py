@@ -9,20 +9,15 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.documents.document import DsConfig
-from dsgen.documents.hjson.text import read_json
-from dsgen.documents.links import ds_config_of
-from dsgen.documents.shell.launch_line import launches
-from dsgen.documents.shell.script import read_script
-from dsgen.documents.submission import Submission
-from dsgen.documents.training_arguments import (
-    TrainingArguments,
-    from_launches,
-    known_arguments,
-    read_value,
-)
-from dsgen.frameworks import FRAMEWORKS
+from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import text_of
+from dsgen.programs.document import DsConfig
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.launching.launch_line import launches
+from dsgen.programs.links import ds_config_of
+from dsgen.programs.shell.script import read_script
+from dsgen.programs.submission import Submission
+from dsgen.programs.trainer.training_arguments import TrainingArguments, from_launches, known_arguments, read_value
 from scripts.training_arguments_table import TABLE, table
 from tests.needs import needs_transformers
 

@@ -20,8 +20,8 @@ from dsgen.estimate.adapters import adapter_parameters
 from dsgen.estimate.checkpoint import checkpoint_bytes, save_s
 from dsgen.estimate.layout import FIELDS, Layout, Layouts
 from dsgen.estimate.model_size import parameter_count
-from dsgen.frameworks.ds_config import common_config
 from dsgen.job.records import Job
+from dsgen.programs.deepspeed.write_config import common_config
 from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers

@@ -26,8 +26,8 @@ from dsgen.estimate.model_size import (
     router_parameters,
     shared_expert_parameters,
 )
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.hf_config import model_from_config
+from dsgen.programs.frameworks import FRAMEWORKS
 from tests.needs import needs_transformers
 
 PRESETS = sorted(load_catalog().models.values(), key=lambda entry: entry.name)

@@ -8,8 +8,8 @@ from typing import Any
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
-from dsgen.frameworks import FRAMEWORKS, ConfigPath, Program
 from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.programs.frameworks import FRAMEWORKS, ConfigPath, Program
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
 

@@ -10,8 +10,8 @@ import pytest
 
 from dsgen.estimate.buckets import bucket_elements, max_live_elements, prefetch_elements
 from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
-from dsgen.frameworks import program_for
 from dsgen.job.records import Job
+from dsgen.programs.frameworks import program_for
 from tests.deepspeed_parser import batch_triple, parse
 from tests.frameworks.plans import GPT, LLAMA, MODELS, TINY, make_job, make_plan
 

@@ -14,7 +14,7 @@ import pytest
 
 import dsgen
 from dsgen.estimate.layout import Layout, Offload
-from dsgen.frameworks import program_for
+from dsgen.programs.frameworks import program_for
 from dsgen.search.plan import Plan, SearchResult
 from tests.frameworks.plans import TINY, make_job, make_plan
 from tests.jobs import job

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from dsgen.estimate.layout import Layout, Recompute
-from dsgen.frameworks import Program, program_for
 from dsgen.job.records import Lora
+from dsgen.programs.frameworks import Program, program_for
 from tests.frameworks.plans import LLAMA, make_job, make_plan, words
 
 WORLD = 1024

@@ -9,10 +9,10 @@ import pytest
 
 from dsgen.catalog import load_catalog
 from dsgen.estimate.layout import Layout
-from dsgen.frameworks import program_for
-from dsgen.frameworks.megatron import layer_pattern
 from dsgen.job.hf_config import model_from_config
 from dsgen.job.records import Job
+from dsgen.programs.frameworks import program_for
+from dsgen.programs.megatron.write import layer_pattern
 from dsgen.rules.job.parts import missing_parts
 from tests.frameworks.plans import make_job, make_plan
 from tests.frameworks.test_megatron import parsed

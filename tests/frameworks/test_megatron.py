@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from dsgen.catalog.records import Model
-from dsgen.documents.inferred_run import inferred_runs
-from dsgen.documents.megatron_arguments import read_argument_file
-from dsgen.documents.megatron_options import Flavour, option_table
-from dsgen.documents.submission import Context, Submission
 from dsgen.estimate.layout import Layout, Offload, Recompute
-from dsgen.frameworks import FRAMEWORKS, Program, program_for
 from dsgen.job.text import text_of
+from dsgen.programs.frameworks import FRAMEWORKS, Program, program_for
+from dsgen.programs.megatron.arguments import read_argument_file
+from dsgen.programs.megatron.inferred_run import inferred_runs
+from dsgen.programs.megatron.options import Flavour, option_table
+from dsgen.programs.submission import Context, Submission
 from tests.frameworks.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
 
 TREES: tuple[Flavour, ...] = ("megatron-deepspeed", "megatron-lm")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.findings import InvalidJob
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job import load
 from dsgen.job.schema_check import load_schema
+from dsgen.programs.frameworks import FRAMEWORKS
 
 TEXT = """\
 name: job

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dsgen.findings import Finding, InvalidJob
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job import codes, load
+from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.rule import rules_in
 
 FOLDER = Path(__file__).parents[1] / "invalid"

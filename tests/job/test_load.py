@@ -13,11 +13,11 @@ import pytest
 
 from dsgen import job as spec
 from dsgen.findings import InvalidJob, Severity
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.other_names import OTHER_NAMES
 from dsgen.job.records import Job
 from dsgen.job.resolve import DEFAULT_HEADROOM
 from dsgen.job.schema_check import load_schema
+from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GBIT_PER_S, GIB
 
 SPEC: dict[str, Any] = {

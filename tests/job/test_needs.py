@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.needs import CONDITIONS, missing, not_ready
 from dsgen.job.schema_check import load_schema
 from dsgen.job.versions import written_for
+from dsgen.programs.frameworks import FRAMEWORKS
 from tests.jobs import job
 
 DATA = {"path": "/d", "tokenizer": {"path": "/t"}}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dsgen.findings import InvalidJob
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job import load, parse_value
+from dsgen.programs.frameworks import FRAMEWORKS
 
 TEXT = """\
 model: gpt3-175b

@@ -14,9 +14,9 @@ import pytest
 import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.findings import Finding, InvalidJob
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job import load, load_with_findings
 from dsgen.job.records import Cluster
+from dsgen.programs.frameworks import FRAMEWORKS
 
 NAME = "azure/standard_nd96amsr_a100_v4"
 RACK = "gcp/a4x-highgpu-4g"

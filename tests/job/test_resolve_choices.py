@@ -10,9 +10,9 @@ import dsgen
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
-from dsgen.frameworks import program_for
-from dsgen.frameworks.ds_config import precision_block
 from dsgen.job.records import Lora
+from dsgen.programs.deepspeed.write_config import precision_block
+from dsgen.programs.frameworks import program_for
 from tests.frameworks.plans import make_plan
 from tests.jobs import job
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
-from dsgen.frameworks import FRAMEWORKS
-from dsgen.frameworks.program import ArgumentGroup, ConfigPath, Program, RenderedFile
 from dsgen.job.records import Cluster, Job, Launch, Origin, Output, Pins, Training
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.program import ArgumentGroup, ConfigPath, Program, RenderedFile
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from dsgen.frameworks.program import RenderedFile
+from dsgen.programs.program import RenderedFile
 
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from dsgen.documents.runs.trial_logs import outcomes
-from dsgen.frameworks.program import Program, Resume
+from dsgen.check.runs.trial_logs import outcomes
 from dsgen.job.records import Data, Output, Tokenizer
-from dsgen.launchers import LAUNCHERS, azureml_sweep, launch_files
-from dsgen.launchers.launcher import TRIAL
+from dsgen.programs.azureml import write_sweep as azureml_sweep
+from dsgen.programs.launcher import TRIAL
+from dsgen.programs.launchers import LAUNCHERS, launch_files
+from dsgen.programs.program import Program, Resume
 from dsgen.search.plan import Plan
 from dsgen.trials import trial
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dsgen import load_job, search
-from dsgen.launchers import LAUNCHERS, launch_files
-from dsgen.launchers.launcher import count_folder
+from dsgen.programs.launcher import count_folder
+from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.render import render, render_counts
 from dsgen.search.elastic import Elastic, plan_counts
 from tests.launchers.hand_built import plan, program

@@ -38,7 +38,7 @@ def started(
     folder: Path, servers: SshServers, launcher: str, *, hosts: tuple[str, ...] = HOSTS, **variables: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """`launch.sh` of two ranks on each of two hosts."""
-    from dsgen.launchers import launch_files
+    from dsgen.programs.launchers import launch_files
 
     (folder / "said").mkdir(parents=True)
     built = program(SCRIPT, hostile=HOSTILE[:3])

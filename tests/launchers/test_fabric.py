@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dsgen.estimate.layout import Layout
-from dsgen.launchers import fabric
-from dsgen.launchers.call import environment
+from dsgen.programs.launching import fabric
+from dsgen.programs.launching.call import environment
 from dsgen.search.plan import Plan
 from tests.launchers.hand_built import plan, program
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.launchers import LAUNCHERS, launch_files
-from dsgen.launchers.call import environment
+from dsgen.programs.launchers import LAUNCHERS, launch_files
+from dsgen.programs.launching.call import environment
 from tests.launchers.hand_built import expected_arguments, plan, program, without_files
 from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_shellcheck

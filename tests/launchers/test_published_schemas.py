@@ -11,11 +11,11 @@ import yaml
 
 import dsgen
 from benchmarks.round_trip import spec_of
-from dsgen.documents.published_schema import differences, validator
+from dsgen.facts.published_schema import differences, validator
 from dsgen.findings import InvalidJob
-from dsgen.frameworks.program import RenderedFile
 from dsgen.job.records import Output
-from dsgen.launchers import launch_files
+from dsgen.programs.launchers import launch_files
+from dsgen.programs.program import RenderedFile
 from tests.examples import NAMES, plan_for_target
 from tests.launchers.hand_built import plan, program
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.frameworks.program import ConfigPath
-from dsgen.launchers import call
-from dsgen.launchers.quoting import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
+from dsgen.programs.launching import call
+from dsgen.programs.launching.quoting import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
+from dsgen.programs.program import ConfigPath
 from tests.launchers.hand_built import HOSTILE, plan, program
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

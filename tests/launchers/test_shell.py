@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.launchers import launch_files
+from dsgen.programs.launchers import launch_files
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
 from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_pdsh, needs_shellcheck

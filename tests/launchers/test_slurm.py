@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dsgen.job.records import Output
-from dsgen.launchers import launch_files
+from dsgen.programs.launchers import launch_files
 from dsgen.units import clock
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
 from tests.launchers.places import put, scripts_clean

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.frameworks import program_for
 from dsgen.job.records import Output
-from dsgen.launchers import launch_files
+from dsgen.programs.frameworks import program_for
+from dsgen.programs.launchers import launch_files
 from tests.launchers.hand_built import plan, program
 from tests.launchers.places import put
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.records import Calibration, Cluster, Data, Job, Launch, Origin, Output, Pins, Training
+from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GB, GIB
 
 Changes = Mapping[str, Any]

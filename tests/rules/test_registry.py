@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from dsgen.documents import codes as of_files
-from dsgen.documents.runs import measurement
+from dsgen.check import codes as of_files
 from dsgen.estimate.layout import FIELDS
+from dsgen.facts import measurement
 from dsgen.findings import Severity
 from dsgen.job import codes
 from dsgen.rule import rules_in

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from dsgen import InvalidJob, load_job
 from dsgen.cli import commands
-from dsgen.secrecy import find
+from dsgen.secrets import find
 
 from .samples import ARGUMENTS, HEX, HF, JWT, ORDINARY, ORDINARY_ARGUMENTS, PEM, PLACES, SAS, VARIABLES
 

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...documents.shell.launcher_options import TABLES
-from ...documents.shell.tokens import Tokens
 from ...findings import ERROR, Violations
 from ...job.records import Job
+from ...programs.launching.launcher_options import TABLES
+from ...programs.shell.tokens import Tokens
 from ..planned import jobs, violation
 from ..sources import derived, slurm_manual
 

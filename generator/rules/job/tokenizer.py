@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...catalog import closest
-from ...documents.megatron_options import Flavour, option_table
 from ...findings import ERROR, Violations
 from ...job.needs import argument_values
 from ...job.records import Job
+from ...programs.megatron.options import Flavour, option_table
 from ..planned import lm_jobs, mds_jobs, violation
 from ..sources import megatron_deepspeed, megatron_lm
 

@@ -8,14 +8,14 @@ import pytest
 
 from benchmarks.agreement_deepspeed import WORLD, ask_dsgen, compare, fitted, is_json, real_configs, rendered_configs
 from benchmarks.deepspeed_mutations import mutants
-from dsgen.documents.document import DsConfig
-from dsgen.documents.hjson.edits import apply_edits
-from dsgen.documents.hjson.text import read_json
-from dsgen.documents.submission import NEWEST_DEEPSPEED, Context, Submission
+from dsgen.check.rules.run import check_submission
+from dsgen.facts.hjson.edits import apply_edits
+from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Finding
-from dsgen.frameworks import FRAMEWORKS
 from dsgen.job.text import text_of
-from dsgen.rules.files.run import check_submission
+from dsgen.programs.document import DsConfig
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.submission import NEWEST_DEEPSPEED, Context, Submission
 from tests.needs import needs_deepspeed
 
 RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))

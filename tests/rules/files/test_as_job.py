@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dsgen
-from dsgen.documents.document import DsConfig
-from dsgen.documents.hjson.text import read_json
-from dsgen.documents.megatron_arguments import MegatronArguments, read_argument_file
-from dsgen.documents.megatron_options import Flavour, option_table
-from dsgen.documents.megatron_run import megatron_runs
-from dsgen.documents.megatron_vocabulary import OF_OPTIONS
-from dsgen.documents.submission import Context, Submission
+from dsgen.check.rules import fits
+from dsgen.check.rules.registry import all_file_rules
 from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Severity, Violation
-from dsgen.frameworks import FRAMEWORKS, program_for
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
+from dsgen.programs.document import DsConfig
+from dsgen.programs.frameworks import FRAMEWORKS, program_for
+from dsgen.programs.megatron.arguments import MegatronArguments, read_argument_file
+from dsgen.programs.megatron.options import Flavour, option_table
+from dsgen.programs.megatron.rules import as_job
+from dsgen.programs.megatron.run import megatron_runs
+from dsgen.programs.megatron.vocabulary import OF_OPTIONS
+from dsgen.programs.submission import Context, Submission
 from dsgen.rule import Rule, rules_in
-from dsgen.rules.files import fits
-from dsgen.rules.files.megatron import as_job
-from dsgen.rules.files.registry import all_file_rules
 from dsgen.rules.registry import LAYOUT_RULES
 from tests.case import NAMES, read_case
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from dsgen.documents.document import DsConfig
-from dsgen.documents.hjson.text import read_json
-from dsgen.documents.submission import Context, Submission
-from dsgen.frameworks import FRAMEWORKS
+from dsgen.check.rules.run import check_submission
+from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import Text
-from dsgen.rules.files.run import check_submission
+from dsgen.programs.document import DsConfig
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.submission import Context, Submission
 from tests.case import NAMES, read_case
 
 ODD_VALUES = ("null", "[]", "{}", '"text"', "-1", "0.5", "1e999", "true", "[[1], null]", '{"a": {}}', f"{10**400}")

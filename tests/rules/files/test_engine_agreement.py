@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from dsgen.check.rules.registry import all_file_rules
 from dsgen.findings import Severity
-from dsgen.rules.files.registry import all_file_rules
 from tests.case import read_case
 from tests.needs import needs_deepspeed
 

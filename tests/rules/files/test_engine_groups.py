@@ -15,7 +15,7 @@ pytestmark = [needs_deepspeed, pytest.mark.integration]
 @pytest.fixture(name="groups")
 def _groups() -> Iterator[object]:
     """DeepSpeed's groups with 16 ranks on torch's fake backend."""
-    from dsgen.validate.engine import _fake_world
+    from dsgen.check.engine import _fake_world
 
     with _fake_world(16):
         from deepspeed.utils import groups

@@ -11,8 +11,8 @@ import yaml
 
 import dsgen
 from benchmarks.agreement_huggingface import compare_all, transformers_says
-from dsgen.documents.training_arguments import gone_arguments, known_arguments
 from dsgen.findings import Severity
+from dsgen.programs.trainer.training_arguments import gone_arguments, known_arguments
 from tests.case import NAMES, read_case
 from tests.needs import needs_transformers
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from dsgen.documents.comments import comments
+from dsgen.check.comments import comments
+from dsgen.check.ignores import without_ignored
 from dsgen.findings import Finding, Location, Severity
 from dsgen.job.text import text_of
-from dsgen.validate.ignores import without_ignored
 
 
 def told(path: str, content: str, *found: tuple[str, int | None]) -> list[tuple[str, int | None]]:

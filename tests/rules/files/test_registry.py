@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from dsgen.check import codes
+from dsgen.check.rules.registry import all_file_rules, file_rules
 from dsgen.cli.known_rules import checks, known_rules
-from dsgen.documents import codes
 from dsgen.findings import Severity
+from dsgen.programs.megatron.rules.as_job import RULES as JOB_RULES_ON_FILES
 from dsgen.rule import rules_in
-from dsgen.rules.files.megatron.as_job import RULES as JOB_RULES_ON_FILES
-from dsgen.rules.files.registry import all_file_rules, file_rules
 from dsgen.rules.registry import PLANNING_RULES
 from tests.case import NAMES, read_case
 

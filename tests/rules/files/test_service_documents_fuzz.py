@@ -9,20 +9,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.documents.accelerate import AccelerateConfig
-from dsgen.documents.azureml import read_azureml
-from dsgen.documents.azureml_schema import COMMAND_JOB
-from dsgen.documents.document import Document, DsConfig
-from dsgen.documents.hjson.text import read_json
-from dsgen.documents.shapes import Fields
-from dsgen.documents.submission import Context, Submission
-from dsgen.documents.training_arguments import from_file, from_launches, known_arguments
-from dsgen.documents.yaml_document import read_yaml
-from dsgen.frameworks import FRAMEWORKS
+from dsgen.check.rules.run import check_submission
+from dsgen.facts.hjson.text import read_json
+from dsgen.facts.shapes import Fields
+from dsgen.facts.yaml_document import read_yaml
 from dsgen.job.text import text_of
-from dsgen.rules.files.huggingface.accelerate import TOP_KEYS
-from dsgen.rules.files.huggingface.accelerate_deepspeed import KEYS
-from dsgen.rules.files.run import check_submission
+from dsgen.programs.azureml.read import read_azureml
+from dsgen.programs.azureml.schema import COMMAND_JOB
+from dsgen.programs.document import Document, DsConfig
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.submission import Context, Submission
+from dsgen.programs.trainer.accelerate import AccelerateConfig
+from dsgen.programs.trainer.rules.accelerate import TOP_KEYS
+from dsgen.programs.trainer.rules.accelerate_deepspeed import KEYS
+from dsgen.programs.trainer.training_arguments import from_file, from_launches, known_arguments
 
 ODD = [
     None,

@@ -10,10 +10,10 @@ import pytest
 import dsgen
 from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
 from dsgen.catalog.loader import find_node_type
-from dsgen.documents.hjson.edits import apply_edits
+from dsgen.check.rules.registry import all_file_rules
+from dsgen.facts.hjson.edits import apply_edits
 from dsgen.findings import Severity
-from dsgen.rules.files.registry import all_file_rules
-from dsgen.rules.files.slurm.variables import SET_BY
+from dsgen.programs.slurm.rules.variables import SET_BY
 from dsgen.units import MIB
 from tests.case import NAMES, Case, read_case
 from tests.needs import needs_slurm

@@ -1,0 +1,113 @@
+"""A file before it is a document: its text, the evidence of what it is, and its data where that is asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from ..facts.hjson.text import JsonText, read_json
+from ..facts.yaml_document import read_yaml
+from ..job.source import Source
+from ..job.text import Text, text_of
+from ..programs.azureml.read import other_than_command
+from ..programs.document import Kind
+from ..programs.kubernetes.read import is_task, is_training_job
+from .keys import is_flow, json_keys, loose_keys, yaml_keys
+from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson
+from .other_programs import program_of
+
+_PROMPT_FLOW: Final = ("flow.dag.yaml", "flow.dag.yml")
+
+
+class File:
+    """A file's text with what it is; it is parsed with places only where its kind or its keys need that."""
+
+    def __init__(self, name: str, content: str, folder: Path | None, *, named: bool) -> None:
+        self.name = name
+        self.content = content
+        self.folder = folder
+        self.named = named  #: by the user
+        self.path = Path(name)
+        suffix = self.path.suffix.lower()
+        self.is_yaml = suffix in YAML
+        brace = content.lstrip()[:1] == "{"
+        self.is_json = suffix in (".json", ".hjson") or (brace and not self.is_yaml and not is_script(self.path))
+        self._json: JsonText | None = None
+        self._yaml: Source | None = None
+
+    @cached_property
+    def text(self) -> Text:
+        """With its lines, its secrets masked. Raises `UnreadableText` when it is no text."""
+        return text_of(self.content, self.name, self.folder)
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Its keys at the top level, as far as they could be read."""
+        content = self.content
+        if self.is_json:
+            keys = json_keys(content)
+            if keys is not None or not (self.named or may_be_hjson(self.path, loose_keys(content))):
+                return keys or frozenset()
+            return _keys_of(self.json().data)
+        if not self.is_yaml:
+            return frozenset()
+        return _keys_of(self.yaml().data) | yaml_keys(content) if is_flow(content) else yaml_keys(content)
+
+    @property
+    def program(self) -> str | None:
+        """The program other than those that dsgen checks that reads it."""
+        return None if self._on_clusters else self._program
+
+    @cached_property
+    def _program(self) -> str | None:
+        mapping = self.path.suffix.lower() in MAPPINGS
+        return program_of(self.keys, self.content, is_json=self.is_json) if mapping else None
+
+    @cached_property
+    def other_job(self) -> str | None:
+        """What else of AzureML's it is."""
+        if self.path.name.lower() in _PROMPT_FLOW:
+            return "prompt flow"
+        return other_than_command(self.yaml()) if self._kind == "AzureML job" else None
+
+    @cached_property
+    def _on_clusters(self) -> Kind | None:
+        """Whether it is a file of Kubernetes' or SkyPilot's that is read."""
+        if self._program == "Kubernetes" and self.is_yaml and is_training_job(self.content):
+            return "Kubernetes job"
+        return "SkyPilot task" if self._program == "SkyPilot" and self.is_yaml and is_task(self.content) else None
+
+    @property
+    def belongs_to(self) -> str | None:
+        """Whose file it is, where it is none that is checked."""
+        return self.program or self.other_job
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind by its name and keys."""
+        return self._on_clusters or (None if self.belongs_to else self._kind)
+
+    @cached_property
+    def _kind(self) -> Kind | None:
+        return kind_of(self.path, self.content, self.keys, named=self.named)
+
+    def kind_as_named(self, consumer: str | None) -> Kind | None:
+        """What it must be when the user names it although its kind is unknown."""
+        if not self.is_json:
+            return "job spec" if self.is_yaml else None
+        return "DeepSpeed config" if consumer or not self.keys & {"model_type", "architectures", "step_time"} else None
+
+    def json(self) -> JsonText:
+        """Its data as JSON, or HJSON."""
+        self._json = self._json or read_json(self.text)
+        return self._json
+
+    def yaml(self) -> Source:
+        """Its data as YAML."""
+        self._yaml = self._yaml or read_yaml(self.text)
+        return self._yaml
+
+
+def _keys_of(data: object) -> frozenset[str]:
+    return frozenset(data) if isinstance(data, dict) else frozenset()

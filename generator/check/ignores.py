@@ -1,0 +1,128 @@
+"""Comments that ignore findings: `# dsgen: ignore[ID]` at a line, `# dsgen: ignore-file[ID]` for a whole file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from ..facts.lines import Lines
+from ..findings import Finding, Location
+from ..job.text import Text
+from ..rule import rules_in
+from . import codes
+from .comments import comments
+
+# Imports within functions save start-up time.
+
+_IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
+#: Found after the comments are looked at, or with --engine only.
+_NEVER_USELESS: Final = frozenset(
+    {codes.USELESS_IGNORE.id, codes.UNKNOWN_IGNORE.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
+)
+_MAX_SHOWN: Final = 60  # characters of an id that isn't one
+_MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
+_MAX_JOINED: Final = 1_000  # lines of a command that backslashes join
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ignore:
+    """One id of one comment, and the lines (from 1) that it is for; None: the whole file."""
+
+    rule: str
+    lines: range | None
+    where: Location
+
+    def covers(self, finding: Finding) -> bool:
+        if finding.rule != self.rule or finding.where.path != self.where.path:
+            return False
+        return self.lines is None or (finding.where.line is not None and finding.where.line in self.lines)
+
+
+def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
+    """What the comments of the files leave, with a note for each that ignores nothing, or a rule that isn't there."""
+    found = tuple(findings)
+    read = [one for text in texts.values() if "dsgen:" in text.content for one in _read(text)]
+    ignores = [one for one in read if isinstance(one, _Ignore)]
+    problems = [one for one in read if isinstance(one, Finding)]
+    useless = [i for i in ignores if i.rule not in _NEVER_USELESS and not any(i.covers(f) for f in found)]
+    problems += map(_useless, useless)
+    return tuple(f for f in (*found, *problems) if not any(ignore.covers(f) for ignore in ignores))
+
+
+def _read(text: Text) -> Iterator[_Ignore | Finding]:
+    """The ignores of a file's comments; a finding for each that has no effect."""
+    found = list(_comments(text))
+    alone = {where.line for where, _ in found if _stands_alone(text, where)}
+    room = _MAX_IDS
+    for where, match in found:
+        rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
+        if len(rules) > room:
+            message = f"more than {_MAX_IDS} ids in the comments of this file: those from here on have no effect"
+            yield codes.UNKNOWN_IGNORE.at(where, message, "give the ids with --ignore")
+            return
+        room -= len(rules)
+        lines = None if match[1] else _lines(text, where, alone)
+        if not rules:
+            message = "the comment names no rule to ignore"
+            yield codes.UNKNOWN_IGNORE.at(where, message, "write the rule's id: `dsgen: ignore[ID]`")
+        for rule in rules:
+            yield _Ignore(rule=rule, lines=lines, where=where) if rule in _known() else _unknown(where, rule)
+
+
+def _comments(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:
+    """Every comment that is for dsgen, with its place, in order."""
+    lines = Lines(text)
+    for start, end in sorted(comments(text)):
+        if match := _IGNORE.search(text.content, start, end):
+            yield lines.locate(match.start()), match
+
+
+def _stands_alone(text: Text, where: Location) -> bool:
+    line = text.lines[(where.line or 1) - 1]
+    return line.lstrip().startswith(("#", "//", "/*")) and not line.startswith("#SBATCH")
+
+
+def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
+    """The comment's own line; of one alone on its line, the next; with a command's lines that a backslash joins."""
+    first = where.line or 1
+    while first in alone:
+        first += 1
+    last = first
+    while first > 1 and last - first < _MAX_JOINED and _continues(text, first - 1):
+        first -= 1
+    while last - first < _MAX_JOINED and _continues(text, last):
+        last += 1
+    return range(first, last + 1)
+
+
+def _continues(text: Text, line: int) -> bool:
+    """Whether line `line` (from 1) ends in a backslash, and the next is the same command."""
+    return 0 < line < len(text.lines) and text.lines[line - 1].endswith("\\")
+
+
+@lru_cache(maxsize=1)
+def _known() -> frozenset[str]:
+    """Every id that a finding can have."""
+    from ..job import codes as of_specs  # saves start-up time: most files have no such comment
+    from ..rules.registry import PLANNING_RULES
+    from .rules.registry import all_file_rules
+
+    rules = (*rules_in(of_specs, codes), *PLANNING_RULES, *all_file_rules())
+    return frozenset(rule.id for rule in rules)
+
+
+def _useless(ignore: _Ignore) -> Finding:
+    place = "in this file" if ignore.lines is None else "at this line"
+    message = f"{ignore.rule} is ignored here, but it reports nothing {place}"
+    return codes.USELESS_IGNORE.at(ignore.where, message, "remove the comment")
+
+
+def _unknown(where: Location, rule: str) -> Finding:
+    shown = rule if len(rule) <= _MAX_SHOWN else f"{rule[:_MAX_SHOWN]}..."
+    close = difflib.get_close_matches(rule[:_MAX_SHOWN].upper(), sorted(_known()), n=1, cutoff=0.4)
+    hint = f"did you mean `{close[0]}`?" if close else "run `dsgen rules` for the list"
+    return codes.UNKNOWN_IGNORE.at(where, f"unknown rule {shown!r}", hint)

@@ -1,0 +1,181 @@
+"""What kind of document a file is: by its name where that is plain, else by its keys and lines.
+
+A kind needs enough evidence: a key that only its files have, or several of its keys that are most of the file's. What
+has some but not enough is another program's file, and is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Any, Final, get_args
+
+from ..programs.document import Kind
+
+_SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job"})
+MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
+YAML: Final = frozenset({".yaml", ".yml"})
+_DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)")
+_CONFIG_NAME: Final = re.compile(
+    r"(?:^|[^a-z])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|\d|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?\d"
+)
+_OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
+_SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
+_HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
+_LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
+_MEGATRON_OPTIONS: Final = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size")
+_OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
+_MOST_LINES: Final = 200  # that a file without a telling name is known by
+_MOST_CHARACTERS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signs:
+    """Top-level keys of a kind, and how much of them is enough.
+
+    One of `plain` is enough by itself. Else one of `own` and `least` in all are, which are a `share` of the file's.
+    """
+
+    plain: frozenset[str]
+    own: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
+    least: int = 1
+    share: float = 0.0
+
+    def hits(self, keys: frozenset[str]) -> int:
+        """How many of the keys are the kind's."""
+        return len(keys & (self.plain | self.own | self.shared))
+
+    def weight(self, keys: frozenset[str]) -> int:
+        """How much the keys speak for the kind, enough or not."""
+        return self.hits(keys) + 2 * len(keys & self.plain)
+
+    def enough(self, keys: frozenset[str], *, plain: bool = True) -> bool:
+        """Whether the keys show the kind; without `plain`, their share counts in any case."""
+        most = self.hits(keys) >= max(self.share * len(keys), 1)
+        if keys & self.plain:
+            return plain or most
+        return bool(keys & self.own) and self.hits(keys) >= self.least and most
+
+    def is_near(self, keys: frozenset[str]) -> bool:
+        """Whether the keys speak for the kind, and may be too few."""
+        return bool(keys & self.plain) or (bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5))
+
+
+@lru_cache(maxsize=1)
+def _all_signs() -> Mapping[str, _Signs]:
+    text = files(__package__).joinpath("kinds.json").read_text(encoding="utf-8")
+    return {kind: _signs(entry) for kind, entry in json.loads(text).items()}
+
+
+def _signs(entry: Mapping[str, Any]) -> _Signs:
+    fields: dict[str, Any] = {
+        name: frozenset(value) if isinstance(value, list) else value for name, value in entry.items()
+    }
+    return _Signs(**fields)
+
+
+def is_candidate(path: PurePath) -> bool:
+    """Whether a file in a folder may be a document, by its name."""
+    name, suffix = path.name.lower(), path.suffix.lower()
+    if name.startswith("."):
+        return name == ".deepspeed_env"
+    return suffix in _SCRIPTS | MAPPINGS or name == "arguments.txt" or name.startswith("hostfile")
+
+
+def tells_by_name(path: PurePath) -> bool:
+    """Whether a file's name alone shows that it is a document."""
+    return is_script(path) or bool(path.suffix.lower() not in YAML and _DEEPSPEED_NAME.search(path.name.lower()))
+
+
+def is_script(path: PurePath) -> bool:
+    """Whether a file is a shell script by its name."""
+    return path.suffix.lower() in _SCRIPTS
+
+
+def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
+    """Whether JSON that isn't strict is worth reading as HJSON: by its name, or what look like its keys."""
+    signs = _all_signs()["DeepSpeed config"]
+    named = path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower())
+    return bool(named or keys & signs.plain or len(keys & signs.own) > 1)
+
+
+def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool = False) -> Kind | None:
+    """The kind of the document at `path`; `keys` are its top-level keys, as far as they could be read.
+
+    Of a file that the user has `named`, any evidence is enough.
+    """
+    name, suffix = path.name.lower(), path.suffix.lower()
+    if name == ".deepspeed_env":
+        return "environment file"
+    if name in _OUR_SPECS:
+        return "job spec"
+    if suffix in _SCRIPTS or (_SHEBANG.match(content) and suffix not in MAPPINGS):
+        return "launch script"
+    if suffix not in MAPPINGS:
+        return "hostfile" if _is_hostfile(name, suffix, content) else _kind_of_text(content, keys, named=named)
+    kind = _kind_by_keys(keys, named=named, yaml=suffix in YAML)
+    return kind or ("DeepSpeed config" if suffix not in YAML and _is_named_deepspeed(name, keys) else None)
+
+
+def is_evidence(keys: frozenset[str]) -> bool:
+    """Whether keys look like those of a kind, without being enough for it."""
+    signs = _all_signs()
+    if keys & signs["other programs' files"].plain:
+        return False
+    return any(signs[kind].is_near(keys) for kind in get_args(Kind) if kind in signs)
+
+
+def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
+    """Whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
+    signs = _all_signs()
+    if name.endswith(".hjson"):
+        return not keys & signs["other programs' files"].plain
+    known = not keys or signs["DeepSpeed config"].hits(keys) or _CONFIG_NAME.search(name)
+    return bool(_DEEPSPEED_NAME.search(name) and known and not keys & signs["other programs' files"].plain)
+
+
+def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | None:
+    """The kind with the most of its signs among `keys`; one of another program's file outweighs them."""
+    signs = _all_signs()
+    if keys & signs["other programs' files"].plain:
+        return None
+    kinds: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind in signs)
+    best = max(kinds, key=lambda kind: signs[kind].weight(keys))
+    if named and signs[best].weight(keys) > (1 if best == "job spec" else 0):
+        return best
+    enough = [kind for kind in kinds if signs[kind].enough(keys, plain=not yaml or kind != "DeepSpeed config")]
+    return max(enough, key=lambda kind: signs[kind].weight(keys), default=None)
+
+
+def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | None:
+    """The kind of a file whose name has none."""
+    lines = _lines(content)
+    if lines and all(_OPTION_LINE.match(line) for line in lines[:5]):
+        return "Megatron arguments" if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines) else None
+    if lines and _HOST_LINE.match(lines[0]):
+        return "hostfile"
+    if "#SBATCH" in content or _LAUNCHER.search(content):
+        return "launch script"
+    return _kind_by_keys(keys, named=named, yaml=False)
+
+
+def _is_hostfile(name: str, suffix: str, content: str) -> bool:
+    """Whether a file with the name of a hostfile is one: most lines have slots, unless the name says nothing else."""
+    if not name.startswith("hostfile"):
+        return False
+    if not suffix or suffix[1:].isdigit():
+        return True
+    lines = _lines(content)
+    return 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
+
+
+def _lines(content: str) -> list[str]:
+    """The first lines that are neither blank nor comments."""
+    lines = content[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES]
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]

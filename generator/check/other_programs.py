@@ -1,0 +1,234 @@
+"""Programs that configure DeepSpeed or Megatron by files of their own: known by their keys, read for what they hand on.
+
+gpt-neox makes a DeepSpeed config of some of its keys; axolotl, LLaMA-Factory and ms-swift make TrainingArguments.
+Files of the others are left alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Final
+
+from ..facts.hjson.text import JsonText, Span
+from ..facts.lines import Lines
+from ..findings import Location
+from ..job.pointer import value_at
+from ..job.source import Source, escape
+from ..job.text import Text
+from ..programs.document import Document, DsConfig
+from ..programs.launching.launch_line import Launch
+from ..programs.launching.launch_walk import basename
+from ..programs.shell.script import ShellScript
+from ..programs.trainer.training_arguments import TrainingArguments, from_launches, known_arguments, read_value
+
+#: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
+_HYDRA: Final = re.compile(
+    r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]", re.MULTILINE
+)
+#: What gpt-neox hands on as it is. Source: EleutherAI/gpt-neox megatron/neox_arguments/deepspeed_args.py (
+#: NeoXArgsDeepspeedConfig); it builds the optimizer and the schedule itself (megatron/training.py, get_optimizer).
+_OF_NEOX: Final = frozenset(
+    [
+        *("activation_checkpointing", "amp", "autotuning", "bf16", "checkpoint", "comms_logger"),
+        *("communication_data_type", "compression_training", "csv_monitor", "data_efficiency", "data_types"),
+        *("dump_state", "elasticity", "flops_profiler", "fp16", "gradient_accumulation_steps"),
+        *("gradient_clipping", "gradient_predivide_factor", "prescale_gradients", "sparse_gradients"),
+        *("steps_per_print", "tensorboard", "train_batch_size", "train_micro_batch_size_per_gpu", "wandb"),
+        *("wall_clock_breakdown", "zero_optimization"),
+    ]
+)
+#: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes more.
+_PRECISION: Final[Mapping[str, frozenset[str]]] = {
+    "bf16": frozenset(["enabled"]),
+    "fp16": frozenset(
+        [
+            *("consecutive_hysteresis", "enabled", "hysteresis", "initial_scale_power", "loss_scale"),
+            *("loss_scale_window", "min_loss_scale"),
+        ]
+    ),
+}
+_CONFIG_OF_NEOX: Final = frozenset(["train_micro_batch_size_per_gpu", "zero_optimization"])  # else a part of one
+#: Source: axolotl src/axolotl/core/builders/base.py (_configure_..., training_arguments_kwargs).
+_OF_AXOLOTL: Final[Mapping[str, str]] = {
+    "deepspeed": "deepspeed",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "learning_rate": "learning_rate",
+    "max_steps": "max_steps",
+    "micro_batch_size": "per_device_train_batch_size",
+    "num_epochs": "num_train_epochs",
+    "output_dir": "output_dir",
+    "save_total_limit": "save_total_limit",
+    "warmup_ratio": "warmup_ratio",
+    "warmup_steps": "warmup_steps",
+    "weight_decay": "weight_decay",
+}
+_FOR_MEGATRON: Final = frozenset(
+    ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
+)
+#: Commands whose options are TrainingArguments, with others of their own.
+#: Source: LLaMA-Factory src/llamafactory/cli.py @ 0.9.3; ms-swift swift/cli/main.py @ 3.0 (ROUTE_MAPPING).
+_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
+    "llamafactory-cli": frozenset(["train"]),
+    "lmf": frozenset(["train"]),
+    "swift": frozenset(["pt", "rlhf", "sft"]),
+}
+_TRIED: Final = re.compile(r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*")
+_TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
+HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Program:
+    """The top-level keys of a program's files: all of `needs`, any of `one_of`, and `least` in all of `signs` too."""
+
+    needs: frozenset[str] = frozenset()
+    one_of: frozenset[str] = frozenset()
+    signs: frozenset[str] = frozenset()
+    least: int = 0
+    json: bool = False  #: whether it reads JSON too
+
+    def has_written(self, keys: frozenset[str]) -> bool:
+        """Whether keys are of one of its files."""
+        if not self.needs <= keys or (self.one_of and not self.one_of & keys):
+            return False
+        return len(keys & (self.one_of | self.signs)) >= self.least
+
+
+@lru_cache(maxsize=1)
+def _programs() -> Mapping[str, _Program]:
+    text = files(__package__).joinpath("other_programs.json").read_text(encoding="utf-8")
+    return {name: _program(entry) for name, entry in json.loads(text).items()}
+
+
+def _program(entry: Mapping[str, Any]) -> _Program:
+    fields: dict[str, Any] = {
+        name: frozenset(value) if isinstance(value, list) else value for name, value in entry.items()
+    }
+    return _Program(**fields)
+
+
+def program_of(keys: frozenset[str], content: str, *, is_json: bool) -> str | None:
+    """The program whose file has these top-level keys; None where it is none that is known."""
+    if "$schema" in keys:  # AzureML's
+        return None
+    plain = frozenset(key.replace("-", "_") for key in keys)
+    of_json = (name for name, program in _programs().items() if program.json or not is_json)
+    known = next((name for name in of_json if _programs()[name].has_written(plain)), None)
+    return known or ("Hydra" if not is_json and _HYDRA.search(content) else None)
+
+
+def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
+    """What the file of a program becomes, with its places in the file; nothing where that isn't known."""
+    data = source.data if isinstance(source.data, dict) else {}
+    if program == "gpt-neox":
+        config = _config_of_neox(data, source, text)
+        if _CONFIG_OF_NEOX & config.block("").keys():
+            yield config
+    elif program in _TRAINERS and not _FOR_MEGATRON & data.keys():
+        yield _arguments(data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data})
+
+
+def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
+    """The TrainingArguments of commands such as `llamafactory-cli train`, which start the processes themselves."""
+    for command in script.commands:
+        words = command.words
+        if len(words) > 2 and words[1].value in _COMMANDS.get(basename(words[0]), ()):
+            launch = Launch(script=script, calls=(), program=None, arguments=words[2:], environment={})
+            yield from (replace(found, complete=False) for found in from_launches([launch]))
+
+
+def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> DsConfig:
+    """The DeepSpeed config that gpt-neox makes: `precision` decides whether bf16 is on."""
+    kept: dict[str, object] = {}
+    at: dict[str, str] = {}
+    for name, value in data.items():
+        plain = name.replace("-", "_")
+        if plain in _OF_NEOX and value is not None:
+            kept[plain] = _known_part(plain, value)
+            at[f"/{plain}"] = f"/{escape(name)}"
+    if data.get("precision") == "bfloat16" and "bf16" not in kept:
+        kept["bf16"] = {"enabled": True}
+        at["/bf16"] = "/precision"
+    return config_from_yaml(kept, source, text, at)
+
+
+def _known_part(name: str, value: object) -> object:
+    known = _PRECISION.get(name)
+    if known is None or not isinstance(value, dict):
+        return value
+    return {key: inner for key, inner in value.items() if key in known and isinstance(inner, int)}
+
+
+def config_from_yaml(data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]) -> DsConfig:
+    """A DeepSpeed config that a program hands on as a mapping; `at`: where its keys are in the file, by pointer."""
+    lines = Lines(text)
+
+    def offset(where: Location) -> int:
+        return lines.starts[(where.line or 1) - 1] + (where.column or 1) - 1
+
+    spans = {"": Span(0, 0)}
+    for pointer, old in _pointers(data, at):
+        start, key = offset(source.locate(old)), offset(source.locate_key(old))
+        spans[pointer] = Span(start, start, key, key)
+    data = dict(data)
+    json_text = JsonText(
+        text=text, data=data, json_data=data, spans=spans, duplicates=(), deviations=(), broken=None, lines=lines
+    )
+    return DsConfig(json=tuning_space(json_text), target=text.path)
+
+
+def _pointers(data: Mapping[str, object], at: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The pointer of every value, and its pointer in the file that it comes from."""
+    waiting: list[tuple[str, str, object]] = [
+        (f"/{escape(name)}", at.get(f"/{escape(name)}", f"/{escape(name)}"), value) for name, value in data.items()
+    ]
+    while waiting:
+        new, old, value = waiting.pop()
+        yield new, old
+        if isinstance(value, dict):
+            waiting += [(f"{new}/{escape(key)}", f"{old}/{escape(key)}", inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(f"{new}/{index}", f"{old}/{index}", inner) for index, inner in enumerate(value)]
+
+
+def _arguments(data: Mapping[str, object], source: Source, names: Mapping[str, str]) -> TrainingArguments:
+    """The TrainingArguments of a program that converts text to numbers, and has defaults of its own."""
+    values: dict[str, object] = {}
+    places: dict[str, Location] = {}
+    for name, value in data.items():
+        argument = names.get(name)
+        if argument is None or value is None or value == "auto":
+            continue
+        kind = known_arguments().get(argument, {}).get("type", "")
+        values[argument] = read_value(value, kind) if isinstance(value, str) else value
+        places[argument] = source.locate(f"/{escape(name)}")
+    return TrainingArguments(path=source.path, values=values, places=places, complete=False)
+
+
+def tuning_space(json_text: JsonText) -> JsonText:
+    """A config as DeepSpeed's autotuner reads it: a list in place of a number is what it tries, as "auto" is.
+
+    Source: deepspeed/autotuning/autotuner.py:305-322 and :544, utils.py:285 @ 0.19.8.
+    """
+    if json_text.value("/autotuning/enabled") is not True or not isinstance(json_text.data, dict):
+        return json_text
+    tried = [pointer for pointer in json_text.spans if _TRIED.fullmatch(pointer) and _is_list(json_text, pointer)]
+    if not tried:
+        return json_text
+    data = copy.deepcopy(json_text.data)
+    for pointer in tried:
+        around = value_at(data, pointer.rpartition("/")[0], None)
+        if isinstance(around, dict):
+            around[pointer.rpartition("/")[2]] = "auto"
+    spans = {p: span for p, span in json_text.spans.items() if not any(p.startswith(f"{t}/") for t in tried)}
+    return replace(json_text, data=data, json_data=data, spans=spans)
+
+
+def _is_list(json_text: JsonText, pointer: str) -> bool:
+    return isinstance(json_text.value(pointer), list)

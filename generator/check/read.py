@@ -1,0 +1,235 @@
+"""Paths to documents: files as named, folders as one submission each."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ..facts.hjson.text import read_json
+from ..findings import NOTE, Finding, Location, Severity
+from ..job.source import Source
+from ..job.text import Text, UnreadableText, read_content
+from ..programs.azureml.read import read_jobs
+from ..programs.document import Document, DsConfig, JobSpec, Kind, KubernetesJob, LaunchScript, SkyPilotTask
+from ..programs.kubernetes.read import read_kubernetes, read_skypilot
+from ..programs.launching.hostfile import read_environment_file, read_hostfile
+from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
+from ..programs.megatron.arguments import from_launches as megatron_from_launches
+from ..programs.megatron.arguments import read_argument_file
+from ..programs.shell.script import ShellScript, read_script
+from ..programs.trainer.accelerate import AccelerateConfig
+from ..programs.trainer.training_arguments import from_file, from_launches
+from ..rule import Rule
+from . import codes
+from .file import File
+from .filled_templates import filled_templates
+from .folders import candidates, is_folder
+from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
+from .other_programs import HANDS_ON, arguments_of_commands, config_from_yaml, handed_on, tuning_space
+
+MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
+MAX_FILES: Final = 100_000
+
+_KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+_LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")  # such files may lie in a folder, whatever their names
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read so far."""
+
+    documents: list[Document] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    places: set[str] = field(default_factory=set)  #: where the documents are, links followed
+    texts: dict[str, Text] = field(default_factory=dict)  #: of every file that was checked or named, by path
+    instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
+    left_alone: Counter[str] = field(default_factory=Counter)  #: files of other programs, by program; "" not known
+
+    def report(
+        self, rule: Rule, where: Location, message: str, hint: str | None = None, severity: Severity | None = None
+    ) -> None:
+        """Add a finding on a document as text."""
+        self.findings.append(rule.at(where, message, hint, severity))
+
+
+def read_documents(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    consumer: str | None = None,
+    skip_unknown: bool = False,
+    instead: Mapping[str, str] | None = None,
+) -> Reading:
+    """Every document at `paths`, with what is wrong with them as text. Never raises for what is in them.
+
+    A folder gives the documents in it and below, other files left out. A file named by itself that is no document is
+    an error, but for YAML, which is then taken for a job spec, and JSON, for a DeepSpeed config; with `skip_unknown` it
+    is left out as in a folder. `instead` has contents by path that are read instead of what the files hold.
+    """
+    reading = Reading(instead=instead or {})
+    for path in paths:
+        folder = Path(path)
+        if is_folder(folder):
+            _read_folder(folder, reading, consumer)
+        else:
+            _read_file(os.fspath(path), reading, consumer, named=not skip_unknown)
+    return reading
+
+
+def read_texts(texts: Iterable[Text]) -> Reading:
+    """The documents among `texts`, read as the files of a folder that holds them would be."""
+    reading = Reading()
+    for text in texts:
+        if is_candidate(Path(text.path)):
+            _take(File(text.path, text.content, text.folder, named=False), text.path, reading, None)
+    return reading
+
+
+def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
+    before, where = len(reading.documents) + len(reading.findings), Location(path=str(folder))
+    found = list(candidates(folder))
+    if len(found) > MAX_FILES:
+        message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
+        reading.report(codes.TOO_MUCH, where, message, "name the folder of one job")
+    for path in found[:MAX_FILES]:
+        if path.suffix.lower() not in MAPPINGS or path.stat().st_size <= MAX_BYTES:
+            _read_file(str(path), reading, consumer, named=False, in_folder=True)
+    if len(reading.documents) + len(reading.findings) == before:
+        hint = f"name a folder with {_KINDS}"
+        message = "nothing in this folder is a document that dsgen checks"
+        reading.report(codes.UNKNOWN_KIND, where, message, hint, NOTE if _is_project(folder) else None)
+
+
+def _is_project(folder: Path) -> bool:
+    """Whether a folder is a whole project's, which may have no job: a mistaken path rarely is."""
+    return any(next(folder.glob(name), None) for name in ("README*", "LICENSE*", "pyproject.toml", ".git"))
+
+
+def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
+    try:
+        shown, content = read_content(name, MAX_BYTES)
+        content = reading.instead.get(shown, content)
+        _take(File(shown, content, Path(name).parent, named=named), name, reading, consumer)
+    except UnreadableText as problem:
+        foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not tells_by_name(Path(name)))
+        if named or not foreign:
+            spec = Path(name).suffix.lower() in YAML  # the kind of a YAML file when nothing else is known
+            reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
+
+
+def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None:
+    """What a file is read for. Raises `UnreadableText` when it is no text."""
+    place = os.path.realpath(name)
+    if place in reading.places:  # named twice, or by itself and with its folder
+        return
+    kind = file.kind or (file.kind_as_named(consumer) if file.named and not file.belongs_to else None)
+    found = list(handed_on(file.program, file.yaml(), file.text)) if file.program in HANDS_ON else []
+    if found or kind is not None or file.named:
+        reading.texts.setdefault(file.name, file.text)
+    if found or kind is not None:
+        reading.places.add(place)
+    if found:
+        reading.documents += found
+        reading.findings += map(codes.from_spec, file.yaml().findings)
+    elif kind is not None:
+        _read_kind(kind, file, name, reading)
+    elif file.named:
+        _report_unknown(file, reading)
+    elif file.belongs_to or is_evidence(file.keys):
+        reading.left_alone[file.program or ("AzureML" if file.other_job else "")] += 1
+
+
+def _report_unknown(file: File, reading: Reading) -> None:
+    """That a file which the user names is none that is checked; and what it is, where that is known."""
+    message = "unknown kind of document"
+    if file.program:
+        message = f"this is a file of {file.program}, which dsgen does not check"
+    elif file.other_job is not None:
+        article = "an" if file.other_job[0] in "aeiou" else "a"
+        message = f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
+    hint = f"name {_KINDS}, or a folder of them"
+    reading.report(codes.UNKNOWN_KIND, Location(path=file.text.path), message, hint)
+
+
+def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
+    text, documents = file.text, reading.documents
+    if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and not file.is_json):
+        reading.findings += map(codes.from_spec, file.yaml().findings)
+    match kind:
+        case "job spec":
+            documents.append(JobSpec(path=text.path, name=name))
+        case "DeepSpeed config":
+            documents.append(_config(file))
+        case "launch script":
+            _read_script(text, reading)
+        case "AzureML job":
+            for job in read_jobs(file.yaml(), text):
+                documents.append(job)
+                _read_launches(job.launches, reading)
+        case "Kubernetes job":
+            _read_parts(read_kubernetes(text), reading)
+        case "SkyPilot task":
+            _read_parts(read_skypilot(text), reading)
+        case "accelerate config":
+            documents.append(AccelerateConfig(source=file.yaml()))
+        case "training arguments":
+            documents.append(from_file(text.path, file.json() if file.is_json else file.yaml()))
+        case "Megatron arguments":
+            documents.append(read_argument_file(text))
+        case "hostfile":
+            documents.append(read_hostfile(text))
+        case "environment file":
+            documents.append(read_environment_file(text))
+
+
+def _read_parts(parts: Iterable[tuple[Source, KubernetesJob | SkyPilotTask | None]], reading: Reading) -> None:
+    """The jobs of a file that may have several."""
+    for source, found in parts:
+        reading.findings += map(codes.from_spec, source.findings)
+        if found is not None:
+            reading.documents.append(found)
+            _read_launches(found.launches, reading)
+
+
+def _config(file: File) -> DsConfig:
+    """A DeepSpeed config; of YAML that isn't JSON too, what a program hands on that reads it as YAML."""
+    source = file.yaml() if file.is_yaml and file.json().deviations else None
+    if source is not None and source.complete and isinstance(source.data, dict):
+        return config_from_yaml(source.data, source, file.text, {})
+    return DsConfig(json=tuning_space(file.json()))
+
+
+def _read_script(text: Text, reading: Reading) -> None:
+    shell = read_script(text)
+    script = LaunchScript.of(shell)
+    reading.documents.append(script)
+    reading.documents += _embedded_configs(shell)
+    reading.documents += filled_templates(shell)
+    _read_launches(script.launches, reading)
+    reading.documents += arguments_of_commands(shell)
+
+
+def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
+    """The arguments of the training programs on launch lines."""
+    reading.documents += megatron_from_launches(launches)
+    reading.documents += from_launches(launches)
+    if len(launches) == MOST_LAUNCHES:
+        last = launches[-1]
+        message = f"this is training program number {MOST_LAUNCHES}; none after it is checked"
+        where = last.script.locate(last.calls[0].word) if last.calls else last.script.locate(0)
+        reading.report(codes.TOO_MUCH, where, message, "check the script of one job at a time", NOTE)
+
+
+def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
+    """DeepSpeed configs that the script writes by a here-document, with their lines counted as the script's."""
+    for document in shell.heredocs:
+        if document.path is None or not document.complete or not document.content.lstrip().startswith("{"):
+            continue
+        content = "\n" * ((shell.locate(document.offset).line or 1) - 1) + document.content
+        json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
+        keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
+        if kind_of(Path(document.path), document.content, keys) == "DeepSpeed config":
+            yield DsConfig(json=json, target=document.path)

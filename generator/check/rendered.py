@@ -1,0 +1,69 @@
+"""Rendered files judged before they are written, by the rules that `dsgen validate` applies to files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from ..findings import Finding, Location, Severity, in_file_order
+from ..job.records import Job, Launch
+from ..job.text import UnreadableText, text_of
+from ..programs.frameworks import FRAMEWORKS
+from ..programs.program import RenderedFile
+from ..programs.submission import Submission
+from .read import read_texts
+from .rules.run import check_submission
+
+_WORD: Final = re.compile(r"\S+")
+
+
+def check_rendered(files: Iterable[RenderedFile], job: Job) -> tuple[Finding, ...]:
+    """Errors and warnings in files that were rendered for `job`.
+
+    A finding is placed at the value of the spec's `launch` that it quotes, else in the file, which has its relative
+    path. Paths that a file names are not looked up: they may come to be before the job starts.
+    """
+    try:
+        reading = read_texts([text_of(file.text, file.path) for file in files])
+    except UnreadableText as problem:
+        return (problem.finding,)
+    submission = Submission(documents=tuple(reading.documents), frameworks=lambda: FRAMEWORKS)
+    found = (*reading.findings, *check_submission(submission))
+    return in_file_order(
+        dict.fromkeys(_placed(finding, job) for finding in found if finding.severity is not Severity.NOTE)
+    )
+
+
+def _placed(finding: Finding, job: Job) -> Finding:
+    """`finding` at the value of the spec that stands where it points, else that its message and its line quote."""
+    values = [pair for pair in _values(job.launch) if pair[0] in job.origin.locations]
+    at, line = _pointed(finding.where), finding.where.excerpt or finding.message
+    here = [pointer for pointer, value in values if value == at]
+    here += [pointer for pointer, value in values if _quotes(finding.message, value) and _quotes(line, value)]
+    return replace(finding, where=job.origin.locate(here[0]) if here else finding.where, edits=())
+
+
+def _quotes(text: str, value: str) -> bool:
+    return len(value) > 1 and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
+
+
+def _pointed(where: Location) -> str | None:
+    """The word at a place."""
+    if where.excerpt is None or where.column is None:
+        return None
+    word = _WORD.match(where.excerpt, where.column - 1)
+    return word[0].strip("\"',") if word else None
+
+
+def _values(launch: Launch) -> Iterator[tuple[str, str]]:
+    """The values of the spec's `launch` with their pointers, the longest first: what quotes it quotes its parts."""
+    yield "/launch/script", launch.script
+    found = [(f"/launch/arguments/{index}", value) for index, value in enumerate(launch.arguments)]
+    found += [(f"/launch/environment/{name}", value) for name, value in launch.environment.items()]
+    for key, value in launch.options.items():
+        items = value if isinstance(value, (list, tuple)) else (value,)
+        pointer = f"/launch/{launch.target}/{key}"
+        found += [(f"{pointer}/{index}" if items is value else pointer, str(item)) for index, item in enumerate(items)]
+    yield from sorted(found, key=lambda pair: -len(pair[1]))

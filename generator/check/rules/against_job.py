@@ -1,0 +1,163 @@
+"""Files of a submission against the job that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ...catalog import Model
+from ...findings import ERROR, WARNING, Violation, Violations
+from ...job.records import Job
+from ...programs.deepspeed.config import Config
+from ...programs.links import used_config
+from ...programs.megatron.arguments import MegatronArguments
+from ...programs.rule import subject, submissions
+from ...programs.submission import Submission
+from ...programs.world import world_of
+from ...rules.sources import derived
+
+_PLANNED: Final = derived("what is launched is what was planned only if both say the same")
+_LAST_EXPORT: Final = derived("the last export before the launch line wins")
+#: Megatron's option for a fact of a model, and the attribute of `Model`.
+_SHAPE: Final = (
+    ("--num-layers", "layers"),
+    ("--hidden-size", "hidden"),
+    ("--num-attention-heads", "heads"),
+    ("--num-experts", "experts"),
+    ("--moe-router-topk", "experts_per_token"),
+)
+#: Megatron's option for a key of the job's layout.
+_DEGREES: Final = (
+    ("--tensor-model-parallel-size", "tensor"),
+    ("--pipeline-model-parallel-size", "pipeline"),
+    ("--context-parallel-size", "context"),
+    ("--expert-model-parallel-size", "expert"),
+    ("--micro-batch-size", "micro_batch"),
+)
+
+
+@subject("job spec", "DeepSpeed config")
+def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
+    config = used_config(submission)
+    if submission.job is not None and config is not None:
+        yield submission.job, config
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """Megatron arguments, and what they are for."""
+
+    arguments: MegatronArguments
+    job: Job | None
+    model: Model | None
+
+    def differ(self, option: str, planned: int | None, text: str) -> Violations:
+        """What there is to say of an option that is set to another number than planned."""
+        written = self.arguments.integer(option)
+        if planned and written is not None and written != planned:
+            message = f"{option} {written}, but {text} {planned}"
+            yield Violation(self.arguments.locate(option), message, f"write {option} {planned}")
+
+
+@subject("job spec", "Megatron arguments")
+def _arguments(submission: Submission) -> Iterator[_Arguments]:
+    for arguments in submission.megatron:
+        yield _Arguments(arguments, submission.job, submission.model)
+
+
+@_configs.rule("SUB004", ERROR, "silent", _PLANNED)
+def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
+    """The DeepSpeed config has the ZeRO stage that the job spec pins.
+
+    Prevents: No error: memory and speed are those of another ZeRO stage than planned.
+    Fix: write the pinned stage into the config, or regenerate it from the spec"""
+    (job, config), pointer = planned, "/zero_optimization/stage"
+    stage = job.pins.zero_stage
+    if stage is not None and config.value(pointer) != "auto" and config.stage not in (None, stage):
+        message = f"stage: {config.stage}, but the job pins zero_stage: {stage}"
+        yield Violation(config.locate(pointer), message, f'set "stage": {stage}')
+
+
+@_configs.rule("SUB005", ERROR, "silent", _PLANNED)
+def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
+    """The DeepSpeed config has the precision of the job.
+
+    Prevents: No error: training runs in another precision than planned, at twice the memory for fp32.
+    Fix: enable one of bf16 and fp16, the job's"""
+    job, config = planned
+    wanted, written = job.training.precision, config.precision
+    if wanted == "fp8" or config.auto_precision:
+        return
+    if written not in (None, wanted):
+        message = f"the config has precision {written}, the job {wanted}"
+        hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
+        block = config.bf16 if written == "bf16" else f"/{written}"
+        yield Violation(config.locate(f"{block}/enabled"), message, hint)
+
+
+@submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))
+def batch_is_the_jobs(submission: Submission) -> Violations:
+    """The DeepSpeed config and the Megatron arguments have the global batch of the job.
+
+    Prevents: No error: another batch than planned, so another learning curve.
+    Fix: write the job's global_batch into the config and the arguments"""
+    if submission.job is None:
+        return
+    wanted, text = submission.job.training.global_batch, "the job's global_batch is"
+    for _, config in _configs(submission):
+        size = config.whole("/train_batch_size")
+        # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
+        counted = wanted if submission.megatron else wanted * world_of(submission).tensor
+        if size is not None and size not in (wanted, counted):
+            message, hint = f"train_batch_size: {size}, but {text} {wanted}", f'set "train_batch_size": {wanted}'
+            yield Violation(config.locate("/train_batch_size"), message, hint)
+    for found in _arguments(submission):
+        yield from found.differ("--global-batch-size", wanted, text)
+
+
+@_arguments.rule("SUB006", ERROR, "silent", _PLANNED)
+def sequence_is_the_jobs(found: _Arguments) -> Violations:
+    """The Megatron arguments have the job's sequence length.
+
+    Prevents: No error: another sequence length than planned, so another memory need, speed and number of tokens.
+    Fix: write the job's sequence_length into the arguments"""
+    planned = found.job.training.sequence_length if found.job else None
+    yield from found.differ("--seq-length", planned, "the job's sequence_length is")
+
+
+@_arguments.rule("SUB008", ERROR, "silent", _PLANNED)
+def model_is_the_jobs(found: _Arguments) -> Violations:
+    """The Megatron arguments have the model of the job.
+
+    Prevents: No error: another model is trained than the one asked for.
+    Fix: write the model's shape into the arguments"""
+    if found.model is not None:
+        for option, attribute in _SHAPE:
+            yield from found.differ(option, getattr(found.model, attribute), f"{found.model.name} has")
+
+
+@_arguments.rule("SUB009", WARNING, "silent", _PLANNED)
+def degrees_are_the_jobs(found: _Arguments) -> Violations:
+    """The Megatron arguments have the degrees that the job's spec pins.
+
+    Prevents: No error: another layout than the one that was planned and estimated.
+    Fix: write the pinned degrees into the arguments"""
+    if found.job is not None:
+        for option, name in _DEGREES:
+            yield from found.differ(option, getattr(found.job.pins, name), f"the job pins {name}:")
+
+
+@submissions.rule("SUB012", WARNING, "silent", _LAST_EXPORT, reads=("job spec", "launch script"))
+def one_value_for_a_variable(submission: Submission) -> Violations:
+    """A variable has one value in all files that set it for the job.
+
+    Prevents: No error: the job runs with another value than the spec says.
+    Fix: write one value in both"""
+    wanted = dict(submission.job.launch.environment) if submission.job else {}
+    for script in submission.commands:
+        for found in script.shell.assignments:
+            value = wanted.get(found.name)
+            if found.exported and value is not None and found.value not in (None, value):
+                message = f"{found.name}={found.value} here, {value} in the job's launch.environment"
+                yield Violation(script.shell.locate(found), message, f"export {found.name}={value}")

@@ -1,0 +1,161 @@
+"""Files of one submission against one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import PurePath
+from typing import Final
+
+from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...job.wording import counted
+from ...programs.document import DsConfig
+from ...programs.launching.hostfile import Hostfile
+from ...programs.links import used_config
+from ...programs.rule import submissions
+from ...programs.submission import Submission
+from ...programs.world import FLAGS, Claim, world_of
+from ...rules.sources import deepspeed, derived
+
+_KINDS: Final = ("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
+_CONFIG_READERS: Final = ("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config")
+_WORLD: Final = derived("world size is nodes × processes a node; launchers wait for ranks that never come")
+_NODES: Final = derived("the launcher's rendezvous waits for as many nodes as its options say")
+_UNUSED: Final = derived("GPUs that no process uses are paid for all the same")
+_OTHER_CONFIG: Final = derived("a config that isn't used says nothing about the job")
+_MISSING: Final = derived("a path that doesn't exist stops the program that reads it; the file may lie elsewhere")
+
+
+@submissions.rule("SUB001", ERROR, "launcher", _WORLD, reads=_KINDS)
+def gpus_agree(submission: Submission) -> Violations:
+    """Every document of a submission counts the same GPUs, and starts one process on each.
+
+    Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
+    Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
+    world = world_of(submission)
+    for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
+        plural = "es" if claim.value != 1 else ""
+        what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
+        message = f"{claim.text} means {what}, but {_place(trusted)} means {counted(trusted.value, 'GPU')}"
+        nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
+        each = world.gpus_per_node if rest == 0 else None
+        hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
+        yield Violation(claim.where, message, hint)
+
+
+@submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)
+def nodes_agree(submission: Submission) -> Violations:
+    """Every document of a submission counts the same nodes.
+
+    Prevents: The rendezvous waits for nodes that never come, or allocated nodes are unused.
+    Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right"""
+    for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
+        nodes = counted(claim.value, "node")
+        message = f"{claim.text} means {nodes}, but {_place(trusted)} means {trusted.value}"
+        yield Violation(claim.where, message, f"write {trusted.value} in both")
+
+
+@submissions.rule("SUB003", WARNING, "silent", _UNUSED, reads=_KINDS)
+def gpus_per_node_agree(submission: Submission) -> Violations:
+    """Every document of a submission uses the same number of GPUs of a node, and all that the node has.
+
+    Prevents: No error where it is fewer: unused GPUs. Where it is more: CUDA error, invalid device ordinal.
+    Fix: start as many processes per node as it has GPUs"""
+    world = world_of(submission)
+    for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
+        more = claim.value > trusted.value
+        uses = f"{claim.value}, more than the {trusted.value}" if more else f"{claim.value} of {trusted.value}"
+        small = world.gpus is not None and world.gpus <= claim.value
+        message = f"{claim.text} uses {uses} GPUs per node, according to {_place(trusted)}"
+        hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
+        yield Violation(claim.where, message, hint, severity=severity)
+
+
+def _contradictions(submission: Submission, claims: tuple[Claim, ...]) -> Iterator[tuple[Claim, Claim]]:
+    """Claims that contradict the first, most trusted one. Two scripts that nothing binds together may be two jobs."""
+    scripts = {script.path for script in submission.scripts}
+    hostfiles = {hostfile.path for hostfile in submission.hostfiles}
+    for trusted in claims[:1]:
+        launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
+        right = {(claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value}
+        for claim in claims:
+            if (claim.where.path, claim.quantity) in right:  # one launch line of a script is the job, others prepare it
+                continue
+            apart = claim.where.path != trusted.where.path and {claim.where.path, trusted.where.path} <= scripts
+            # A hostfile lists all hosts; DeepSpeed's launcher may use a part of it.
+            apart |= trusted.where.path in hostfiles and claim.value < trusted.value
+            if claim.value != trusted.value and claim.where.path != FLAGS and not apart:
+                yield claim, trusted
+
+
+def _place(claim: Claim) -> str:
+    """The claim that others are measured by, with its place unless it is the command line's."""
+    where = claim.where
+    place = where.path if where.line is None else f"{where.path}:{where.line}"
+    return claim.text if where.path == FLAGS else f"{claim.text} ({place})"
+
+
+@submissions.rule("SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script"))
+def one_config_is_named(submission: Submission) -> Violations:
+    """Where a job has several DeepSpeed configs, a launch line says which is used.
+
+    Prevents: No error: another config than the one checked may be the one that is used.
+    Fix: add --deepspeed_config with the path of the one that is meant"""
+    programs = [launch for launch in submission.launches if launch.program is not None]
+    if len(programs) != 1 or used_config(submission) is not None or _names_a_config(submission):
+        return
+    launch = programs[0]
+    names = sorted({one.name for one in submission.files.beside(launch.script.text.path, DsConfig)})
+    if len(names) > 1:
+        where = launch.script.locate(launch.calls[0].word if launch.calls else 0)
+        message = f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and this names none of them"
+        yield Violation(where, message, "check the script with the config that it uses, or keep one job in a folder")
+
+
+def _names_a_config(submission: Submission) -> bool:
+    return any(link.kind == "DeepSpeed config" for link in submission.references)
+
+
+@submissions.rule("PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS)
+def named_config_is_there(submission: Submission) -> Violations:
+    """The DeepSpeed config that a launch line or another config names exists.
+
+    Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. A note where
+    it may be made later, or lie elsewhere.
+    Fix: correct the path of the config, on a file system that every node has"""
+    for link in submission.references:
+        if link.kind != "DeepSpeed config" or link.exists:
+            continue
+        present = sorted({one.name for one in submission.files.beside(link.where.path, DsConfig)})
+        slip = next((name for name in present if "/" not in link.path and _is_slip(link.name, name)), None)
+        here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
+        message = f"the DeepSpeed config {link.path} is not {here}"
+        hint = f"did you mean `{slip}`?" if slip else "add it, or correct the path"
+        yield Violation(link.where, message, hint, severity=ERROR if slip else NOTE)
+
+
+def _is_slip(name: str, other: str) -> bool:
+    """Whether a letter too many, too few or another, or two that are swapped, make one name of the other."""
+    same = _same(name, other)
+    end = min(_same(name[::-1], other[::-1]), len(name) - same, len(other) - same)
+    one, two = name[same : len(name) - end], other[same : len(other) - end]
+    swapped = len(one) == 2 and one == two[::-1]
+    return not any(map(str.isdigit, one + two)) and (swapped or max(len(one), len(two)) == 1)
+
+
+def _same(name: str, other: str) -> int:
+    """The characters in which two names begin alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
+
+
+@submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "hostfile"))
+def named_files_are_there(submission: Submission) -> Violations:
+    """A hostfile that a launch line names is among the files of the submission.
+
+    Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
+    Fix: use the name of a file of the submission"""
+    for link in submission.references:
+        present = {PurePath(hostfile.path).name for hostfile in submission.files.beside(link.where.path, Hostfile)}
+        if link.kind == "hostfile" and not link.exists and present:
+            message = f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})"
+            yield Violation(link.where, message, "name the file that the job is to read, or add it to the submission")

@@ -1,0 +1,120 @@
+"""`dsgen validate`: paths → documents → submissions → rules → findings, less those that comments ignore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..findings import Finding, InvalidJob, Severity, in_file_order, without
+from ..job.framework import Frameworks
+from ..job.records import Job
+from ..job.text import Text, UnreadableText, read_path
+from ..programs.document import Document, JobSpec
+from ..programs.lookup import Files
+from ..programs.submission import Context, Submission
+from .context import ContextFlags, look_up
+from .grouping import submissions_of
+from .ignores import without_ignored
+from .read import read_documents
+from .rules.run import check_submission
+
+# Imports within functions save start-up time.
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Findings in file order, and what was read."""
+
+    findings: tuple[Finding, ...]
+    documents: int  #: files that were checked
+    texts: Mapping[str, Text]  #: of every file that was checked or named, by path
+    left_alone: Mapping[str, int] = field(default_factory=dict)  #: files of other programs, by program; "": not known
+
+
+def validate(
+    paths: Iterable[Path],
+    flags: ContextFlags,
+    *,
+    job: Path | None = None,
+    engine: bool = False,
+    skip_unknown: bool = False,
+    instead: Mapping[str, str] | None = None,
+    reported: Callable[[Finding], bool] = bool,
+) -> Answer:
+    """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
+
+    With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
+    `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
+    """
+    reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
+    specs = {spec.path: check_spec(spec.name) for spec in reading.documents if isinstance(spec, JobSpec)}
+    stated, of_stated = check_spec(job) if job is not None else (None, ())
+    checked = {document.path for document in reading.documents}
+    of_stated = tuple(f if f.where.path in checked else _named(f) for f in of_stated)
+    context, of_flags = look_up(flags, stated)
+    files = Files(reading.documents, [os.fspath(path) for path in paths])
+    groups = submissions_of(reading.documents, files) if job is None else [tuple(reading.documents)]
+    jobs = {path: own for path, (own, _) in specs.items() if own is not None}
+    submissions = [_submission(group, files, context, jobs, reading.texts) for group in groups]
+    of_specs = [finding for _, problems in specs.values() for finding in problems]
+    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
+    findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
+    texts = {**_text_of_spec(job), **reading.texts}
+    if engine:
+        from .ask_engine import ask_engine  # saves start-up time where it isn't asked
+
+        known = tuple(filter(reported, without_ignored(findings, texts)))
+        findings += dict.fromkeys(finding for submission in submissions for finding in ask_engine(submission, known))
+    secrets = {value for text in texts.values() for value in text.secret_values}
+    return Answer(
+        findings=in_file_order(without(secrets, without_ignored(findings, texts))),
+        documents=len({document.path for document in reading.documents}),
+        texts=texts,
+        left_alone=reading.left_alone,
+    )
+
+
+def _submission(
+    group: tuple[Document, ...], files: Files, context: Context, jobs: Mapping[str, Job], texts: Mapping[str, Text]
+) -> Submission:
+    """The submission of documents that belong together, with the jobs of the specs among them."""
+    own = tuple(jobs[document.path] for document in group if document.path in jobs)
+    return Submission(documents=group, frameworks=_frameworks, context=context, texts=texts, jobs=own, around=files)
+
+
+def _named(finding: Finding) -> Finding:
+    """Without the source line: the file is not among those that are checked, and may be another than was meant."""
+    return replace(finding, where=replace(finding.where, excerpt=None))
+
+
+def _frameworks() -> Frameworks:
+    from ..programs.frameworks import FRAMEWORKS  # saves start-up time where no job is planned: it loads numpy
+
+    return FRAMEWORKS
+
+
+def _text_of_spec(job: Path | None) -> dict[str, Text]:
+    """The text of the spec named by a flag, by its path."""
+    try:
+        text = read_path(job) if job is not None else None
+    except UnreadableText:
+        text = None
+    return {text.path: text} if text else {}
+
+
+def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
+    """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
+    from ..job import load_with_findings  # saves start-up time where there is no job spec
+    from ..rules.run import check_job, check_pinned_fit, check_pins
+
+    try:
+        job, findings = load_with_findings(path, _frameworks())
+    except InvalidJob as invalid:
+        return None, invalid.findings
+    findings = (*findings, *check_job(job), *check_pins(job))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        return None, in_file_order(findings)
+    return job, in_file_order((*findings, *check_pinned_fit(job)))

@@ -1,0 +1,198 @@
+"""A DeepSpeed config as keys of the spec, and what of it the plan's own config lacks, as a merge patch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..job.source import escape
+from ..programs.deepspeed.config import ZERO, Config, Offloaded
+from ..programs.megatron.inferred_run import offload_of, second_partitions
+from ..rules.job.given import PLANNED_KEYS
+from ..secrets import mask
+from .draft import SECRET, Draft
+from .options import same_value
+
+_OPTIMIZERS: Final = {"adamw": "adamw", "adam": "adamw", "lamb": "lamb", "sgd": "sgd"}
+_PLANNED: Final = frozenset("/" + path.replace(".", "/") for path in PLANNED_KEYS)
+#: Keys whose value the layout has, in other words than the plan's config.
+_OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
+#: Keys that the Trainer fills in from its arguments, and refuses other values of.
+_OF_TRAINER: Final = frozenset(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")) | {
+    "/gradient_clipping"
+}
+#: What is printed, which changes nothing.
+_LOGGING: Final = frozenset({"steps_per_print", "wall_clock_breakdown"})
+_MISSING: Final = object()
+
+
+def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
+    """The keys that a DeepSpeed config says: batch, precision, optimizer, and its share of the layout."""
+    batch = config.batch
+    _number(draft, "layout.micro_batch", batch.micro)
+    if batch.steps is not None and not (megatron and draft.get("training.global_batch")):
+        _number(draft, "layout.gradient_accumulation", batch.steps)
+    _number(draft, "training.global_batch", batch.train)
+    draft.set("layout.zero_stage", config.stage)
+    offload = offload_of(config)
+    draft.set("layout.offload", offload if config.stage and not _unknown(config, "offload_optimizer") else None)
+    partitions = second_partitions(config)
+    draft.set("layout.zero_hpz", partitions if partitions != 1 else None)
+    if megatron:
+        _gradients(draft, config)
+        return
+    states = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
+    if not config.auto_precision and (states or draft.get("training.precision") is None):
+        draft.set("training.precision", config.precision)
+    for key, pointer in (("tensor", "/tensor_parallel/autotp_size"), ("context", "/sequence_parallel_size")):
+        _number(draft, f"layout.{key}", config.whole(pointer))
+    _gradients(draft, config)
+    _optimizer(draft, config)
+    for key in ("quantized_weights", "quantized_gradients"):
+        draft.set(f"training.{key}", (config.switch(f"{ZERO}/zero_{key}") and config.stage == 3) or None)
+    if config.value("/gradient_clipping") != "auto" and config.clipping is not None:
+        draft.set("training.gradient_clipping", config.clipping)
+
+
+def _unknown(config: Config, name: str) -> bool:
+    return config.value(f"{ZERO}/{name}/device") == "auto"
+
+
+def _number(draft: Draft, path: str, value: object) -> None:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        draft.set(path, value)
+
+
+def _gradients(draft: Draft, config: Config) -> None:
+    """The type of sums, where the plan would take another."""
+    if (config.auto_precision or config.precision == "bf16") and config.accumulates_in not in ("fp32", "float32"):
+        draft.set("training.gradient_dtype", "same")
+
+
+def _optimizer(draft: Draft, config: Config) -> None:
+    if config.optimizer is None:
+        return
+    kind = _OPTIMIZERS.get(config.optimizer.lower())
+    plain_adam = config.optimizer == "adam" and config.value("/optimizer/params/adam_w_mode") is False
+    draft.set("training.optimizer", "adam" if plain_adam else kind)
+    for key, name in (("learning_rate", "lr"), ("weight_decay", "weight_decay")):
+        value = config.number(f"/optimizer/params/{name}")
+        if value is None and name == "weight_decay" and not config.has(f"/optimizer/params/{name}"):
+            value = _of_optimizer(config, name)
+        draft.set(f"training.{key}", value if value is not None and value >= 0 and (value or name != "lr") else None)
+
+
+def _of_optimizer(config: Config, name: str) -> Any:
+    """The default of a parameter of the config's optimizer."""
+    known = config.schema.optimizers.get(config.optimizer or "") or {}
+    return known[name].default if name in known else None
+
+
+def config_patch(draft: Draft, config: Config, planned: Mapping[str, Any], *, fills: bool) -> dict[str, Any]:
+    """What makes `planned`, the plan's config, read as `config` is. `fills`: "auto" is filled in before it is read.
+
+    Keys that the plan decides, and "auto" that nothing fills in, are named where they differ.
+    """
+    data: dict[str, Any] = config.json.data if isinstance(config.json.data, dict) else {}
+    return _patch(draft, config, "", data, planned, fills)
+
+
+def _patch(
+    draft: Draft, config: Config, at: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], fills: bool
+) -> dict[str, Any]:
+    patch: dict[str, Any] = {}
+    for key, value in ours.items():
+        pointer = f"{at}/{escape(key)}"
+        new = _now(config, at, key)
+        other = theirs.get(new, _MISSING)
+        if _is_planned(draft, config, pointer, value, other):
+            continue
+        if isinstance(value, Mapping) and (isinstance(other, Mapping) or other is _MISSING):
+            if inner := _patch(draft, config, pointer, value, other if isinstance(other, Mapping) else {}, fills):
+                patch[new] = inner
+            elif other is _MISSING and not value:
+                patch[new] = {}
+        elif value == "auto" and not fills:
+            if other is _MISSING:
+                draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out what is auto")
+        elif isinstance(value, str) and mask(f"{key}={value}") != f"{key}={value}":
+            draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), SECRET)
+        elif other is _MISSING and _is_default(config, pointer, value):
+            continue
+        elif value != "auto" or other is _MISSING:
+            if value is not None and (other is _MISSING or not _same(value, other)):
+                patch[new] = value
+            elif value is None and other is not _MISSING:
+                patch[new] = None
+    return patch | dict(_unasked(config, at, ours, theirs, fills))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other if isinstance(one, dict | list) or isinstance(other, dict | list) else same_value(one, other)
+
+
+def _now(config: Config, section: str, key: str) -> str:
+    """The name that a key has now, of those whose value DeepSpeed moves to another."""
+    home = config.schema.section(section)
+    known = home.keys.get(key) if home is not None else None
+    if home is None or known is None:
+        return "bf16" if (section, key) == ("", "bfloat16") else key
+    replaced = known.deprecated.by if known.deprecated is not None and known.deprecated.moved else ""
+    by = home.keys.get(replaced) if replaced else known
+    return by.written if by is not None and by.type == known.type else known.written
+
+
+def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, other: Any) -> bool:
+    """Whether the plan decides a key; where it has another value, that is named."""
+    if pointer in _OFFLOADS or (pointer == ZERO and isinstance(value, bool)):
+        return True
+    if pointer not in _PLANNED:
+        return False
+    off = (value in (False, 0, 1, None, "auto")) and other is _MISSING
+    if not off and value != "auto" and not _same(value, other):
+        shown = "left out" if other is _MISSING else f"{other}"
+        name = pointer[1:].replace("/", ".")
+        draft.leave(f"{name}: {value}", config.locate(pointer), f"{PLANNED_KEYS[name]} decides it: {shown}")
+    return True
+
+
+def _unasked(
+    config: Config, at: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], fills: bool
+) -> Iterator[tuple[str, None]]:
+    """The keys that the plan's config has beside the file's, and that do something: null leaves them out."""
+    named = {_now(config, at, key) for key in ours} | _LOGGING | _moved(config, at)
+    for key, value in theirs.items():
+        pointer = f"{at}/{escape(key)}"
+        if (
+            key in named
+            or pointer in _PLANNED
+            or (fills and pointer in _OF_TRAINER)
+            or _is_default(config, pointer, value)
+        ):
+            continue
+        yield key, None
+
+
+def _moved(config: Config, at: str) -> set[str]:
+    """The sections of what a config offloads by the names that these had."""
+    kinds: tuple[Offloaded, ...] = ("optimizer", "param")
+    return {f"offload_{name}" for name in kinds if at == ZERO and config.offload(name) == "cpu"}
+
+
+def _is_default(config: Config, pointer: str, value: Any) -> bool:
+    """Whether a value is what holds where the key is left out."""
+    if isinstance(value, Mapping):
+        own = config.schema.section(pointer) is not None and pointer not in ("/optimizer", "/scheduler")
+        return own and all(
+            f"{pointer}/{escape(key)}" in _PLANNED or _is_default(config, f"{pointer}/{escape(key)}", inner)
+            for key, inner in value.items()
+        )
+    if pointer.startswith("/optimizer/params/"):
+        default = _of_optimizer(config, pointer.rpartition("/")[2])
+        return default is not None and _same(default, value)
+    key = config.schema.key(pointer)
+    if pointer == f"{ZERO}/overlap_comm":
+        return bool(value) == (config.stage == 3)
+    return key is not None and same_value(key.default, value)

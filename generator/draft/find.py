@@ -1,0 +1,131 @@
+"""The runs that the files at some paths describe, each with the documents that belong to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from ..check.grouping import submissions_of
+from ..check.read import Reading, read_documents
+from ..findings import Location
+from ..job.framework import Frameworks
+from ..programs.deepspeed.config import Config
+from ..programs.document import Document, JobSpec
+from ..programs.launching.launch_line import Launch
+from ..programs.links import ds_config_of, named_in, used_accelerate_config, used_config
+from ..programs.lookup import Files
+from ..programs.megatron.arguments import MegatronArguments
+from ..programs.megatron.inferred_run import InferredRun, inferred_runs
+from ..programs.submission import Submission
+from ..programs.trainer.training_arguments import TrainingArguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One run: its training program's launch line or arguments, its DeepSpeed config, and the files around them."""
+
+    submission: Submission
+    megatron: InferredRun | None = None
+    launch: Launch | None = None
+    trainer: TrainingArguments | None = None
+    config: Config | None = None
+
+    @property
+    def where(self) -> Location:
+        """The place that names it."""
+        if self.launch is not None and self.launch.program is not None:
+            return self.launch.script.locate(self.launch.program)
+        if self.megatron is not None:
+            return self.megatron.start
+        document = self.config or self.trainer
+        return document.locate("") if document else Location(path=self.submission.documents[0].path)
+
+    @property
+    def program(self) -> str:
+        """What the run starts, or the file that it is known by."""
+        word = self.launch.program if self.launch else None
+        if word is None or word.value is not None:
+            return word.value if word and word.value else self.where.path
+        return word.raw.strip("\"'").rpartition("/")[2]  # the folder is a variable's
+
+
+def find_runs(
+    paths: Iterable[str | os.PathLike[str]], frameworks: Callable[[], Frameworks]
+) -> tuple[Reading, tuple[Found, ...]]:
+    """What was read, and every run in it: Megatron's first, then other launches, then configs that nothing starts."""
+    reading = read_documents(paths := tuple(paths))
+    files = Files(reading.documents, [os.fspath(path) for path in paths])
+    runs: list[Found] = []
+    for group in submissions_of(reading.documents, files):
+        documents = tuple(_told(one) for one in group if not isinstance(one, JobSpec))
+        if documents:
+            runs += _runs_of(Submission(documents=documents, frameworks=frameworks, texts=reading.texts, around=files))
+    return reading, tuple(sorted(runs, key=_rank))
+
+
+def _told(document: Document) -> Document:
+    """Arguments of which some are in variables, as if these held none: what isn't there has its default."""
+    return replace(document, complete=True) if isinstance(document, MegatronArguments | TrainingArguments) else document
+
+
+def _rank(run: Found) -> int:
+    return 0 if run.megatron else 1 if run.launch else 2 if run.trainer else 3
+
+
+def _runs_of(submission: Submission) -> Iterator[Found]:
+    launches: set[int] = set()
+    for run in inferred_runs(submission):
+        launch = run.run.launch if run.run else None
+        launches.add(id(launch))
+        config = run.run.config if run.run else None
+        yield Found(submission=submission, megatron=run, launch=launch, config=config)
+    trainers = {id(one.launch): one for one in submission.training_arguments if one.launch is not None}
+    for launch in submission.launches:
+        if id(launch) not in launches and _trains(launch, submission):
+            trainer = trainers.get(id(launch)) or _named_arguments(launch, submission)
+            yield Found(
+                submission=submission,
+                launch=launch,
+                trainer=trainer,
+                config=(ds_config_of(submission, trainer) if trainer else None) or _config_of(launch, submission),
+            )
+            launches.add(id(launch))
+    if launches:
+        return
+    alone = [one for one in submission.training_arguments if one.launch is None]
+    for one in alone:
+        yield Found(submission=submission, trainer=one, config=ds_config_of(submission, one) or used_config(submission))
+    if not alone:
+        for config in filter(_is_config, submission.configs):
+            yield Found(submission=submission, config=config)
+    if not alone and not submission.configs and used_accelerate_config(submission) is not None:
+        yield Found(submission=submission)
+
+
+def _is_config(config: Config) -> bool:
+    """Whether a file has any key of DeepSpeed's: JSON that is named by itself may be anything."""
+    top = config.schema.section("")
+    keys = config.json.data if isinstance(config.json.data, dict) else {}
+    return top is not None and any(key in top.keys for key in keys)
+
+
+def _trains(launch: Launch, submission: Submission) -> bool:
+    """Whether a launch line may be of a training: it uses a launcher, or names a config."""
+    programs = {call.program for call in launch.calls}
+    known = programs & {"torchrun", "deepspeed", "accelerate", "srun", "mpirun"}
+    return launch.program is not None and bool(known or submission.configs)
+
+
+def _named_arguments(launch: Launch, submission: Submission) -> TrainingArguments | None:
+    """The file of TrainingArguments that a launch line names."""
+    words = {word.value for word in launch.arguments}
+    files = (one for one in submission.training_arguments if one.launch is None)
+    return next((one for one in files if any(w and one.path.endswith(w.lstrip("./")) for w in words)), None)
+
+
+def _config_of(launch: Launch, submission: Submission) -> Config | None:
+    """The DeepSpeed config that the script of a launch line names, else the only one there is."""
+    named = named_in(submission, launch.script.text.path) or frozenset()
+    own = [config for config in submission.configs if id(config.json) in named]
+    return own[0] if len(own) == 1 else used_config(submission)

@@ -1,0 +1,263 @@
+"""What a launch asks of its machines and its scheduler: nodes and GPUs, Slurm's options, those of the services."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..catalog import find_accelerator
+from ..programs.document import AzureMLJob, KubernetesJob, LaunchScript, SkyPilotTask
+from ..programs.launching.launch_line import Option
+from ..programs.slurm.request import Request
+from ..programs.slurm.values import gres_list
+from ..programs.world import world_of
+from ..secrets import Likeness, likeness, mask
+from .draft import Draft
+from .find import Found
+
+#: Options of sbatch that the spec has keys for.
+_KEYS: Final[Mapping[str, str]] = {
+    "--partition": "partition",
+    "--account": "account",
+    "--qos": "qos",
+    "--constraint": "constraint",
+    "--reservation": "reservation",
+    "--exclude": "exclude",
+    "--array": "array",
+    "--dependency": "dependency",
+    "--mail-user": "mail_user",
+    "--mem": "memory",
+    "--output": "output",
+}
+#: Those that follow from the plan: a node is one task with all its GPUs.
+_PLANNED: Final = frozenset(
+    [
+        *("--nodes", "--gres", "--gpus-per-node", "--gpus", "--ntasks", "--ntasks-per-node", "--gpus-per-task"),
+        *("--job-name", "--time", "--exclusive", "--requeue", "--no-requeue"),
+    ]
+)
+_ONE_TASK: Final = frozenset({"--ntasks", "--ntasks-per-node", "--gpus-per-task"})
+#: Variables that a launcher or a scheduler sets for each process.
+_RENDEZVOUS: Final = re.compile(
+    r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
+    r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
+)
+ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
+_ENTER: Final = re.compile(r"(.+)/bin/activate")
+
+
+def read_machines(draft: Draft, found: Found) -> None:
+    """GPUs, the scheduler's options and the environment."""
+    submission, world = found.submission, world_of(found.submission)
+    gpus = (found.megatron.run.gpus if found.megatron and found.megatron.run else None) or world.gpus
+    draft.set("gpus", gpus)
+    if not gpus:
+        draft.set("nodes", world.nodes)
+    scripts = [one for one in submission.scripts if found.launch is None or one.shell is found.launch.script]
+    for script in scripts[:1]:
+        _read_sbatch(draft, script)
+    for job in submission.azureml_jobs[:1]:
+        _read_azureml(draft, job)
+    for pods in submission.kubernetes_jobs[:1]:
+        _read_kubernetes(draft, pods)
+    for task in submission.skypilot_tasks[:1]:
+        _read_skypilot(draft, task)
+    _read_cluster(draft, world.gpus_per_node, world.nodes)
+    _read_environment(draft, found)
+
+
+def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None:
+    """Machines of the type that a request names, where the catalog has it; their network is nobody's to say."""
+    name = draft.get("launch.slurm.gres_type") or draft.comments.pop("accelerator", None)
+    accelerator = find_accelerator(str(name).replace("_", "-")) if name else None
+    if accelerator is None or not per_node:
+        return
+    draft.set("cluster", inline_cluster(draft, accelerator.name, per_node, alone=nodes == 1))
+
+
+def inline_cluster(draft: Draft, accelerator: str, per_node: int, *, alone: bool) -> dict[str, Any]:
+    """A node of so many accelerators; the rate of its network is a guess that the spec says is one."""
+    if not alone:
+        draft.comments["cluster.network_gbits_per_s_per_node"] = "assumed: the rate of all network cards of a node"
+    gbits = 0 if alone else ASSUMED_GBITS
+    return {"accelerator": accelerator, "accelerators_per_node": per_node, "network_gbits_per_s_per_node": gbits}
+
+
+def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
+    request = Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
+    if not script.sbatch.entries:
+        if script.launches:
+            draft.set("launch.target", "shell")
+        return
+    draft.set("launch.target", "slurm")
+    for option in script.sbatch.entries:
+        if script.sbatch.get(option.name) is option:
+            _read_option(draft, script, option)
+    limit = request.argument("--time")
+    if limit and limit.text and request.seconds("--time") not in (None, float("inf")):
+        draft.set("launch.time_limit", limit.text)
+    name = request.text("--job-name")
+    draft.set("name", name.value if name and "$" not in name.value else None)
+    for flag in ("exclusive", "requeue"):
+        draft.set(f"launch.slurm.{flag}", True if request.has(f"--{flag}") else None)
+    gres = request.text("--gres")
+    kinds = [item.type for item in (gres_list(gres.value) if gres else None) or () if item.name == "gpu"]
+    draft.set("launch.slurm.gres_type", kinds[0] if kinds else None)
+    draft.set("launch.slurm.gpu_request", "gres" if gres and kinds else None)
+    _read_commands(draft, script)
+
+
+def _read_option(draft: Draft, script: LaunchScript, option: Option) -> None:
+    """One option: a key, a directive of its own, or named."""
+    value = option.values[0].value if option.values else None
+    where, shown = script.shell.locate(option.written), option.written.raw
+    if option.values and option.values[0] is not option.written and "=" not in shown:
+        shown = f"{shown} {option.values[0].raw}"
+    if option.name in _PLANNED:
+        if option.name in _ONE_TASK and value != "1":
+            draft.leave(shown, where, "dsgen's script has one task on each node, which starts a process for each GPU")
+        return
+    if option.values and (value is None or ("$" in value or "`" in value)):
+        draft.leave(shown, where, "its value is not in the files")
+    elif option.name == "--cpus-per-task":
+        _read_cores(draft, script, value)
+    elif option.name in _KEYS:
+        draft.set(f"launch.slurm.{_KEYS[option.name]}", value)
+    elif not option.known:
+        draft.leave(shown, where, "sbatch has no such option")
+    else:
+        name = option.name.lstrip("-")
+        draft.spec.setdefault("launch", {}).setdefault("slurm", {}).setdefault("directives", {})[name] = (
+            value if value is not None else True
+        )
+
+
+def _read_cores(draft: Draft, script: LaunchScript, value: str | None) -> None:
+    """The cores of a node's tasks, of which dsgen's script has one."""
+    tasks = Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script).tasks_per_node
+    if value is not None and value.isdigit() and tasks:
+        draft.set("launch.slurm.cpus_per_task", int(value) * tasks)
+
+
+def _read_commands(draft: Draft, script: LaunchScript) -> None:
+    """Modules, the environment that is entered, and the container of srun; other commands are named."""
+    modules: list[str] = []
+    others: dict[str, Any] = {}
+    launched = {id(call.command) for launch in script.launches for call in launch.calls}
+    for command in script.shell.commands:
+        words = [word.value for word in command.words]
+        if not words or id(command) in launched or command.inside is not None:
+            continue
+        if words[0] in ("module", "ml") and words[1:2] == ["load"] and all(words[2:]):
+            modules += [word for word in words[2:] if word]
+        elif words[0] in ("source", ".") and len(words) == 2 and (found := _ENTER.fullmatch(words[1] or "")):
+            draft.set("launch.slurm.virtual_environment", found[1])
+        elif words[0] not in ("echo", "set", "date", "exit", "module", "mkdir", "cd", "wait", "printf", "export", "["):
+            others.setdefault(command.words[0].raw, command)
+    draft.set("launch.slurm.modules", modules)
+    for launch in script.launches:
+        srun = launch.call("srun")
+        for name in ("container_image", "container_mounts") if srun else ():
+            value = srun.options.text("--" + name.replace("_", "-")) if srun else None
+            if value and "$" not in value:
+                draft.set(f"launch.slurm.{name}", value.split(",") if name == "container_mounts" else value)
+    for name, command in others.items():
+        if not any(
+            command.offset <= call.word.offset < command.offset + 400 for one in script.launches for call in one.calls
+        ):
+            draft.leave(
+                f"`{name} ...`", script.shell.locate(command), "a command of the script; launch.slurm.setup can hold it"
+            )
+
+
+def _read_environment(draft: Draft, found: Found) -> None:
+    """The variables that the program gets, but for those that dsgen's launch files set."""
+    launch = found.launch
+    for name, assignment in launch.environment.items() if launch else ():
+        if _RENDEZVOUS.fullmatch(name):
+            continue
+        where, value = launch.script.locate(assignment), assignment.value  # type: ignore[union-attr]
+        if likeness(name) is not Likeness.NONE or (value and mask(f"{name}={value}") != f"{name}={value}"):
+            draft.leave(name, where, "it may be a secret, which a spec doesn't hold")
+        elif value is None or "$" in value or "\n" in value:
+            draft.leave(f"{name}={assignment.raw}", where, "its value is not in the files")
+        else:
+            draft.spec.setdefault("launch", {}).setdefault("environment", {})[name] = value
+
+
+def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: Iterator[str] | tuple[str, ...]) -> None:
+    """The values of a YAML document that are keys of the spec; its other top-level keys are named."""
+    for name, path in keys.items():
+        value = document.value(name)
+        draft.set(path, value if isinstance(value, str | int | bool) else None)
+    taken = {name.partition("/")[0] for name in (*keys, *known)}
+    for key, place, _ in document.entries(""):
+        if key not in taken:
+            draft.leave(key, document.locate_key(place), "the spec has no key for it")
+
+
+def _read_azureml(draft: Draft, job: AzureMLJob) -> None:
+    draft.set("launch.target", "azureml")
+    keys = {
+        "compute": "launch.azureml.compute",
+        "environment": "launch.azureml.environment",
+        "experiment_name": "launch.azureml.experiment_name",
+        "display_name": "launch.azureml.display_name",
+        "code": "launch.azureml.code",
+        "resources/shm_size": "launch.azureml.shm_size",
+    }
+    for name in ("inputs", "outputs", "tags", "services", "queue_settings"):
+        block = job.block(name)
+        draft.set(f"launch.azureml.{name}", dict(block) if block else None)
+    _take(
+        draft,
+        job,
+        keys,
+        (
+            "$schema",
+            "type",
+            "command",
+            "distribution",
+            "inputs",
+            "outputs",
+            "tags",
+            "services",
+            "queue_settings",
+            "environment_variables",
+            "resources",
+        ),
+    )
+    if not isinstance(job.value("environment"), str) and job.has("environment"):
+        draft.leave("environment", job.locate("environment"), "the spec can name an environment, not define one")
+
+
+def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
+    draft.set("launch.target", "kubernetes")
+    draft.set("launch.kubernetes.kind", job.kind_of_job if job.kind_of_job != "PyTorchJob" else None)
+    keys = {"metadata/name": "name", "metadata/namespace": "launch.kubernetes.namespace"}
+    for role in job.trainers[:1]:
+        keys[f"{role.container}/image"] = "launch.kubernetes.image"
+        keys[f"{role.pod}/serviceAccountName"] = "launch.kubernetes.service_account"
+        for name in ("volumes", "tolerations", "nodeSelector", "initContainers", "affinity"):
+            if job.has(f"{role.pod}/{name}"):
+                place = job.locate_key(f"{role.pod}/{name}")
+                draft.leave(name, place, "see launch.kubernetes for the keys that a spec has")
+    _take(draft, job, keys, ("apiVersion", "kind", "spec"))
+
+
+def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
+    draft.set("launch.target", "skypilot")
+    keys = {
+        "name": "name",
+        "workdir": "launch.skypilot.workdir",
+        "setup": "launch.skypilot.setup",
+        "resources/infra": "launch.skypilot.infra",
+        "resources/instance_type": "launch.skypilot.instance_type",
+        "resources/image_id": "launch.skypilot.image",
+        "resources/use_spot": "launch.skypilot.use_spot",
+    }
+    accelerators = task.value("resources/accelerators")
+    if isinstance(accelerators, str):
+        draft.comments["accelerator"] = accelerators.partition(":")[0].lower()
+    _take(draft, task, keys, ("run", "num_nodes", "resources", "envs"))

@@ -1,0 +1,262 @@
+"""A run of Megatron's as keys of the spec: its shape, its layout, and what is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import PurePath
+from typing import Any, Final
+
+from ..catalog import find_model
+from ..job.records import Pins
+from ..programs.megatron.inferred_run import InferredRun
+from ..programs.megatron.run import EXPERT, MOE_EXPERT, MegatronRun
+from .draft import Draft
+from .find import Found
+from .options import Parser, options_of_file, options_of_launch
+from .scripts import set_script
+
+#: Options that the spec's own keys say; the plan writes them, and a value that it doesn't take over is named.
+PLANNED: Final = frozenset(
+    [
+        *("--num-layers", "--encoder-num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads"),
+        *("--num-query-groups", "--group-query-attention", "--num-key-value-heads", "--num-experts", "--seq-length"),
+        *("--moe-ffn-hidden-size", "--tensor-model-parallel-size", "--pipeline-model-parallel-size"),
+        *("--context-parallel-size", "--ds-sequence-parallel-size", EXPERT, MOE_EXPERT, "--zero-stage"),
+        *("--micro-batch-size", "--global-batch-size", "--sequence-parallel", "--expert-tensor-parallel-size"),
+        *("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"),
+        *("--recompute-granularity", "--recompute-method", "--recompute-num-layers", "--recompute-modules"),
+        *("--recompute-activations", "--checkpoint-activations", "--checkpoint-num-layers"),
+        *("--use-distributed-optimizer", "--optimizer-cpu-offload", "--bf16", "--fp16", "--no-pipeline-parallel"),
+        *("--pipeline-model-parallel-layout", "--deepspeed-activation-checkpointing"),
+    ]
+)
+#: Full recomputation as Megatron-LM 2.5 to 3.0 called it: megatron/arguments.py @ v2.5.
+_OLD_RECOMPUTE: Final = "--activations-checkpoint-method"
+_OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
+#: Options that say, in other words, what an option of the plan says: theirs, and the plan's.
+SAYS_THE_SAME: Final[Mapping[str, tuple[str, ...]]] = {
+    "--recompute-activations": ("--recompute-granularity",),
+    "--checkpoint-activations": ("--recompute-granularity", "--checkpoint-activations"),
+    "--num-layers-per-virtual-pipeline-stage": ("--num-virtual-stages-per-pipeline-rank",),
+    "--encoder-num-layers": ("--num-layers",),
+    _OLD_RECOMPUTE: ("--recompute-granularity", "--checkpoint-activations"),
+    _OLD_LAYERS: ("--recompute-num-layers", "--checkpoint-num-layers", "--recompute-granularity"),
+    "--encoder-seq-length": ("--seq-length",),
+    "--use-flash-attn": ("--attention-backend", "--use-flash-attn-v2"),
+    "--use-flash-attn-v1": ("--use-flash-attn-v2",),
+    "--use-rotary-position-embeddings": ("--position-embedding-type", "--use-rotary-position-embeddings"),
+    "--num-key-value-heads": ("--num-query-groups",),
+}
+#: Options whose value, where none is given, follows from others.
+FOLLOWS: Final = frozenset(
+    [
+        *("--ffn-hidden-size", "--kv-channels", "--num-query-groups", "--expert-tensor-parallel-size"),
+        *("--moe-ffn-hidden-size", "--global-batch-size", "--max-position-embeddings", "--deepspeed_config"),
+        *("--zero-stage", "--deepspeed", "--num-virtual-stages-per-pipeline-rank", "--recompute-method"),
+        *("--recompute-num-layers", "--num-layers", "--seq-length", "--hidden-size", "--vocab-size"),
+        "--eval-interval",
+    ]
+)
+#: Pins that mean something beside others only.
+_RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
+    "expert": lambda pins, moe: moe,
+    "expert_tensor": lambda pins, moe: moe,
+    "expert_overlap": lambda pins, moe: moe,
+    "virtual_pipeline": lambda pins, _: (pins.pipeline or 1) > 1,
+    "first_stage_layers": lambda pins, _: (pins.pipeline or 1) > 1,
+    "last_stage_layers": lambda pins, _: (pins.pipeline or 1) > 1,
+    "context_heads": lambda pins, _: (pins.context or 1) > 1,
+    "tensor_overlap": lambda pins, _: (pins.tensor or 1) > 1,
+    "sequence_parallel": lambda pins, _: (pins.tensor or 1) > 1,
+    "offload": lambda pins, _: pins.zero_stage != 0 or pins.offload != "none",
+    "zero_copies": lambda pins, _: pins.zero_copies != 1,
+    "zero_hpz": lambda pins, _: pins.zero_hpz != 1,
+}
+_SHARDS: Final = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+#: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's Llama 2, Google's BERT.
+_VOCABULARIES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
+_USUAL_VOCABULARY: Final = 50257
+_USUAL_POSITIONS: Final = 2048
+_DTYPES: Final = {"moment_dtype", "master_dtype", "gradient_dtype", "fp8_parameters"}
+
+
+def read_megatron(draft: Draft, found: Found, inferred: InferredRun, run: MegatronRun) -> None:
+    """Everything that the arguments say, but for what is carried over as it is."""
+    parser = Parser(flavour=run.flavour)
+    given = options_of_launch(run.launch, parser) if run.launch else options_of_file(run, parser)
+    draft.options = tuple(given)
+    draft.set("framework", run.flavour)
+    set_script(draft, found)
+    _read_model(draft, inferred, run)
+    _read_training(draft, inferred, run)
+    _read_files(draft, run)
+    for name, value in _pins(inferred, run):
+        draft.set(f"layout.{name}", value)
+
+
+def _pins(inferred: InferredRun, run: MegatronRun) -> Iterator[tuple[str, Any]]:
+    """The layout keys that the arguments state, by default too, less those that follow from others."""
+    pins, known = inferred.job.pins, inferred.facts
+    moe = bool(inferred.job.model.experts)
+    for field in fields(Pins):
+        value = getattr(pins, field.name)
+        if value is None or field.name not in known or field.name in ("data", "gradient_accumulation"):
+            continue
+        if field.name not in _RELEVANT or _RELEVANT[field.name](pins, moe):
+            yield field.name, list(value) if isinstance(value, tuple) else value
+    if any(stray.word == _OLD_RECOMPUTE for stray in run.strays):
+        yield "recompute", "full"
+    sharding = _SHARDS.get(str(run.value("--data-parallel-sharding-strategy", "no_shard")))
+    if run.is_lm and run.has("--use-megatron-fsdp") and sharding:
+        yield "zero_stage", sharding
+    if "global_batch" not in known and "gradient_accumulation" in known:
+        yield "gradient_accumulation", pins.gradient_accumulation
+
+
+def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun) -> None:
+    """The model by Hugging Face's keys; nothing where its layers or its width aren't written."""
+    model, known = inferred.job.model, inferred.facts
+    if not {"layers", "hidden", "heads"} <= known:
+        return
+    rotary = run.value("--position-embedding-type") == "rope" or run.has("--use-rotary-position-embeddings")
+    none = run.has("--no-position-embedding") or run.value("--position-embedding-type") == "none"
+    kind = "rotary" if rotary else "none" if none else "learned"
+    heads = model.kv_heads if "kv_heads" in known and model.kv_heads != model.heads else None
+    own_width = "head_dim" in known and model.head_dim * model.heads != model.hidden
+    gated, bias = model.gated_mlp, not run.has("--disable-bias-linear")
+    keys: dict[str, Any] = {
+        "num_hidden_layers": model.layers,
+        "hidden_size": model.hidden,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": heads,
+        "head_dim": model.head_dim if own_width else None,
+        "intermediate_size": model.ffn if model.ffn and (gated or model.ffn != 4 * model.hidden) else None,
+        "vocab_size": _vocabulary(draft, run),
+        "max_position_embeddings": _positions(draft, run),
+        "position_embedding": kind,
+        "gated_mlp": gated,
+        "hidden_act": "relu2" if run.has("--squared-relu") else None,
+        "tie_word_embeddings": not run.has("--untie-embeddings-and-output-weights"),
+        "attention_bias": bias if bias == gated else None,
+        "mlp_bias": bias if bias == gated else None,
+        "rms_norm_eps": _number(run, "--norm-epsilon", "--layernorm-epsilon"),
+        "rope_theta": _number(run, "--rotary-base", "--rotary-position-embeddings-theta") if rotary else None,
+        "hidden_dropout": run.number("--hidden-dropout", 0.1),
+        "attention_dropout": run.number("--attention-dropout", 0.1),
+        **_experts(inferred, run),
+        **_latents(run),
+    }
+    draft.set("model", {key: value for key, value in keys.items() if value is not None})
+
+
+def _positions(draft: Draft, run: MegatronRun) -> int:
+    """The longest sequence, which the sequence's length is at least."""
+    known = run.size("--max-position-embeddings") or run.size("--seq-length")
+    if known is None:
+        draft.comments["model.max_position_embeddings"] = "assumed: the files don't say it"
+    return known or _USUAL_POSITIONS
+
+
+def _number(run: MegatronRun, *names: str) -> float | None:
+    return run.number(run.first_of(*names))
+
+
+def _experts(inferred: InferredRun, run: MegatronRun) -> dict[str, Any]:
+    model = inferred.job.model
+    if not model.experts:
+        return {}
+    shared = run.size("--moe-shared-expert-intermediate-size") or 0
+    whole = model.moe_ffn and shared % model.moe_ffn == 0
+    return {
+        "num_experts": model.experts,
+        "num_experts_per_tok": model.experts_per_token,
+        "moe_intermediate_size": model.moe_ffn or None,
+        "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
+    }
+
+
+def _latents(run: MegatronRun) -> dict[str, Any]:
+    if not run.has("--multi-latent-attention"):
+        return {}
+    names = {
+        "q_lora_rank": ("--q-lora-rank", None),
+        "kv_lora_rank": ("--kv-lora-rank", 32),
+        "qk_nope_head_dim": ("--qk-head-dim", 128),
+        "qk_rope_head_dim": ("--qk-pos-emb-head-dim", 64),
+        "v_head_dim": ("--v-head-dim", 128),
+    }
+    return {key: run.integer(option, default) for key, (option, default) in names.items()} | {"head_dim": None}
+
+
+def _vocabulary(draft: Draft, run: MegatronRun) -> int:
+    """The tokenizer's tokens: as given, as its kind has them, as the model has that its path names, or a guess."""
+    kind, given = str(run.value("--tokenizer-type")), run.size("--vocab-size")
+    if given:
+        return given + (kind == "NullTokenizer")
+    path = run.value("--tokenizer-model") or run.value("--tokenizer-name-or-path")
+    entry = find_model(PurePath(str(path)).name) if path else None
+    if entry is not None and isinstance(size := entry.config.get("vocab_size"), int):
+        return size
+    if kind not in _VOCABULARIES:
+        draft.comments["model.vocab_size"] = "assumed: the files don't say how many tokens the tokenizer has"
+    return _VOCABULARIES.get(kind, _USUAL_VOCABULARY)
+
+
+def _read_training(draft: Draft, inferred: InferredRun, run: MegatronRun) -> None:
+    training, known = inferred.job.training, inferred.facts
+    stated = {
+        "sequence_length": ("sequence", training.sequence_length),
+        "global_batch": ("global_batch", training.global_batch),
+        "precision": ("precision", training.precision),
+        "attention": ("attention", training.attention),
+    }
+    for key, (fact, value) in stated.items():
+        draft.set(f"training.{key}", value if fact in known else None)
+    draft.set("training.optimizer", "sgd" if training.optimizer == "sgd" else None)
+    for key in sorted(_DTYPES):
+        draft.set(f"training.{key}", _state(key, getattr(training, key), run))
+    rates = {"learning_rate": ("--lr", None), "weight_decay": ("--weight-decay", 0.01)}
+    for key, (option, default) in {**rates, "gradient_clipping": ("--clip-grad", 1.0)}.items():
+        draft.set(f"training.{key}", run.number(option, default))
+    if run.is_lm and not run.has("--cross-entropy-loss-fusion"):
+        draft.set("training.cross_entropy", "unfused")
+    ramp = run.value("--rampup-batch-size")
+    if isinstance(ramp, tuple) and len(ramp) == 3 and all(str(one).isdecimal() for one in ramp):
+        draft.set("training.batch_ramp", dict(zip(("start", "increment", "samples"), map(int, ramp), strict=True)))
+    draft.set("training.duration.steps", run.size("--train-iters"))
+    if not run.has("--train-iters"):
+        draft.set("training.duration.samples", run.size("--train-samples"))
+
+
+def _state(key: str, value: Any, run: MegatronRun) -> Any:
+    """A type of the states; of gradients only where they are not summed in fp32, which is the default."""
+    if not run.is_lm and key == "gradient_dtype":
+        bf16 = run.has("--bf16")
+        return value if bf16 and value == "same" else None
+    return value if value not in ("fp32", False) else None
+
+
+def _read_files(draft: Draft, run: MegatronRun) -> None:
+    """Data, tokenizer and what is written."""
+    paths = run.value("--data-path")
+    words = [str(path) for path in paths] if isinstance(paths, tuple) else [paths] if isinstance(paths, str) else []
+    draft.set("data.path", words[0] if len(words) == 1 else words)
+    options = {
+        "data.split": "--split",
+        "data.tokenizer.type": "--tokenizer-type",
+        "data.tokenizer.path": "--tokenizer-model",
+        "data.tokenizer.vocab_file": "--vocab-file",
+        "data.tokenizer.merges_file": "--merge-file",
+        "output.checkpoints": "--save",
+        "output.save_interval": "--save-interval",
+        "output.logs": "--tensorboard-dir",
+    }
+    for key, option in options.items():
+        value = run.value(option)
+        draft.set(key, value if isinstance(value, str | int) and not isinstance(value, bool) else None)
+    saved = draft.get("output.checkpoints")
+    if saved is None and draft.get("output"):
+        draft.drop("output.save_interval")  # nothing would be saved
+    if saved is not None and run.value("--load") != saved:
+        draft.set("output.resume", False)

@@ -1,0 +1,148 @@
+"""What a spec and its files are refused for: planned as they are, less what is named as refused."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..check.rendered import check_rendered
+from ..findings import Finding, InvalidJob, Severity
+from ..job import load_with_findings
+from ..job.records import Job
+from ..programs.deepspeed.write_config import FILE_NAME
+from ..programs.frameworks import FRAMEWORKS
+from ..render import render
+from ..rules import run as rules
+from ..search import Infeasible, Plan, estimate, search
+from .adopt import Adopted
+from .draft import Draft
+from .options import grouped
+
+_MOST_REFUSED: Final = 5
+#: Sections of the spec whose keys may be left out, and those that may not.
+_OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
+_NEEDED: Final = frozenset({"training", "training.global_batch", "layout", "launch", "launch.target"})
+_ARGUMENTS: Final = "/launch/arguments/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a spec: its plan and program, or what is wrong with it."""
+
+    plan: Plan | None = None
+    fits: bool = False  #: whether the search found the plan; else the layout breaks rules, or doesn't fit
+    findings: tuple[Finding, ...] = ()
+    infeasible: Infeasible | None = None
+    added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
+
+
+def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
+    """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
+    job, findings = load_with_findings(spec, FRAMEWORKS)
+    findings = (*findings, *rules.check_job(job))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise InvalidJob(findings)
+    return job, findings
+
+
+def prune(adopted: Adopted) -> None:
+    """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
+    draft = adopted.draft
+    for _ in range(_MOST_REFUSED):
+        try:
+            checked(draft.spec)
+            return
+        except InvalidJob as invalid:
+            before = copy.deepcopy(draft.spec)
+            for finding in invalid.findings:
+                keys = [key.replace("~1", "/").replace("~0", "~") for key in finding.where.pointer[1:].split("/")]
+                if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
+                    _take_out(adopted, keys, f"{finding.message} [{finding.rule}]")
+            if draft.spec == before:
+                return
+
+
+def _take_out(adopted: Adopted, keys: list[str], why: str) -> None:
+    """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as options."""
+    draft = adopted.draft
+    while keys and draft.get(keys) is None:
+        keys = keys[:-1]
+    path = ".".join(keys)
+    if keys and path not in _NEEDED:
+        if "tokenizer" not in keys:
+            draft.leave(path, adopted.found.where, why)
+        draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
+
+
+def planned(draft: Draft) -> Outcome:
+    """The best plan of the spec, else its layout as it is."""
+    try:
+        job, findings = checked(draft.spec)
+    except InvalidJob as invalid:
+        return Outcome(findings=invalid.findings)
+    answer = search(job, top=1)
+    if isinstance(answer, Infeasible):
+        return Outcome(plan=estimate(job), findings=findings, infeasible=answer)
+    return Outcome(plan=answer.plans[0], fits=True, findings=findings)
+
+
+def without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
+    """Keys of the config that `dsgen generate` would refuse are named, and left out."""
+    draft = adopted.draft
+    again = planned(draft)
+    if again.plan is None:
+        return again
+    files = render(again.plan)
+    errors = [one for one in check_rendered(files, again.plan.job) if one.severity is Severity.ERROR]
+    patch = draft.spec.get("deepspeed_config", {})
+    for finding in errors:
+        if finding.where.path == FILE_NAME and _drop(patch, finding.where.pointer):
+            name = finding.where.pointer[1:].replace("/", ".")
+            where = adopted.found.config.locate(finding.where.pointer) if adopted.found.config else finding.where
+            draft.leave(name, where, f"{finding.message} [{finding.rule}]")
+            errors = [one for one in errors if one is not finding]
+        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(adopted, finding):
+            errors = [one for one in errors if one is not finding]
+    if not patch:
+        draft.spec.pop("deepspeed_config", None)
+    return Outcome(
+        plan=again.plan,
+        fits=again.fits,
+        findings=(*again.findings, *errors),
+        infeasible=again.infeasible,
+        added=outcome.added,
+    )
+
+
+def _drop_argument(adopted: Adopted, finding: Finding) -> bool:
+    """Take the option that a finding is on out of the arguments."""
+    draft, index = adopted.draft, finding.where.pointer.removeprefix(_ARGUMENTS)
+    words: list[str] = draft.get("launch.arguments") or []
+    groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
+    for number, group in enumerate(groups):
+        at -= len(group)
+        if at < 0:
+            given = next((one for one in draft.options if one.words == group), None)
+            where = given.where if given else adopted.found.where
+            draft.leave(" ".join(group), where, f"{finding.message} [{finding.rule}]")
+            left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
+            draft.drop("launch.arguments")
+            draft.set("launch.arguments", left)
+            return True
+    return False
+
+
+def _drop(patch: Any, pointer: str) -> bool:
+    """Take a key out of nested mappings, and the mappings that are empty then; whether it was there."""
+    key, _, rest = pointer.lstrip("/").partition("/")
+    if not isinstance(patch, dict) or key not in patch:
+        return False
+    if rest and isinstance(patch[key], dict):
+        dropped = _drop(patch[key], rest)
+        if not patch[key]:
+            del patch[key]
+        return dropped
+    del patch[key]
+    return True

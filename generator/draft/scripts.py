@@ -1,0 +1,191 @@
+"""The arguments of training scripts other than Megatron's: of the Trainer as keys of the spec, others as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePath
+from typing import Final
+
+from ..catalog import find_model
+from ..job.hf_config import model_from_config
+from ..programs.frameworks import FRAMEWORKS
+from ..programs.links import used_accelerate_config
+from ..programs.trainer.accelerate import AccelerateConfig, is_true
+from ..programs.trainer.training_arguments import TrainingArguments
+from .draft import Draft, Given
+from .find import Found
+from .options import Parser, options_of_launch, options_of_values, values_of
+
+#: Options that the spec's own keys say with the Trainer.
+PLANNED: Final = frozenset(
+    [
+        *("--per-device-train-batch-size", "--gradient-accumulation-steps", "--bf16", "--fp16"),
+        "--gradient-checkpointing",
+    ]
+)
+#: Options that name the DeepSpeed config, or ask for DeepSpeed: the plan has its own.
+CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-config"})
+_NUMBERS: Final = {
+    "learning_rate": ("training.learning_rate", 5e-5),
+    "weight_decay": ("training.weight_decay", 0.0),
+    "max_grad_norm": ("training.gradient_clipping", 1.0),
+}
+#: Optimizers of the Trainer's that the spec has.
+_OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw-8bit"}
+#: Options of scripts that say how long a sequence is, that adapters are trained, and how large these are.
+_LENGTHS: Final = ("--model-max-length", "--max-seq-length", "--max-length", "--block-size", "--cutoff-len")
+_ADAPTERS: Final = ("--use-lora", "--use-peft", "--lora-enable")
+_BATCHES: Final = {
+    "layout.micro_batch": "--per-device-train-batch-size",
+    "layout.gradient_accumulation": "--gradient-accumulation-steps",
+}
+_RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
+_MODELS: Final = (
+    "--model-name-or-path",
+    "--model-name",
+    "--model",
+    "--pretrained-model",
+    "--base-model",
+    "--model-path",
+)
+
+
+def read_script(draft: Draft, found: Found) -> None:
+    """The options of the training script, and of the Trainer what the spec has keys for."""
+    trainer = found.trainer
+    parser = parser_of(found)
+    options: list[Given] = list(options_of_launch(found.launch, parser)) if found.launch else []
+    if trainer is not None and trainer.launch is None:
+        options += options_of_values(trainer)
+    draft.options = tuple(options)
+    alone = found.launch is None and (found.config is None or found.config.filled)
+    draft.set("framework", "huggingface" if trainer is not None or alone else "deepspeed")
+    set_script(draft, found)
+    if trainer is not None:
+        _read_trainer(draft, trainer)
+    _read_model(draft, found)
+    _read_usual(draft)
+    config = used_accelerate_config(found.submission)
+    if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
+        _read_accelerate(draft, config)
+
+
+def set_script(draft: Draft, found: Found) -> None:
+    """The training program; of one in a folder that only the shell knows, its name."""
+    word = found.launch.program if found.launch else None
+    if found.launch is None or word is None:
+        return
+    name = found.program
+    if name and not set(name) & set("$`*{}"):
+        draft.set("launch.script", name)
+    if word.value is None:
+        draft.leave(word.raw, found.launch.script.locate(word), "the program's folder is not in the files")
+
+
+def parser_of(found: Found) -> Parser:
+    """The parser of the script's options."""
+    return Parser(trainer=found.trainer is not None)
+
+
+def _read_trainer(draft: Draft, given: TrainingArguments) -> None:
+    draft.set("layout.micro_batch", given.integer("per_device_train_batch_size"))
+    draft.set("layout.gradient_accumulation", given.integer("gradient_accumulation_steps"))
+    for key, (path, default) in _NUMBERS.items():
+        value = given.number(key) if given.has(key) else default
+        draft.set(path, value if value is not None and value >= 0 and (value or "rate" not in path) else None)
+    for name in ("bf16", "fp16"):
+        if given.is_on(name):
+            draft.set("training.precision", name)
+    if given.complete and not any(map(given.has, ("bf16", "fp16"))):
+        draft.set("training.precision", "fp32")
+    if given.has("gradient_checkpointing") or given.complete:
+        draft.set("layout.recompute", "full" if given.is_on("gradient_checkpointing") else "none")
+    steps = given.integer("max_steps")
+    draft.set("training.duration.steps", steps if steps and steps > 0 else None)
+    draft.set("training.optimizer", _OPTIMIZERS.get(str(given.value("optim"))))
+    draft.set("training.kernels", "fused" if given.is_on("use_liger_kernel") else None)
+    folder, every = given.value("output_dir"), given.integer("save_steps")
+    draft.set("output.checkpoints", folder if isinstance(folder, str) else None)
+    if isinstance(folder, str) and given.value("save_strategy", "steps") == "steps":
+        draft.set("output.save_interval", every if every and every > 0 else None)
+
+
+def _read_usual(draft: Draft) -> None:
+    """What many scripts have options for, whose names are no standard's: they are carried over as well."""
+    values = {one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known}
+    lengths = [values[name] for name in _LENGTHS if values.get(name, "").isdecimal()]
+    draft.set("training.sequence_length", int(lengths[0]) if lengths and int(lengths[0]) else None)
+    for key, name in _BATCHES.items():
+        value = values.get(name, "")
+        if value.isdecimal() and int(value) and draft.get(key) is None:
+            draft.set(key, int(value))
+    adapts = FRAMEWORKS[draft.get("framework")].runs("Trainer")
+    if adapts and any(is_true(values.get(name, "no")) for name in _ADAPTERS):
+        found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}
+        draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
+
+
+def _read_model(draft: Draft, found: Found) -> None:
+    """The model whose name or folder an option has: a preset, or a folder with a config.json."""
+    folder = found.launch.script.text.folder if found.launch else None
+    for option in draft.options:
+        if option.known and option.key.replace("_", "-") in _MODELS:
+            (value, *_) = values_of(option.words)
+            entry = find_model(value) or find_model(PurePath(value).name)
+            if entry is not None:
+                draft.set("model", entry.name)
+            elif folder is not None and (path := Path(folder) / value / "config.json").is_file():
+                if _is_planned(path):
+                    draft.set("model", str(path.parent))
+                else:
+                    draft.leave(str(option), option.where, "dsgen plans no such model")
+            else:
+                continue
+            return
+
+
+def _is_planned(path: Path) -> bool:
+    """Whether a config.json is of a model that can be planned."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+        return isinstance(read, dict) and bool(model_from_config(read, name="", source=""))
+    except (OSError, ValueError, RecursionError):  # ConfigError is a ValueError
+        return False
+
+
+def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
+    """The DeepSpeed settings of an accelerate config; of one that names a DeepSpeed config the rest only."""
+    precision = config.value("mixed_precision")
+    if precision in ("bf16", "fp16") and draft.get("training.precision") in (None, "fp32"):
+        draft.set("training.precision", precision)
+    names = {"deepspeed_config", "distributed_type", "num_machines", "num_processes", "mixed_precision"}
+    usual = {"machine_rank", "rdzv_backend", "same_network", "compute_environment", "debug", "main_training_function"}
+    off = {"downcast_bf16", "enable_cpu_affinity", "tpu_env", "tpu_use_cluster", "tpu_use_sudo", "use_cpu"}
+    for name, place, value in config.entries(""):
+        off_or_empty = name in off and (value in ("no", False, None) or value == [])
+        if name not in names | usual and not off_or_empty:
+            why = "dsgen's launch files start the processes without accelerate launch"
+            draft.leave(f"{name}: {value}", config.locate(place), why)
+    if config.uses_deepspeed and not config.config_file:
+        _read_section(draft, config)
+
+
+def _read_section(draft: Draft, config: AccelerateConfig) -> None:
+    section, at = config.deepspeed, "deepspeed_config"
+    draft.set("layout.zero_stage", config.zero_stage)
+    optimizer, params = (str(section.get(f"offload_{name}_device", "none")) for name in ("optimizer", "param"))
+    moved = "none" if optimizer == "none" else "optimizer" if params == "none" else "optimizer+parameters"
+    draft.set("layout.offload", moved if config.zero_stage else None)
+    steps = config.integer(f"{at}/gradient_accumulation_steps")
+    if draft.get("layout.gradient_accumulation") is None:
+        draft.set("layout.gradient_accumulation", steps)
+    clipping = section.get("gradient_clipping")
+    if isinstance(clipping, int | float) and not isinstance(clipping, bool):
+        draft.set("training.gradient_clipping", clipping)
+    known = {"zero_stage", "offload_optimizer_device", "offload_param_device", "gradient_accumulation_steps"}
+    known |= {"gradient_clipping", "deepspeed_multinode_launcher", "deepspeed_hostfile"}
+    for name, value in section.items():
+        if name == "zero3_init_flag" or (name == "zero3_save_16bit_model" and is_true(value)):
+            continue  # the Trainer's config switches both on at stage 3
+        if name not in known:
+            draft.leave(f"{at}.{name}: {value}", config.locate(f"{at}/{name}"), "the spec has no key for it")

@@ -1,0 +1,238 @@
+"""The spec is planned, its files compared with those it came from, and what they lack is carried over or named."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..job.records import Job
+from ..programs.deepspeed.write_config import FILE_NAME
+from ..programs.frameworks import program_for
+from ..programs.megatron.options import option_table
+from ..programs.program import Program
+from ..search import Plan
+from ..secrets import mask
+from . import megatron, scripts
+from .adopt import Adopted
+from .configs import config_patch
+from .draft import SECRET, Draft, Given
+from .options import Parser, grouped, is_option, last_of_each, same_values, values_of
+from .refused import Outcome, planned, prune, without_refused
+
+#: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
+_WRITTEN_FOR: Final = "core_v0.16.1"
+_ROUNDS: Final = 3
+#: Options that a script's launch file may have beside the original's without a change of what is trained.
+_HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"})
+#: Parameters of the optimizer, and the Trainer's arguments of the same values.
+_OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
+#: Options that say how warm-up is; where none is given, there is none.
+_WARMUPS: Final = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
+
+
+def settle(adopted: Adopted) -> Outcome:
+    """Plan the draft's job, and carry over into the draft what its files lack. Never raises for what is in them."""
+    draft = adopted.draft
+    outcome = Outcome()
+    prune(adopted)
+    base = list(draft.left)
+    for _ in range(_ROUNDS):
+        before = copy.deepcopy(draft.spec)
+        draft.left = list(base)
+        outcome = planned(draft)
+        if outcome.plan is None:
+            _carry_unplanned(adopted)
+            return outcome
+        added = tuple(_carry(adopted, outcome.plan))
+        outcome = Outcome(
+            plan=outcome.plan, fits=outcome.fits, findings=outcome.findings, infeasible=outcome.infeasible, added=added
+        )
+        if draft.spec == before:
+            break
+    return without_refused(adopted, outcome)
+
+
+def _parser(adopted: Adopted) -> Parser:
+    run = adopted.found.megatron.run if adopted.found.megatron else None
+    return Parser(flavour=run.flavour) if run is not None else scripts.parser_of(adopted.found)
+
+
+def _carry(adopted: Adopted, plan: Plan) -> Iterator[str]:
+    """Put what the plan's files lack into the draft; give the options that they have beyond it."""
+    draft, found, parser = adopted.draft, adopted.found, _parser(adopted)
+    program = program_for(plan)
+    rendered = _options_of(program, plan.job, parser)
+    carried = _carried(draft, parser, rendered)
+    if found.launch is not None or found.megatron is not None or draft.options:
+        carried += _restored(draft, parser, rendered, carried)
+    if plan.job.framework.runs("DeepSpeed engine"):
+        carried += _carry_config(adopted, plan, carried)
+    draft.drop("launch.arguments")
+    draft.set("launch.arguments", [word for one in carried for word in one])
+    given = _given(draft, parser, carried) | _decided(parser)
+    given |= _HARMLESS if given & scripts.CONFIGS else frozenset()
+    for key, words in rendered.items() if draft.options else ():
+        if key not in given and not _is_default(parser, key, words):
+            yield " ".join(words)
+
+
+def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> set[str]:
+    """The options that the files or `launch.arguments` give, in these words or others, and what follows from them."""
+    names = {one.name for one in draft.options}
+    given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
+    given |= {other for name in names for other in megatron.SAYS_THE_SAME.get(name, ())}
+    given |= {_WARMUPS[0]} if given.intersection(_WARMUPS) else set()
+    return given | (megatron.FOLLOWS if parser.flavour else set())
+
+
+def _carry_config(adopted: Adopted, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
+
+    The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
+    """
+    draft, config = adopted.draft, adopted.found.config
+    trainer = plan.job.framework.runs("Trainer")
+    bare = _config_of(program_for(_less_config(plan)))
+    patch = config_patch(draft, config, bare, fills=trainer) if config is not None else {}
+    names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
+    inner = bare.get("optimizer", {}).get("params", {}) if patch.get("optimizer", {}) is not None else {}
+    own = (patch.get("optimizer") or {}).get("params") or {}
+    repeated: list[tuple[str, ...]] = []
+    for key, options in _OF_ARGUMENTS.items() if trainer else ():
+        if isinstance(values := own.get(key), list | float | int):
+            each = values if isinstance(values, list) else [values]
+            repeated += [(option, str(value)) for option, value in zip(options, each, strict=False)]
+            carried[:] = [words for words in carried if words[0] not in options]
+        elif key in inner and names.intersection(option.replace("_", "-") for option in options):
+            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
+    draft.drop("deepspeed_config")
+    draft.set("deepspeed_config", patch)
+    return repeated
+
+
+def _less_config(plan: Plan) -> Plan:
+    return replace(plan, job=replace(plan.job, deepspeed_config={}))
+
+
+def _config_of(program: Program) -> dict[str, Any]:
+    file = next((file for file in program.files if file.path == FILE_NAME), None)
+    data: dict[str, Any] = json.loads(file.text) if file else {}
+    return data
+
+
+def _options_of(program: Program, job: Job, parser: Parser) -> dict[str, tuple[str, ...]]:
+    """The plan's own options by key, without those of `launch.arguments`."""
+    own = list(job.launch.arguments)
+    words = [word if isinstance(word, str) else word.name for word in program.arguments]
+    words = words[: len(words) - len(own)] if own else words
+    return {parser.key(group[0]): group for group in grouped(words) if is_option(group[0])}
+
+
+def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The options that the plan's files lack, word by word. What can't be taken over is named."""
+    carried: list[tuple[str, ...]] = []
+    last = last_of_each(draft.options)
+    decided = _decided(parser)
+    for one in draft.options:
+        if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):
+            continue
+        new = rendered.get(one.key)
+        if not one.known:
+            now = f"; the plan has {' '.join(new)}" if new else ""
+            alone = len(one.words) == 1 and is_option(one.name) and "=" not in one.words[0]
+            what = "whether it is given depends on the script" if alone else "its value is not in the files"
+            draft.leave(str(one), one.where, f"{what}{now}")
+        elif _is_said(draft, one, rendered):
+            continue
+        elif one.key in decided or one.name in decided:
+            _name_planned(draft, parser, one, new)
+        elif mask(str(one)) != str(one):
+            draft.leave(one.name, one.where, SECRET)
+        elif parser.flavour and not is_option(one.words[0]):
+            draft.leave(str(one), one.where, "no option takes it")
+        elif parser.flavour and (gone := _gone(parser, one)):
+            draft.leave(str(one), one.where, gone)
+        else:
+            carried.append(one.words)
+    return carried
+
+
+def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether the plan's files have an option, by this name or another."""
+    new, off = rendered.get(one.key), draft.get("layout.recompute") == "none"
+    others = megatron.SAYS_THE_SAME.get(one.name, ())
+    if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
+        return True
+    return new is not None and same_values(values_of(one.words), values_of(new))
+
+
+def _decided(parser: Parser) -> frozenset[str]:
+    """The options that a plan decides."""
+    return megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
+
+
+def _name_planned(draft: Draft, parser: Parser, one: Given, new: tuple[str, ...] | None) -> None:
+    """That the plan has another value of an option which it decides, unless both mean the same."""
+    values = values_of(one.words)
+    default = parser.default(one.key)
+    if new is None and default is not None and same_values(values, (str(default),)):
+        return
+    if new is None and same_values(values, ("1",)):
+        return
+    draft.leave(str(one), one.where, f"the plan decides it: {' '.join(new) if new else 'left out'}")
+
+
+def _names_config(one: Given, parser: Parser) -> bool:
+    return one.name in scripts.CONFIGS or (one.name == "--deepspeed" and bool(parser.flavour))
+
+
+def _gone(parser: Parser, one: Given) -> str | None:
+    """Why the parser that the arguments are written for refuses an option."""
+    table = option_table(parser.flavour or "megatron-lm")
+    option = table.get(one.name)
+    if option is None or not option.versions:
+        return None
+    index = next((i for i, name in enumerate(table.versions) if name.startswith(_WRITTEN_FOR)), 0)
+    return None if any(version >= index for version in option.versions) else f"{_WRITTEN_FOR} has no such option"
+
+
+def _restored(
+    draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]], carried: Iterable[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """Defaults of the parser that the plan's own values would replace: nobody asked for these."""
+    given = _given(draft, parser, carried)
+    found: list[tuple[str, ...]] = []
+    for key, words in rendered.items():
+        if key in given | _decided(parser) or _is_default(parser, key, words) or parser.is_switch(key):
+            continue
+        default = parser.default(key)
+        if key == "--lr-warmup-fraction":
+            found.append(("--lr-warmup-iters", "0"))
+        elif key == "--min-lr" and default is None:
+            found.append(("--min-lr", "0.0"))
+        elif isinstance(default, int | float | str) and not isinstance(default, bool) and default != "":
+            found.append((words[0], str(default)))
+    return found
+
+
+def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
+    default = parser.default(key)
+    return default is not None and same_values(values_of(words), (str(default),))
+
+
+def _carry_unplanned(adopted: Adopted) -> None:
+    """Without a plan nothing can be compared: every option goes over as it is, but for those that a plan decides."""
+    draft, parser = adopted.draft, _parser(adopted)
+    decided = megatron.PLANNED if parser.flavour else scripts.PLANNED
+    words: list[str] = []
+    for one in draft.options:
+        if not one.known:
+            draft.leave(str(one), one.where, "its value is not in the files")
+        elif mask(str(one)) != str(one):
+            draft.leave(one.name, one.where, SECRET)
+        elif one.key not in decided and not _names_config(one, parser):
+            words += one.words
+    draft.set("launch.arguments", words)

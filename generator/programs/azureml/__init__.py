@@ -1,0 +1,1 @@
+"""AzureML: command jobs, written and checked."""

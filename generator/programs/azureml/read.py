@@ -1,0 +1,133 @@
+"""AzureML command jobs: the YAML, and its command read as a shell script with places in the YAML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ...facts.lines import Lines
+from ...findings import Location
+from ...job.source import Source
+from ...job.text import Text
+from ..document import AzureMLJob, LaunchScript
+from ..shell.script import read_command_text
+from .parts import parts
+
+_PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
+_BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
+_SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
+#: The file's name in a `$schema`.
+_SCHEMA: Final = re.compile(r"(?:^|[/\\])([A-Za-z][\w-]{0,60}?)(?:\.schema)?\.json#?\s*\Z")
+#: Kinds of jobs that azure-ai-ml loads by other schemas; they are not checked.
+#: Source: azure-ai-ml azure/ai/ml/entities/_job/job.py, _resolve_cls_and_type @ 1.35.2
+OTHER_TYPES: Final = ("pipeline", "sweep", "spark", "automl", "import", "finetuning", "distillation")
+#: Types of a component's inputs that no job has. Source: azure-ai-ml _schema/component/input_output.py @ 1.35.2.
+_PARAMETERS: Final = ("integer", "number", "string", "boolean")
+#: Keys of files that no command job has, and what these files are.
+_OTHERS: Final = (
+    ("trial", "sweep job"),
+    ("search_space", "sweep job"),
+    ("jobs", "pipeline job"),
+    ("endpoint_name", "deployment"),
+    ("code_configuration", "deployment"),
+    ("auth_mode", "endpoint"),
+    ("is_deterministic", "component"),
+    ("node_variants", "prompt flow"),
+)
+
+
+def read_jobs(source: Source, text: Text) -> tuple[AzureMLJob, ...]:
+    """The job of a YAML document, or those of a pipeline or sweep."""
+    return tuple(read_azureml(part, text) for part in parts(source) or (source,))
+
+
+def read_azureml(source: Source, text: Text) -> AzureMLJob:
+    """A job, its command read as a shell script."""
+    command, script = source.value("/command"), None
+    if isinstance(command, str) and command.strip():
+        shell = read_command_text(command, places(source, text, "/command", command), text.path)
+        script = LaunchScript.of(shell)
+    return AzureMLJob(source=source, script=script)
+
+
+def is_of_azureml(schema: object) -> bool:
+    """Whether a `$schema` is one of AzureML's."""
+    return isinstance(schema, str) and any(word in schema[:500].lower() for word in ("azureml", "commandjob"))
+
+
+def other_than_command(source: Source) -> str | None:
+    """What a file with the keys of an AzureML job is instead, as in `pipeline job`; None where it has command jobs.
+
+    azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for editors, and shows which
+    files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
+    """
+    data = source.data if isinstance(source.data, dict) else {}
+    if parts(source):
+        return None
+    schema, kind = data.get("$schema"), data.get("type", "command")
+    stated = _SCHEMA.search(schema[:500]) if isinstance(schema, str) and is_of_azureml(schema) else None
+    name = stated[1] if stated else "commandJob"
+    if name.lower() not in ("commandjob", "command") and (data.get("type") != "command" or "omponent" in name):
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    if kind in OTHER_TYPES:
+        return f"{kind} job"
+    if kind != "command" and "command" not in data:
+        return "asset or another kind of job"
+    if isinstance(data.get("nodes"), list):
+        return "prompt flow"
+    inputs = data.get("inputs")
+    if "version" in data and isinstance(inputs, dict) and any(map(_is_parameter, inputs.values())):
+        return "component"
+    return next((what for key, what in _OTHERS if key in data and "command" not in data), None)
+
+
+def _is_parameter(value: object) -> bool:
+    """Whether this is an input that a component declares, not one that a job gives."""
+    return isinstance(value, dict) and (value.get("type") in _PARAMETERS or "default" in value or "optional" in value)
+
+
+def places(source: Source, text: Text, at: str, command: str) -> Callable[[int], Location]:
+    """The place in the file of each character of the text at a pointer; of its key where they can't be matched."""
+    pointer = source.locate(at).pointer
+    key = replace(source.locate_key(at), pointer=pointer)
+    lines, where = Lines(text), source.locate(at)
+    line = where.line if where.line and where.line <= len(lines.starts) else 0
+    offsets = _aligned(command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0)
+
+    def place(offset: int) -> Location:
+        if offsets is None:
+            return key
+        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], pointer)
+
+    return place
+
+
+def _aligned(value: str, content: str, begin: int) -> list[int] | None:
+    """The offset in the text of each character of a scalar's value; the scalar begins at `begin`.
+
+    Folding changes white space and quoting adds quotes and backslashes; every other character is there once, in order.
+    None where that doesn't hold, as for an alias or an escape such as `\\x41`.
+    """
+    at = _PROPERTIES.match(content, begin).end()  # type: ignore[union-attr]
+    block = _BLOCK.match(content, at)
+    at = block.end() if block else at
+    quoted = content[at : at + 1] if block is None and content[at : at + 1] in ("'", '"') else ""
+    at += len(quoted)
+    offsets: list[int] = []
+    for char in value:
+        if char.isspace():
+            offsets.append(at)
+            continue
+        while (
+            at < len(content)
+            and content[at] != char
+            and (content[at].isspace() or (quoted and content[at] in _SKIPPED))
+        ):
+            at += 1
+        if at >= len(content) or content[at] != char:
+            return None
+        offsets.append(at)
+        at += 1
+    return offsets or None

@@ -1,0 +1,175 @@
+"""Files and folders that an AzureML job names: they are read relative to the job's file when it is submitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ....findings import ERROR, NOTE, Violation, Violations
+from ....job.wording import show
+from ....rules.sources import azureml
+from ....rules.violations import violation
+from ...document import AzureMLJob
+from ...links import Reference, references
+from ...rule import subject
+from ...submission import Submission
+from ..schema import FILE_PREFIX
+from .jobs import is_to_fill, jobs
+
+_URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
+_REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)
+_VERSIONED: Final = re.compile(r"azureml:(?:/?subscriptions/.*/versions/.+|registries/.*|[^/:@]+[:@].+)", re.IGNORECASE)
+_OF_ENVIRONMENT: Final = (
+    ("environment", "environment file"),
+    ("environment/conda_file", "conda file"),
+    ("environment/build/path", "build folder"),
+)
+_TELLS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")  # files that tell how to make what isn't there
+_MOST_CHARACTERS: Final = 200_000
+_MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
+
+
+@jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
+def code_is_there(job: AzureMLJob) -> Violations:
+    """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
+
+    Prevents: ValidationError: Can't find directory or file in resolved absolute path. A note where it may be made yet:
+    outside the job's folder, or where a file beside the job names it.
+    Fix: name a folder relative to the job's file"""
+    value = job.text("code")
+    if value is not None and not _is_remote_code(value) and _is_missing(job, value):
+        message = f"code is {show(value)}, and there is no such folder or file relative to {Path(job.path).name}"
+        registered = value.startswith("azureml:")
+        hint = "write azureml:NAME:VERSION" if registered else "set code to ., or to a folder relative to this file"
+        yield violation(job, "code", message, hint, severity=NOTE if _is_made(job, value) else ERROR)
+
+
+def _is_remote_code(value: str) -> bool:
+    if value.startswith(("git+", "azureml://registries/", "azureml://feeds/")) or value == "azureml:":
+        return True
+    return bool(_URL.fullmatch(value) or _VERSIONED.fullmatch(value))
+
+
+@jobs.rule("AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"))
+def environment_files_are_there(job: AzureMLJob) -> Violations:
+    """The file, the conda file and the build folder of an environment exist, relative to the job's file.
+
+    Prevents: ValidationException: No such file or directory, or the environment's build has no context.
+    Fix: write a path relative to the job's file"""
+    for at, what in _OF_ENVIRONMENT:
+        value = job.text(at)
+        if at == "environment" and value is not None:
+            value = value.removeprefix(FILE_PREFIX) if value.startswith(FILE_PREFIX) else None
+        remote = value is not None and what == "build folder" and _URL.fullmatch(value)
+        if value is not None and not remote and _is_missing(job, value):
+            message = f"the {what} {show(value)} doesn't exist relative to {Path(job.path).name}"
+            yield violation(job, at, message, "write a path relative to this file")
+
+
+@jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+def inputs_are_there(job: AzureMLJob) -> Violations:
+    """A local path of an input exists, relative to the job's file, so that it can be uploaded.
+
+    Prevents: azure-ai-ml accepts it; the upload at submission fails: Asset path is invalid.
+    Fix: write a path relative to the job's file, or a registered asset"""
+    for name, at, _ in job.entries("inputs"):
+        value = job.text(f"{at}/path")
+        if (
+            value
+            and not is_to_fill(value)
+            and not _REMOTE_INPUT.match(value)
+            and _is_missing(job, value.removeprefix("file:"))
+        ):
+            message = f"the input {name} is {show(value)}, and there is no such file relative to {Path(job.path).name}"
+            hint = "write a path relative to this file, azureml:NAME:VERSION, or a URL"
+            yield violation(job, f"{at}/path", message, hint)
+
+
+@jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+def inputs_have_paths(job: AzureMLJob) -> Violations:
+    """An input that is a mapping has a path, and a registered one its version.
+
+    Prevents: azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.
+    Fix: add a path, with a version where it is a registered asset"""
+    for name, at, value in job.entries("inputs"):
+        if not isinstance(value, dict) or "value" in value or is_to_fill(value.get("path")):
+            continue
+        path = value.get("path")
+        if path in (None, "") and not value.get("path_on_compute"):
+            yield Violation(job.locate_key(at), f"the input {name} has no path", "add path: azureml:NAME:VERSION")
+        elif isinstance(path, str) and re.fullmatch(r"azureml:[^/:@]+", path):
+            message = f"the input {name} is {show(path)}, without a version"
+            yield violation(job, f"{at}/path", message, f"write {path}:1 or {path}@latest")
+
+
+@subject("AzureML job", "DeepSpeed config")
+def _configs_of_commands(submission: Submission) -> Iterator[tuple[AzureMLJob, Reference]]:
+    """DeepSpeed configs that commands name by a path relative to the folder in which they start."""
+    for job in jobs(submission):
+        commands = job.script.shell.commands if job.script is not None else ()
+        moves = any(command.words and command.words[0].value in ("cd", "pushd") for command in commands)
+        for link in references(submission) if job.source.folder is not None and not moves else ():
+            prefix = job.locate("command").pointer.removesuffix("/command")
+            inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
+            own = inside and not link.where.pointer.removeprefix(prefix).startswith("/inputs/")
+            if (
+                own
+                and link.kind == "DeepSpeed config"
+                and not link.path.startswith(("/", "~"))
+                and "$" not in link.path
+            ):
+                yield job, link
+
+
+@_configs_of_commands.rule(
+    "AML043", ERROR, "parse", azureml("operations/_job_operations.py (only code and inputs are uploaded)")
+)
+def configs_travel_with_the_code(named: tuple[AzureMLJob, Reference]) -> Violations:
+    """A DeepSpeed config that the command names by its path is within the code folder.
+
+    Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
+    Fix: move the config into code, or pass it as an input of type uri_file"""
+    job, link = named
+    code, base = job.value("code"), job.source.folder
+    if code is None:
+        message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
+        yield Violation(link.where, message, "set code to ., or add an input of type uri_file")
+    elif base is None or not isinstance(code, str) or _is_remote_code(code) or not _exists(base / code):
+        return
+    elif not _exists(base / code / link.path):
+        stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
+        message = f"the command reads {link.path}, which is not in the code folder {code}"
+        hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
+        yield Violation(link.where, message, hint)
+
+
+def _is_made(job: AzureMLJob, value: str) -> bool:
+    """Whether something may still make a missing folder: it is outside the job's, or a file beside the job names it."""
+    folder, name = job.source.folder, re.escape(Path(value).name)
+    if folder is None or not name or value.startswith("../"):
+        return folder is not None and bool(name)
+    word = re.compile(rf"(?<![\w.-]){name}(?![\w.-])")
+    found = (path for pattern in _TELLS for path in sorted(folder.glob(pattern)))
+    return any(word.search(_beginning(path)) for path in found)
+
+
+def _beginning(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_CHARACTERS)
+    except OSError:
+        return ""
+
+
+def _is_missing(job: AzureMLJob, value: str) -> bool:
+    """Whether a path is known not to exist; of a job without a folder nothing is known."""
+    return job.source.folder is not None and not _exists(job.source.folder / value)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return len(str(path)) < _MAX_PATH and path.exists()
+    except (OSError, ValueError):  # a name too long, or with a character that no path has
+        return False

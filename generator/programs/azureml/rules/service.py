@@ -1,0 +1,193 @@
+"""What azure-ai-ml loads silently, and only AzureML's service or the run itself refuses or gets wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ....findings import ERROR, NOTE, WARNING, Severity, Violations
+from ....job.wording import counted, show
+from ....rules.sources import azureml, derived
+from ....rules.violations import suggest, violation
+from ...document import AzureMLJob
+from ..schema import FILE_PREFIX, SERVICE_TYPES, environment_fits
+from .jobs import is_to_fill, jobs, left_to_fill
+
+_SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
+_JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
+_COMPUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+
+
+@jobs.rule("AML004", ERROR, "submit", azureml("_schema/core/fields.py:316-342 (allow_default_version)"))
+def environment_has_a_version(job: AzureMLJob) -> Violations:
+    """An environment is named with a version or a label: azureml:NAME:5 or azureml:NAME@latest.
+
+    Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
+    Fix: write azureml:NAME:VERSION or azureml:NAME@latest"""
+    name = job.text("environment")
+    known = name is not None and environment_fits(name) and not name.startswith(FILE_PREFIX)
+    if known and name is not None and not _is_versioned(name) and not is_to_fill(name):
+        message = f"environment is {show(name)}, without a version or a label such as latest"
+        registered = "//registries/" in name
+        hint = f"write {name}/versions/1 or {name}/labels/latest" if registered else f"write {name}:1 or {name}@latest"
+        yield violation(job, "environment", message, hint if name != "azureml:" else None)
+
+
+def _is_versioned(name: str) -> bool:
+    if "/" in name:
+        return "/versions/" in name or "/labels/" in name
+    bare = name.removeprefix("azureml:")
+    base, mark, version = bare.partition("@") if "@" in bare else bare.partition(":")
+    return bool(base and mark and version)
+
+
+@jobs.rule(
+    "AML005", ERROR, "submit", azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
+)
+def compute_is_a_name(job: AzureMLJob) -> Violations:
+    """compute names a cluster.
+
+    Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name without azureml:
+    is fine.
+    Fix: name a cluster of the workspace"""
+    value = job.text("compute")
+    if value is None or "${{" in value or is_to_fill(value):
+        return
+    name = value.removeprefix("azureml:")
+    if not (_COMPUTE.fullmatch(name) or name.startswith(("/subscriptions/", "virtualClusters/", "virtualclusters/"))):
+        message = f"compute is {show(value)}, not the name of a cluster"
+        yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
+
+
+@jobs.rule("AML052", NOTE, "submit", derived("the service knows no such name, and no program reads it as a number"))
+def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
+    """Names, sizes and paths of a job are written out.
+
+    Prevents: azure-ai-ml or the service refuses the job.
+    Fix: write the names and numbers of your workspace"""
+    left = left_to_fill(job)
+    if left:
+        shown = ", ".join(f"{at.replace('/', '.')} {show(job.value(at))}" for at in left)
+        message = f"{counted(len(left), 'placeholder')} to fill in: {shown}"
+        yield violation(job, left[0], message, "write the names and numbers of your workspace")
+
+
+@jobs.rule("AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)"))
+def instance_count_is_positive(job: AzureMLJob) -> Violations:
+    """resources.instance_count is an integer of at least 1.
+
+    Prevents: azure-ai-ml accepts it; the service refuses 0, and 1.5 silently becomes 1.
+    Fix: set it to the number of nodes"""
+    yield from _not_positive(job, "resources/instance_count", "; a job needs at least 1 node", "1")
+
+
+@jobs.rule("AML029", ERROR, "submit", azureml("_schema/job/distribution.py:24,63 (fields.Int)"))
+def process_count_is_positive(job: AzureMLJob) -> Violations:
+    """distribution.process_count_per_instance is an integer of at least 1.
+
+    Prevents: azure-ai-ml accepts it; the service refuses it or starts no process.
+    Fix: set it to the GPUs of a node"""
+    for name in ("distribution/process_count_per_instance", "distribution/worker_count"):
+        yield from _not_positive(job, name, ": no process would start", "the GPUs of a node")
+
+
+def _not_positive(job: AzureMLJob, name: str, effect: str, right: str) -> Violations:
+    key, value, count = name.rpartition("/")[2], job.value(name), job.count(name)
+    if isinstance(value, float) and abs(value) < 1e15 and value != int(value):
+        message = f"{key} is {value}, which azure-ai-ml truncates to {int(value)}"
+        yield violation(job, name, message, f"set {key} to {max(1, round(value))}")
+    elif (count is not None and count < 1) or (isinstance(value, float) and value < 1):
+        yield violation(job, name, f"{key} is {value}{effect}", f"set {key} to {right}")
+
+
+@jobs.rule("AML008", ERROR, "submit", azureml("_schema/job/job_resource_configuration.py:14-24"))
+def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
+    """resources.shm_size is a number above 0 and one letter of b, k, m, g, as text: 64g.
+
+    Prevents: azure-ai-ml accepts it; the container's start fails. (A number is refused at once.)
+    Fix: write a size such as 64g"""
+    value = job.value("resources/shm_size")
+    if is_to_fill(value):
+        return
+    if isinstance(value, str):
+        if not _SHM_SIZE.fullmatch(value):
+            match = re.match(r"\s*(\d{1,6})\s*([bkmg])", value, re.IGNORECASE)
+            size = f"{match[1]}{match[2].lower()}" if match and int(match[1]) else "64g"
+            message = f"shm_size is {show(value)}, not a number and one of b, k, m, g"
+            yield violation(job, "resources/shm_size", message, f"set shm_size to {size}")
+    elif value is not None:
+        size = f"{value}g" if isinstance(value, int) and not isinstance(value, bool) else "64g"
+        message = f"shm_size is {show(value)}, not text with a unit"
+        yield violation(job, "resources/shm_size", message, f"set shm_size to {size}")
+
+
+@jobs.rule("AML011", WARNING, "silent", azureml("_schema/job/services.py:37-53"))
+def service_types_are_known(job: AzureMLJob) -> Violations:
+    """A service's type is ssh, jupyter_lab, tensor_board or vs_code.
+
+    Prevents: No error: the service does not start.
+    Fix: use ssh, jupyter_lab, tensor_board or vs_code"""
+    for _, at, _ in job.entries("services"):
+        value = job.text(f"{at}/type")
+        if value is not None and value.lower() not in SERVICE_TYPES:
+            message = f"unknown service type {show(value)}"
+            yield violation(job, f"{at}/type", message, suggest(value.lower(), SERVICE_TYPES))
+
+
+@jobs.rule("AML027", WARNING, "submit", derived("AzureML's rules for names of jobs; not checked against the service"))
+def job_name_is_plain(job: AzureMLJob) -> Violations:
+    """A job's name has letters, digits, - and _ only, at most 255 of them.
+
+    Prevents: azure-ai-ml accepts it; the service refuses the name.
+    Fix: use letters, digits, - and _; display_name accepts any text"""
+    value = job.text("name")
+    if value is not None and not _JOB_NAME.fullmatch(value):
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", value).strip("-_")[:255] or "my-job"
+        message = f"name is {show(value)}: the name of a job has letters, digits, - and _, at most 255"
+        yield violation(job, "name", message, f"set name to {plain}; display_name accepts any text")
+
+
+@jobs.rule("AML028", ERROR, "submit", azureml("_utils/utils.py:637-645, _schema/job/job_limits.py"))
+def timeout_is_positive(job: AzureMLJob) -> Violations:
+    """limits.timeout is a number of seconds above 0.
+
+    Prevents: azure-ai-ml accepts it; a negative duration is sent to the service, and 0 is sent as none.
+    Fix: set it to a number of seconds above 0"""
+    value = job.count("limits/timeout")
+    if value is not None and value < 0:
+        message = f"timeout is {value} seconds; it is sent as a negative duration"
+        yield violation(job, "limits/timeout", message, f"set timeout to {-value}")
+    elif value == 0:
+        message = "timeout is 0, which azure-ai-ml sends as no limit at all"
+        yield violation(job, "limits/timeout", message, "remove it, or give seconds", severity=Severity.WARNING)
+
+
+@jobs.rule(
+    "AML030", NOTE, "silent", azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's")
+)
+def compute_is_named(job: AzureMLJob) -> Violations:
+    """A job for GPUs names its compute, or the instance type of serverless compute.
+
+    Prevents: No error: the job runs on a default size of virtual machine, which has no GPU.
+    Fix: set compute or resources.instance_type"""
+    trains = job.has("distribution") or job.runs("torchrun", "deepspeed", "accelerate")
+    if trains and not job.has("compute") and not job.has("resources/instance_type"):
+        message = "no compute and no resources.instance_type: the service picks a machine of a default size"
+        yield violation(job, "", message, "set compute to azureml:NAME, or resources.instance_type")
+
+
+@jobs.rule(
+    "AML041", WARNING, "silent", azureml("_schema/job/parameterized_command.py:36-42 (fields.Dict without types)")
+)
+def environment_variables_are_text(job: AzureMLJob) -> Violations:
+    """The values of environment_variables are text: on, off, yes and no are read as true and false.
+
+    Prevents: No error from azure-ai-ml: the variable is False, not no, or the service refuses the job.
+    Fix: put the values in quotes"""
+    for name, at, value in job.entries("environment_variables"):
+        if isinstance(value, (bool, list, dict)) or value is None:
+            effect = f"programs get {str(value)!r}, or the service refuses it"
+            effect = effect if isinstance(value, bool) else "the service accepts text only"
+            severity = Severity.ERROR if isinstance(value, (list, dict)) else None
+            message = f"{name} is {show(value)}, not text; {effect}"
+            yield violation(job, at, message, f"write {name}: '...'", severity=severity)

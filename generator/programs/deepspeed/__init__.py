@@ -1,0 +1,1 @@
+"""DeepSpeed: its config, written and checked."""

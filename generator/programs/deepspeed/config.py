@@ -1,0 +1,283 @@
+"""A DeepSpeed config as the program that reads it reads it: each question is answered here, and only here.
+
+Values are converted as the parser of the release converts them: `"3"`, `3.0` and `3` are the same stage. A key that is
+left out has the release's default; so has one that is "auto" where DeepSpeed's models read it, which drop it. None is
+the answer where the value is not known: "auto" that Transformers or accelerate will fill in, and what the parser
+refuses, such as the placeholder of a template.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from pathlib import PurePath
+from typing import Final, Literal
+
+from ..document import DsConfig
+from .lax_types import converted, mismatch
+from .schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
+
+Precision = Literal["fp16", "bf16", "fp32"]
+Device = Literal["none", "cpu", "nvme"]
+Offloaded = Literal["optimizer", "param"]
+Number = int | float
+
+#: Programs that fill in "auto" before DeepSpeed reads the config.
+FILLERS: Final = frozenset({"huggingface", "accelerate"})
+_DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
+ZERO: Final = "/zero_optimization"
+_HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  # as they are, to a constructor
+#: Of optimizer and gradients: what a model that is only asked has none of.
+_OF_GRADIENTS: Final = (
+    *("/optimizer", "/scheduler", "/gradient_accumulation_steps", "/gradient_clipping", "/autotuning"),
+    *(f"{ZERO}/{name}" for name in ("reduce_bucket_size", "reduce_scatter", "contiguous_gradients", "sub_group_size")),
+)
+#: In the name of a config with which a model is asked or judged, not trained.
+_ASKS: Final = re.compile(
+    r"(?:^|[\W_])(?:infer(?:ence)?|eval(?:uate|uation)?|generat(?:e|ion)|predict(?:ion)?|serv(?:e|ing)|chat(?:bot)?)"
+    r"(?:[\W_]|$)",
+    re.IGNORECASE,
+)
+BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The batch keys: numbers, None where a key is left out or null, or its value is no number."""
+
+    train: Number | None
+    micro: Number | None
+    steps: Number | None
+
+    @property
+    def given(self) -> dict[str, Number]:
+        """The keys that have a number."""
+        values = zip(BATCH_KEYS, (self.train, self.micro, self.steps), strict=True)
+        return {key: value for key, value in values if value is not None}
+
+
+class _Unknown(Enum):
+    UNKNOWN = 0
+
+
+_UNKNOWN: Final = _Unknown.UNKNOWN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DsConfig):
+    """One config, read by one release of DeepSpeed on behalf of one consumer."""
+
+    consumer: str  #: one of `CONSUMERS`
+    guessed: bool = False  #: whether nothing names the consumer: an "auto" tells it, or it is DeepSpeed by default
+    unclaimed: bool = (
+        False  #: whether it was found in a folder, where nothing names it: what its program does is unknown
+    )
+    version: Version  #: of DeepSpeed
+    _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @cached_property
+    def schema(self) -> DeepSpeedSchema:
+        """The keys of the release."""
+        return load_schema(self.version)
+
+    @property
+    def filled(self) -> bool:
+        """Whether "auto" is filled in before DeepSpeed reads the config."""
+        return self.consumer in FILLERS or self.tuned
+
+    @property
+    def tuned(self) -> bool:
+        """Whether DeepSpeed's autotuner reads the config, and writes those that are trained with, ZeRO stage and all.
+
+        Source: deepspeed/autotuning/autotuner.py:676 and :753, scheduler.py:366 @ 0.19.8.
+        """
+        return self.value("/autotuning/enabled") is True
+
+    @property
+    def completed(self) -> bool:
+        """Whether batch, clipping and precision are added where the config leaves them out.
+
+        Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (_format_config; so since 1.2).
+        """
+        return self.consumer == "lightning"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has nothing in it; a part of a script's text may come later."""
+        return not self.embedded and any(what.what == "no value at all" for what in self.json.deviations)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it is an object that could be read to its end, so that what it leaves out is known too."""
+        return self.json.broken is None and isinstance(self.json.data, dict) and not self.is_empty
+
+    def read(self, pointer: str) -> object:
+        """What the parser holds after reading a key; None for null, "auto" and what is not known."""
+        held = self._hold(pointer)
+        return None if held is _UNKNOWN or held == "auto" else held
+
+    def number(self, pointer: str) -> Number | None:
+        """The finite number there."""
+        return number_of(self.read(pointer))
+
+    def whole(self, pointer: str) -> int | None:
+        """The integer there, also one that is written as a float such as 5e8."""
+        return whole_of(self.read(pointer))
+
+    def text(self, pointer: str) -> str | None:
+        """The text there."""
+        value = self.read(pointer)
+        return value if isinstance(value, str) else None
+
+    def switch(self, pointer: str, default: bool = False) -> bool | None:
+        """Whether the flag there is on, as Python's `if` reads it; `default`: of a key that no table has."""
+        if not self.has(pointer) and self.schema.key(pointer) is None:
+            return default
+        held = self._hold(pointer)
+        return None if held is _UNKNOWN else bool(held)
+
+    @cached_property
+    def stage(self) -> int | None:
+        """The ZeRO stage."""
+        return self.whole(f"{ZERO}/stage")
+
+    @cached_property
+    def bf16(self) -> str:
+        """The pointer of the block that is read as bf16: the old name's where the new one is not there."""
+        key = self.schema.key("/bf16")
+        takes_null = key is not None and "null" not in key.refuses  # then null counts as left out
+        absent = not self.has("/bf16") or (takes_null and self.value("/bf16") is None)
+        return "/bfloat16" if absent and self.has("/bfloat16") else "/bf16"
+
+    @cached_property
+    def precision(self) -> Precision | None:
+        """What the fp16 and bf16 blocks make of the model."""
+        states = self.switch("/fp16/enabled"), self.switch(f"{self.bf16}/enabled")
+        names: dict[tuple[bool | None, bool | None], Precision]
+        names = {(True, False): "fp16", (False, True): "bf16", (False, False): "fp32"}
+        return names.get(states)
+
+    @property
+    def auto_precision(self) -> bool:
+        """Whether the file has "auto" for whether fp16 or bf16 is enabled."""
+        return "auto" in (self.value("/fp16/enabled"), self.value(f"{self.bf16}/enabled"))
+
+    def offload(self, what: Offloaded) -> Device | None:
+        """Where optimizer states or parameters are kept, by the new keys or the deprecated ones."""
+        section = f"{ZERO}/offload_{what}"
+        block = self._hold(section)
+        if isinstance(block, dict):
+            device = self.text(f"{section}/device")
+            return next((known for known in _DEVICES if known == device), None)
+        old = self.switch(f"{ZERO}/cpu_offload{'_param' if what == 'param' else ''}")
+        return None if old is None or block is _UNKNOWN else "cpu" if old else "none"
+
+    def offloads(self, what: Offloaded) -> bool:
+        """Whether they are known to leave the device."""
+        return self.offload(what) in ("cpu", "nvme")
+
+    @property
+    def may_infer(self) -> bool:
+        """Whether it may be for ZeRO-Inference: by its name, or as parameters alone are moved, and nothing trains."""
+        if _ASKS.search(PurePath(self.name).stem) and not self.has("/optimizer") and not self.has("/scheduler"):
+            return not self.offloads("optimizer")
+        moved = self.offloads("param") and not self.offloads("optimizer")
+        return moved and not any(map(self.has, _OF_GRADIENTS))
+
+    @cached_property
+    def optimizer(self) -> str | None:
+        """The type of the optimizer that is built, in lower case where DeepSpeed ignores case; None where none is."""
+        name = self.value("/optimizer/type")
+        if not isinstance(name, str) or (name == "auto" and self.filled):
+            return None
+        return name.lower() if name.lower() in self.schema.optimizers else name
+
+    @cached_property
+    def batch(self) -> Batch:
+        """The three keys of the batch; whole floats below 1e10 are integers, as hjson reads them."""
+        numbers = [self.number(f"/{key}") for key in BATCH_KEYS]
+        train, micro, steps = (int(n) if isinstance(n, float) and n.is_integer() and n < 1e10 else n for n in numbers)
+        return Batch(train=train, micro=micro, steps=steps)
+
+    @property
+    def clipping(self) -> Number | None:
+        """The norm that gradients are clipped at; 0 for never."""
+        return self.number("/gradient_clipping")
+
+    @property
+    def accumulates_in(self) -> str | None:
+        """The type that gradients accumulate in, as written; None for the model's."""
+        return self.text("/data_types/grad_accum_dtype")
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the batch follows from the elasticity block, whatever the batch keys are."""
+        return self.schema.section("/elasticity") is not None and bool(self.block("/elasticity").get("enabled"))
+
+    def _hold(self, pointer: str) -> object:
+        if pointer not in self._held:
+            self._held[pointer] = self._parsed(pointer)
+        return self._held[pointer]
+
+    def _parsed(self, pointer: str) -> object:
+        """What the parser makes of a key: models convert values and drop "auto", mappings keep what is written."""
+        section, key = pointer.rpartition("/")[0], self.schema.key(pointer)
+        home = self.schema.section(section)
+        elsewhere = self.has(section) and not self.has(pointer)
+        names = home.names_of(key) if elsewhere and home and key else ()
+        place = next((f"{section}/{name}" for name in names if self.has(f"{section}/{name}")), pointer)
+        value = self.value(place)
+        if value == "auto" and self.filled:
+            return _UNKNOWN
+        if home is None or key is None:
+            return value if home is None or home.extra == "taken" or section in _HANDED_ON else None
+        in_model = home.kind == "model"
+        if not self.has(place) or (in_model and (value == "auto" or (value is None and key.optional))):
+            return self._default(pointer, section, key)
+        if not in_model:
+            refused = kind_of(value) in key.refuses and pointer[1:] not in BATCH_KEYS  # which rules compute with
+            return _UNKNOWN if refused else value
+        pydantic = self.schema.pydantic
+        return _UNKNOWN if mismatch(value, key, pydantic=pydantic) else converted(value, key, pydantic=pydantic)
+
+    def _default(self, pointer: str, section: str, key: Key) -> object:
+        """What is held of a key that is left out: its default, but for two that the parser works out."""
+        around = self.value(section, {})
+        if pointer == f"{ZERO}/stage" and isinstance(around, bool):  # the old form: true is stage 1
+            return int(around)
+        dropped = around is None or (around == "auto" and not self.filled)
+        if not isinstance(around, dict | bool) and not dropped:  # the parser never gets to its keys
+            return _UNKNOWN
+        overlaps = pointer == f"{ZERO}/overlap_comm" and self.stage is not None
+        return self.stage == 3 if overlaps else key.default
+
+
+def has_auto(config: DsConfig) -> bool:
+    """Whether a value of a config is "auto", which DeepSpeed itself never fills in."""
+    rest: list[object] = [config.json.data]
+    while rest:
+        value = rest.pop()
+        if value == "auto":
+            return True
+        rest += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return False
+
+
+def number_of(value: object) -> Number | None:
+    """A finite number that a float can hold; true is 1, as in Python."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
+        return None
+    return None if not finite else int(value) if isinstance(value, bool) else value
+
+
+def whole_of(value: object) -> int | None:
+    """An integer, also one that is written as a float."""
+    number = number_of(value)
+    return int(number) if number is not None and number == int(number) else None

@@ -1,0 +1,245 @@
+"""A JSON Schema of DeepSpeed configs for editors, made from the table of keys of a release.
+
+It refuses what the release's own parser refuses, and no more: which values a model takes is asked of `lax_types`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import yaml
+
+from .config import BATCH_KEYS
+from .lax_types import mismatch
+from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, versions
+
+Schema = dict[str, Any]
+
+_KINDS: Final = {
+    "null": "null",
+    "bool": "boolean",
+    "int": "integer",
+    "float": "number",
+    "str": "string",
+    "list": "array",
+    "object": "object",
+}  #: of the tables, and of JSON Schema
+_WORD: Final = "|".join(
+    "".join(f"[{c}{c.upper()}]" for c in word) for word in ("true", "false", "yes", "no", "on", "off")
+)
+#: A value of each kind; texts from the narrowest to the widest, of which the last that is accepted is enough.
+_PROBES: Final[tuple[tuple[object, Schema], ...]] = (
+    (None, {"type": "null"}),
+    (True, {"type": "boolean"}),
+    (3, {"type": "integer"}),
+    (1, {"type": "integer", "minimum": 0, "maximum": 1}),
+    (1.5, {"type": "number"}),
+    (["text"], {"type": "array"}),
+    ([3], {"type": "array"}),
+    ([], {"type": "array", "maxItems": 0}),
+    ({}, {"type": "object"}),
+    ("text", {"type": "string"}),
+    ("true", {"type": "string", "pattern": f"^({_WORD}|[tTfFyYnN01])$"}),
+    ("1.5", {"type": "string", "pattern": r"^\s*[-+]?[0-9._]+([eE][-+]?[0-9]+)?\s*$"}),
+    ("3", {"type": "string", "pattern": r"^\s*[-+]?[0-9_]+(\.0*)?\s*$"}),
+)
+_AUTO: Final[Schema] = {"const": "auto"}
+#: A variable that a program fills in before DeepSpeed reads the config, as the rules on templates know them.
+_VARIABLE: Final[Schema] = {"type": "string", "pattern": r"^\s*([$@<%{].*|[A-Z][A-Z0-9_]*)\s*,?$"}
+_NAMES: Final = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "lamb": "Lamb",
+    "lion": "Lion",
+    "adagrad": "Adagrad",
+    "muon": "Muon",
+} | {
+    "onebitadam": "OneBitAdam",
+    "onebitlamb": "OneBitLamb",
+    "zerooneadam": "ZeroOneAdam",
+    "muadam": "MuAdam",
+    "muadamw": "MuAdamW",
+    "musgd": "MuSGD",
+}  #: as DeepSpeed's documentation writes them
+
+
+def deepspeed_json_schema(version: str) -> Schema:
+    """The schema of the config that a release reads, or the release nearest to it that has a table."""
+    release = load_schema(version)
+    made: Schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"DeepSpeed {_dots(release.version)} config",
+    }
+    return made | _section(release, "")
+
+
+def _section(release: DeepSpeedSchema, pointer: str) -> Schema:
+    section = release.section(pointer)
+    assert section is not None
+    written = {key.written: key for key in section.keys.values()}
+    properties = {name: _key(release, section, key) for name, key in sorted(written.items())}
+    properties |= {
+        key.name: properties[key.written] for key in written.values() if key.alias and key.name not in properties
+    }
+    properties |= {name: _removed(pointer, name) for name in sorted(release.removed.get(pointer, ()))}
+    made: Schema = {"type": "object", "properties": properties}
+    if section.kind == "model" and section.extra == "forbidden":
+        properties["strict"] = {"description": "Not a setting: DeepSpeed drops it."}
+        refusal = f"DeepSpeed {_dots(release.version)} refuses keys that it doesn't know here"
+        made["additionalProperties"] = {**_AUTO, "errorMessage": refusal}
+    return made
+
+
+def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
+    accepted = _of_model(release, section, key) if section.kind == "model" else _of_mapping(section, key)
+    inner = _inside(release, section, key)
+    if inner is not None:
+        accepted = [inner if choice == {"type": "object"} else choice for choice in accepted]
+    made: Schema = {"description": _description(section.pointer, key)}
+    if key.default is not None and key.default != "auto":
+        made["default"] = key.default
+    if key.deprecated is not None:
+        made |= {"deprecated": True, "deprecationMessage": _replaced(section, key)}
+    if len(accepted) < len(_KINDS):
+        made["anyOf"] = accepted if {"type": "string"} in accepted else [*accepted, _AUTO, _VARIABLE]
+    elif inner is not None:
+        made["properties"] = inner["properties"]
+    return made
+
+
+def _inside(release: DeepSpeedSchema, section: Section, key: Key) -> Schema | None:
+    """What an object has as this key's value."""
+    where = f"{section.pointer}/{key.name}"
+    if where == "/optimizer/params":
+        return {"type": "object", "properties": _parameters(where, release.optimizers)}
+    if where == "/scheduler/params":
+        return {"type": "object", "properties": _parameters(where, release.schedulers)}
+    if key.type.section is None or release.section(key.type.section) is None:
+        return None
+    needed = {"required": list(key.needs)} if key.needs else {}
+    return _section(release, key.type.section) | needed
+
+
+def _parameters(where: str, takers: Mapping[str, Mapping[str, Key] | None]) -> dict[str, Schema]:
+    """The parameters of all optimizers or schedules, with who takes them."""
+    known = {taker: keys for taker, keys in takers.items() if keys}
+    made: dict[str, Schema] = {}
+    for name in sorted({name for keys in known.values() for name in keys}):
+        by = sorted(_NAMES.get(taker, taker) for taker, keys in known.items() if name in keys)
+        words = f"{_words(where, name)} Taken by {', '.join(by)}."
+        made[name] = {"description": words}
+        defaults = [keys[name].default for keys in known.values() if name in keys]
+        if all(default == defaults[0] for default in defaults) and defaults[0] is not None:
+            made[name]["default"] = defaults[0]
+    return made
+
+
+def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Schema]:
+    """What a pydantic model accepts: each kind of value is tried."""
+    free = replace(key, ge=None, gt=None, le=None, lt=None)
+    found: list[Schema] = []
+    if key.type.name == "list" and key.type.of and key.type.of[0].values:
+        return [{"type": "array", "items": {"enum": list(key.type.of[0].values)}}, {"type": "null"}]
+    if key.type.name in ("enum", "literal"):
+        found.append({"enum": list(key.type.values)})
+        forms = (form for value in key.type.values for form in (str(value), bool(value)))
+        others = [form for form in forms if not mismatch(form, free, pydantic=release.pydantic)]
+        found += [{"const": form} for form in dict.fromkeys(others) if form not in key.type.values]
+        return found + ([{"type": "null"}] if key.optional else [])
+    for probe, schema in _PROBES:
+        if mismatch(probe, free, pydantic=release.pydantic) is None and not any(_covers(had, schema) for had in found):
+            found.append(_bounded(schema, key))
+    if key.name == "leaf_module":
+        found.append({"type": "null"})
+    if key.type.name == "list" and "_coerce_container_types" in section.checks:
+        found.append({"type": "string"})
+    return found
+
+
+def _covers(wider: Schema, narrower: Schema) -> bool:
+    """Whether a schema without further conditions has the other's type."""
+    if set(wider) - {"type", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}:
+        return False
+    if narrower["type"] in ("integer", "number") and narrower != {"type": "number"}:
+        return wider["type"] in ("integer", "number")
+    return bool(wider["type"] == narrower["type"])
+
+
+def _bounded(schema: Schema, key: Key) -> Schema:
+    if schema["type"] not in ("integer", "number"):
+        return schema
+    bounds = {"minimum": key.ge, "exclusiveMinimum": key.gt, "maximum": key.le, "exclusiveMaximum": key.lt}
+    return schema | {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def _of_mapping(section: Section, key: Key) -> list[Schema]:
+    """What DeepSpeed doesn't fail on: a plain mapping checks no types."""
+    is_batch = not section.pointer and key.name in BATCH_KEYS  # which an elastic config may have in any form
+    refused = key.refuses & {"str", "object"} if is_batch else key.refuses
+    if section.pointer == "/optimizer" and key.name == "type":
+        return [{"type": "string", "examples": sorted(_NAMES.values())}, *_kinds(refused | {"str"})]
+    return list(_kinds(refused))
+
+
+def _kinds(refused: frozenset[str]) -> Iterator[Schema]:
+    for kind, name in _KINDS.items():
+        if kind == "float" and kind not in refused and "int" in refused:
+            yield {"type": "number", "not": {"type": "integer"}}
+        elif kind not in refused:
+            yield {"type": name}
+
+
+def _removed(pointer: str, name: str) -> Schema:
+    last = last_version_of(pointer, name)
+    told = f"Removed after {_dots(last)}: it is refused." if last else "Removed: it is refused."
+    return {
+        "description": f"{_words(pointer, name)} {told}".strip(),
+        "deprecated": True,
+        "not": {},
+        "errorMessage": told,
+    }
+
+
+def _description(pointer: str, key: Key) -> str:
+    first, last = first_version_of(pointer, key.name), last_version_of(pointer, key.name)
+    parts = [_words(pointer, key.written)]
+    if key.default is not None:
+        parts.append(f"Default: {_shown(key.default)}.")
+    if first is not None and first != versions()[0]:
+        parts.append(f"Since 0.{first[1]}.")
+    if last is not None and last != versions()[-1]:
+        parts.append(f"Removed after {_dots(last)}.")
+    return " ".join(filter(None, parts))
+
+
+def _replaced(section: Section, key: Key) -> str:
+    assert key.deprecated is not None
+    new = section.keys.get(key.deprecated.by)
+    by = new.written if new else key.deprecated.by
+    return f"Deprecated: write {by} instead." if by else "Deprecated: it has no effect."
+
+
+def _words(pointer: str, name: str) -> str:
+    words = _all_words()
+    return words.get(pointer, {}).get(name) or words["*"].get(name, "")
+
+
+@cache
+def _all_words() -> Mapping[str, Mapping[str, str]]:
+    text = files(__package__).joinpath("deepspeed_words.yaml").read_text(encoding="utf-8")
+    found: Mapping[str, Mapping[str, str]] = yaml.safe_load(text)
+    return found
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _dots(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,201 @@
+"""The batch of a DeepSpeed config: train_batch_size = micro batch × accumulation steps × replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ....facts.purpose import is_template
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....rules.numbers import listed, neighbours
+from ....rules.sources import deepspeed
+from ...rule import subject
+from ...submission import Submission
+from ...world import world_of
+from ..config import BATCH_KEYS, Batch, Config, Number
+from .problem import as_hjson
+from .subjects import configs
+from .values import shown
+
+_TRAIN, _MICRO, _STEPS = BATCH_KEYS
+
+#: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it
+#: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
+_DIVIDES_BY_SEQUENCE: Final = (0, 17)
+FAILS_BY_SEQUENCE: Final = (0, 19, 3)
+
+
+def replicas_of(config: Config, submission: Submission) -> Number | None:
+    """What DeepSpeed's parser counts as replicas; None where no document has the number of GPUs.
+
+    Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
+    """
+    world = world_of(submission)
+    if world.gpus is None:
+        return None
+    apart: Number = world.pipeline
+    if submission.megatron or (submission.job is not None and submission.job.framework.runs("Megatron layers")):
+        apart *= world.tensor * world.context
+    elif config.version >= _DIVIDES_BY_SEQUENCE:
+        degree = config.value("/sequence_parallel_size", 1)
+        if not isinstance(degree, int | float) or not degree:
+            # What can't be divided by counts as a world of one, until the parser fails on it.
+            return 1 if config.version < FAILS_BY_SEQUENCE else None
+        apart *= degree
+    return world.gpus / apart if world.gpus % apart else world.gpus // apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch(Batch):
+    """A config's batch; `replicas`: None where nothing tells."""
+
+    config: Config
+    replicas: Number | None
+
+    @property
+    def factors(self) -> list[str]:
+        """What the train batch is divided by, in a message."""
+        parts = [f"`{key}` {shown(value)}" for key, value in self.given.items() if key != _TRAIN]
+        return [*parts, *([] if self.replicas is None else [f"{shown(self.replicas)} replicas"])]
+
+    @property
+    def is_added(self) -> bool:
+        """Whether the autotuner writes the batch, or the program that reads the config."""
+        return self.config.completed or self.config.tuned
+
+    @property
+    def hint(self) -> str:
+        """What gives a batch: the programs that fill in "auto" add no key that is left out."""
+        return f'add "{_MICRO}": ' + ('"auto"' if self.config.filled else "1")
+
+    @property
+    def certainty(self) -> Severity | None:
+        """Less than an error where a program may set the batch in time: one of accelerate's, or an unknown one."""
+        config = self.config
+        sure = config.consumer == "huggingface" and not config.guessed
+        if (config.filled and not sure) or (config.guessed and is_template(config.path)):
+            return NOTE
+        return WARNING if config.unclaimed else None
+
+    def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
+        """A violation at a key."""
+        return Violation(self.config.locate(f"/{key}"), message, hint, severity=severity)
+
+
+@subject("DeepSpeed config")
+def _batches(submission: Submission) -> Iterator[_Batch]:
+    """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
+    for config in configs(submission):
+        batch, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
+        if not config.is_elastic and list(batch.given) == written:
+            replicas = replicas_of(config, submission)
+            yield _Batch(train=batch.train, micro=batch.micro, steps=batch.steps, config=config, replicas=replicas)
+
+
+@_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
+def batch_sizes_are_positive(batch: _Batch) -> Violations:
+    """The three batch keys are greater than 0.
+
+    Prevents: AssertionError: Train batch size: 0 has to be greater than 0
+    Fix: write numbers of at least 1"""
+    for key, value in batch.given.items():
+        if value <= 0:
+            product = max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * (batch.replicas or 0)
+            fits = 1 if key != _TRAIN else product
+            message = f"`{key}` is {shown(value)}; it must be greater than 0"
+            yield batch.violation(key, message, f"write {shown(fits)}" if fits else None)
+
+
+@_batches.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"))
+def batch_is_given(batch: _Batch) -> Violations:
+    """A config has train_batch_size or train_micro_batch_size_per_gpu.
+
+    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
+    Fix: write the micro batch; the others follow"""
+    in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
+    if not batch.given and not batch.is_added and not in_pieces:
+        message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
+        yield batch.violation("", message, batch.hint, batch.certainty)
+
+
+@_batches.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"))
+def steps_are_not_alone(batch: _Batch) -> Violations:
+    """Accumulation steps are written with a train or micro batch size.
+
+    Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
+    Fix: write the micro batch too"""
+    if set(batch.given) == {_STEPS} and not batch.is_added:
+        message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
+        yield batch.violation(_STEPS, message, batch.hint, batch.certainty)
+
+
+@subject("DeepSpeed config")
+def _sound(submission: Submission) -> Iterator[_Batch]:
+    """Batches whose numbers are all greater than 0, and finite."""
+    for batch in _batches(submission):
+        numbers = (*batch.given.values(), *(() if batch.replicas is None else (batch.replicas,)))
+        if all(0 < number < 1e300 for number in numbers):
+            yield batch
+
+
+@_sound.rule("BATCH006", ERROR, "parse", deepspeed("runtime/config.py:935"))
+def batch_reaches_every_replica(batch: _Batch) -> Violations:
+    """The batch has at least one sample, or one micro batch, for every replica.
+
+    Prevents: AssertionError: Gradient accumulation steps: 0 has to be greater than 0
+    Fix: raise the batch, or use fewer GPUs"""
+    if batch.train is None or batch.replicas is None or len(batch.given) == 3:
+        return
+    least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
+    if batch.train < least:
+        product = " × ".join(batch.factors) + (f" = {shown(least)}" if len(batch.factors) > 1 else "")
+        message = f"`{_TRAIN}` {shown(batch.train)} is less than {product}"
+        yield batch.violation(_TRAIN, message, f"set it to {shown(least)}, or use fewer GPUs")
+
+
+@_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
+def batch_can_be_divided(batch: _Batch) -> Violations:
+    """A train batch written with one of the other two keys, or alone, is a multiple of what it is divided by.
+
+    Prevents: AssertionError: Check batch related parameters, with derived values
+    Fix: write a multiple, or only the micro batch and the steps"""
+    if batch.train is None or len(batch.given) == 3:
+        return
+    part, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
+    first, second = (part, replicas) if batch.micro is not None else (replicas, part)
+    # DeepSpeed divides the missing key off, and multiplies again.
+    derived = part * (batch.train // first // second) * replicas
+    if batch.train >= part * replicas and batch.train != derived:
+        product = " × ".join(batch.factors) + (f" = {shown(part * replicas)}" if len(batch.factors) > 1 else "")
+        message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}"
+        yield batch.violation(_TRAIN, message, _multiples(part * replicas, batch.train))
+
+
+@_sound.rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937-940"))
+def batch_is_the_product(batch: _Batch) -> Violations:
+    """train_batch_size is micro batch × accumulation steps × replicas.
+
+    Prevents: AssertionError: Check batch related parameters. train_batch_size is not equal to ...
+    Fix: write two of the three keys; DeepSpeed derives the third"""
+    if batch.train is None or batch.micro is None or batch.steps is None:
+        return
+    step = batch.micro * batch.steps
+    factors = f"{_MICRO} {shown(batch.micro)} × {_STEPS} {shown(batch.steps)}"
+    if batch.replicas is None:
+        if batch.train % step:
+            message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {factors} = {shown(step)}"
+            yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
+    elif batch.train != step * batch.replicas:
+        product = step * batch.replicas
+        message = f"`{_TRAIN}` is {shown(batch.train)}, but {factors} × {shown(batch.replicas)} replicas"
+        steps, rest = divmod(batch.train, batch.micro * batch.replicas)
+        hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
+        hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
+        yield batch.violation(_TRAIN, f"{message} = {shown(product)}", hint)
+
+
+def _multiples(step: Number, target: Number) -> str | None:
+    if isinstance(step, int) and isinstance(target, int):
+        return f"set it to {listed(neighbours(step, target))}"
+    return None

@@ -1,0 +1,158 @@
+"""Data efficiency: curricula and random layerwise token dropping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from ....findings import ERROR, WARNING, Violation, Violations
+from ....job.pointer import escape
+from ....rules.sources import deepspeed, deepspeed_now, derived
+from ....rules.violations import suggest, violation
+from ...rule import subject
+from ...submission import Submission
+from ..config import Config, number_of, whole_of
+from .subjects import configs
+from .values import shown
+
+_CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
+_LEGACY: Final = "/curriculum_learning"
+_LTD: Final = "/data_efficiency/data_routing/random_ltd"
+_SCHEDULER: Final = "runtime/data_pipeline/curriculum_scheduler.py"
+_ROUTING: Final = "runtime/data_pipeline/data_routing"
+
+_REQUIRED: Final = ("min_difficulty", "max_difficulty", "schedule_type")
+_SCHEDULES: Final = {
+    "fixed_discrete": ("difficulty", "max_step"),
+    "fixed_root": ("total_curriculum_step", "difficulty_step", "root_degree"),
+    "fixed_linear": ("total_curriculum_step", "difficulty_step"),
+    "custom": (),
+}
+
+
+class _Curriculum(NamedTuple):
+    """A curriculum that is enabled."""
+
+    config: Config
+    pointer: str
+
+    @property
+    def block(self) -> Mapping[str, object]:
+        """Its keys."""
+        return self.config.block(self.pointer)
+
+    @property
+    def schedule(self) -> Mapping[str, object]:
+        """What its schedule requires."""
+        return self.config.block(f"{self.pointer}/schedule_config")
+
+    def violation(self, key: str, message: str, hint: str) -> Violation:
+        """A violation at one of its keys."""
+        return violation(self.config, f"{self.pointer}/{key}", message, hint)
+
+
+@subject("DeepSpeed config")
+def _curricula(submission: Submission) -> Iterator[_Curriculum]:
+    for config in configs(submission):
+        if config.switch(f"{_CURRICULUM}/enabled"):
+            for name in config.block(f"{_CURRICULUM}/curriculum_metrics"):
+                yield _Curriculum(config, f"{_CURRICULUM}/curriculum_metrics/{escape(name)}")
+        if config.switch(f"{_LEGACY}/enabled"):
+            yield _Curriculum(config, _LEGACY)
+
+
+@subject("DeepSpeed config")
+def _dropping(submission: Submission) -> Iterator[Config]:
+    return (config for config in configs(submission) if config.switch(f"{_LTD}/enabled"))
+
+
+@_curricula.rule("DATA001", ERROR, "init", deepspeed(f"{_SCHEDULER}:16-105"))
+def curricula_are_complete(curriculum: _Curriculum) -> Violations:
+    """A curriculum has its difficulties, a schedule, and what its schedule requires; lists fit each other.
+
+    Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
+    Fix: add the keys that the message names"""
+    kind, schedule = curriculum.block.get("schedule_type"), curriculum.schedule
+    missing = [key for key in _REQUIRED if key not in curriculum.block]
+    required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
+    missing += [f"schedule_config.{key}" for key in required if key not in schedule]
+    if missing:
+        where = curriculum.config.locate_key(curriculum.pointer)
+        yield Violation(where, f"the curriculum has no {', '.join(missing)}", f"add {' and '.join(missing)}")
+    if isinstance(kind, str) and kind not in _SCHEDULES:
+        yield curriculum.violation("schedule_type", f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES))
+    levels, steps = schedule.get("difficulty"), schedule.get("max_step")
+    if kind != "fixed_discrete" or not isinstance(levels, list) or not isinstance(steps, list):
+        return
+    if not steps or len(levels) != len(steps) + 1:
+        message = f"difficulty has {len(levels)} entries and max_step {len(steps)}: it must have one less, but not 0"
+        yield curriculum.violation("schedule_config", message, "write max_step for all difficulties but the last")
+
+
+@_curricula.rule("DATA003", WARNING, "silent", deepspeed(f"{_SCHEDULER}:74"))
+def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
+    """Sequence lengths of a curriculum grow in steps of 8.
+
+    Prevents: matrix products that don't use the tensor cores, which only the log reports
+    Fix: use a multiple of 8"""
+    step = whole_of(curriculum.schedule.get("difficulty_step"))
+    lengths = "seqlen" in curriculum.pointer or curriculum.block.get("curriculum_type") == "seqlen"
+    if step and step % 8 and lengths:
+        message = f"difficulty_step: {step} gives sequences whose length is not a multiple of 8"
+        hint = f"set difficulty_step to {step + 8 - step % 8}"
+        yield curriculum.violation("schedule_config/difficulty_step", message, hint)
+
+
+@configs.rule("DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414"))
+def parts_are_switched_off_themselves(config: Config) -> Violations:
+    """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled` is not read.
+
+    Prevents: A curriculum that runs where it seems to be off.
+    Fix: set enabled to the same in each"""
+    for pointer in (_CURRICULUM, _LTD):
+        parent, _, name = pointer.rpartition("/")
+        around = [block for block in ("/data_efficiency", parent) if config.switch(f"{block}/enabled") is False]
+        if config.switch(f"{pointer}/enabled") and around:
+            outer = " and ".join(block.rpartition("/")[2] for block in around)
+            message = f"{name} runs although {outer} is not enabled: only its own switch is read"
+            yield violation(config, f"{pointer}/enabled", message, "enable or disable all of them")
+
+
+@_dropping.rule("DATA006", ERROR, "init", deepspeed_now("runtime/engine.py:1438"))
+def dropped_layers_are_counted(config: Config) -> Violations:
+    """random_ltd_layer_num is the number of layers in random_ltd_layer_id.
+
+    Prevents: `random_ltd_layer_num ... must be equivalent to the len of random_ltd_layer_id`
+    Fix: set it to the number of layers listed"""
+    pointer, layers = f"{_LTD}/random_ltd_layer_num", config.value(f"{_LTD}/random_ltd_layer_id")
+    count = config.whole(pointer)
+    if isinstance(layers, list) and count is not None and count != len(layers):
+        message = f"random_ltd_layer_num: {count}, but random_ltd_layer_id has {len(layers)}"
+        yield violation(config, pointer, message, f"set it to {len(layers)}")
+
+
+@_dropping.rule("DATA007", ERROR, "init", deepspeed_now(f"{_ROUTING}/scheduler.py:50; runtime/engine.py:1444"))
+def dropping_has_no_rate(config: Config) -> Violations:
+    """random_ltd's layer_token_lr_schedule is off: DeepSpeed doesn't implement it.
+
+    Prevents: NotImplementedError when the engine starts
+    Fix: set enabled to false"""
+    pointer = f"{_LTD}/layer_token_lr_schedule/enabled"
+    if config.switch(pointer):
+        message, hint = (
+            "layer_token_lr_schedule is enabled, which DeepSpeed doesn't implement",
+            'set "enabled" to false',
+        )
+        yield violation(config, pointer, message, hint)
+
+
+@_curricula.rule("DATA008", ERROR, "silent", derived("the schedule rises from the lowest difficulty to the highest"))
+def difficulties_rise(curriculum: _Curriculum) -> Violations:
+    """min_difficulty is at most max_difficulty.
+
+    Prevents: A curriculum that stays at one difficulty.
+    Fix: write the lower one as min_difficulty"""
+    lowest, highest = (number_of(curriculum.block.get(f"{end}_difficulty")) for end in ("min", "max"))
+    if lowest is not None and highest is not None and lowest > highest:
+        message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
+        yield curriculum.violation("min_difficulty", message, f"set min_difficulty to {shown(highest)} or less")

@@ -1,0 +1,227 @@
+"""Elastic training, which DeepSpeed has up to 0.19.7: the batch follows from the GPUs that are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ....findings import ERROR, Location, Violation, Violations
+from ....rules.numbers import listed, nearest
+from ....rules.sources import deepspeed
+from ...launching.rules.settings import known
+from ...links import used_config
+from ...rule import subject
+from ...submission import Submission
+from ..config import BATCH_KEYS, Config, Number
+from .batch import replicas_of
+from .elastic_batch import chosen
+from .problem import as_hjson, shown
+from .subjects import configs
+
+#: Beyond these the search for the batch takes seconds: samples of a step, and micro batches.
+_MOST: Final = 10**6
+_MOST_SIZES: Final = 32
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "min_gpus": 1,
+    "max_gpus": 10000,
+    "model_parallel_size": 1,
+    "num_gpus_per_node": 1,
+    "min_time": 0,
+    "version": 0.2,
+    "prefer_larger_batch": True,
+}  #: deepspeed/elasticity/constants.py
+#: Numbers of the block, which are at least 1, but for the time.
+_NUMBERS: Final = (
+    *("max_train_batch_size", "min_gpus", "max_gpus", "model_parallel_size", "num_gpus_per_node", "min_time"),
+)
+_VARIABLE: Final = "DEEPSPEED_ELASTICITY_CONFIG"
+_COMPARED: Final = ("max_train_batch_size", "micro_batch_sizes", "version")  #: by DeepSpeed, with the variable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Elastic:
+    """An elasticity block that is on."""
+
+    config: Config
+    block: Mapping[str, Any]
+    gpus: Number | None
+
+    def get(self, name: str) -> Any:
+        """What is written for a key, else its default."""
+        return as_hjson(self.block.get(name, _DEFAULTS.get(name)))
+
+    @property
+    def version(self) -> float | None:
+        """The version of the algorithm."""
+        value = self.get("version")
+        try:
+            return float(value) if isinstance(value, int | float | str) else None
+        except ValueError:
+            return None
+
+    def violation(self, key: str, message: str, hint: str) -> Violation:
+        """A violation at a key of the block."""
+        return Violation(self.config.locate(f"/elasticity/{key}"), message, hint)
+
+    def problems(self) -> Violations:
+        """What of the block is missing or out of range."""
+        for key, example in (("max_train_batch_size", "2000"), ("micro_batch_sizes", "[2, 4, 8]")):
+            if key not in self.block:
+                yield self.violation("", f"`elasticity` is enabled, and requires `{key}`", f'add "{key}": {example}')
+        sizes = self.block.get("micro_batch_sizes", [1])
+        if not isinstance(sizes, list) or not sizes or not all(isinstance(s, int) and s > 0 for s in sizes):
+            message = "`elasticity.micro_batch_sizes` must be a list of integers greater than 0"
+            yield self.violation("micro_batch_sizes", message, "write [2, 4, 8]")
+        for key in (key for key in _NUMBERS if key in self.block):
+            value, least = self.get(key), 0 if key == "min_time" else 1
+            if not isinstance(value, int | float) or value < least:
+                message = f"`elasticity.{key}` must be a number of at least {least}, not {shown(value)}"
+                yield self.violation(key, message, f"write {_DEFAULTS.get(key, 2000)}")
+        low, high = self.get("min_gpus"), self.get("max_gpus")
+        if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
+            message = f"`elasticity.max_gpus` {shown(high)} is less than `min_gpus` {shown(low)}"
+            yield self.violation("max_gpus", message, f"set it to {shown(low)} or more")
+        if self.version not in (0.1, 0.2):
+            message = f"`elasticity.version` must be 0.1 or 0.2, not {shown(self.get('version'))}"
+            yield self.violation("version", message, "set it to 0.2")
+
+
+@subject("DeepSpeed config")
+def _elastic(submission: Submission) -> Iterator[_Elastic]:
+    for config in configs(submission):
+        block = config.block("/elasticity")
+        if block.get("enabled"):
+            yield _Elastic(config=config, block=block, gpus=replicas_of(config, submission))
+
+
+@subject("DeepSpeed config")
+def _sound(submission: Submission) -> Iterator[_Elastic]:
+    """The blocks with nothing missing or out of range."""
+    return (elastic for elastic in _elastic(submission) if not any(True for _ in elastic.problems()))
+
+
+@_elastic.rule("ELAS001", ERROR, "parse", deepspeed("runtime/config.py:757-769"), before=(0, 19, 8))
+def batch_is_left_to_elasticity(elastic: _Elastic) -> Violations:
+    """With elasticity on, the config has no batch keys of its own, or sets ignore_non_elastic_batch_info.
+
+    Prevents: ElasticityConfigError: One or more batch related parameters were found in your ds_config
+    Fix: remove the batch keys, or set ignore_non_elastic_batch_info to true"""
+    keys = [key for key in BATCH_KEYS if elastic.config.has(f"/{key}")]
+    if keys and not elastic.block.get("ignore_non_elastic_batch_info", False):
+        message = f"`{keys[0]}` is written, but with elasticity on the batch follows from the GPUs"
+        where, hint = elastic.config.locate_key(f"/{keys[0]}"), f"remove {' and '.join(f'`{key}`' for key in keys)}"
+        yield Violation(where, message, hint)
+
+
+@_elastic.rule("ELAS002", ERROR, "parse", deepspeed("elasticity/config.py:54-99"), before=(0, 19, 8))
+def elasticity_is_complete(elastic: _Elastic) -> Violations:
+    """An elasticity block that is on has the keys that DeepSpeed requires, with values in range.
+
+    Prevents: ElasticityConfigError: Elasticity config missing max_train_batch_size
+    Fix: add max_train_batch_size and micro_batch_sizes"""
+    yield from elastic.problems()
+
+
+@_sound.rule("ELAS004", ERROR, "parse", deepspeed("elasticity/elasticity.py:146, :297"), before=(0, 19, 8))
+def elasticity_has_the_version(elastic: _Elastic) -> Violations:
+    """Elasticity with model parallelism has version 0.2, and a model_parallel_size that divides the GPUs of a node.
+
+    Prevents: ElasticityConfigError: Elasticity V0.1 does not support model-parallel training
+    Fix: use version 0.2, and a divisor of a node's GPUs"""
+    parallel, each = elastic.get("model_parallel_size"), elastic.get("num_gpus_per_node")
+    if parallel > 1 and elastic.version != 0.2:
+        message = f"`model_parallel_size` {shown(parallel)} requires `version` 0.2, not {shown(elastic.version)}"
+        yield elastic.violation("version", message, "set it to 0.2")
+    elif elastic.version == 0.2 and each % parallel:
+        message = f"`num_gpus_per_node` {shown(each)} is not a multiple of `model_parallel_size` {shown(parallel)}"
+        yield elastic.violation("model_parallel_size", message, "use a divisor of it")
+
+
+@_sound.rule("ELAS003", ERROR, "parse", deepspeed("elasticity/elasticity.py:354"), before=(0, 19, 8))
+def gpus_are_elastic(elastic: _Elastic) -> Violations:
+    """The GPUs are among the counts that the elastic batch can be divided over.
+
+    Prevents: ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of ...
+    Fix: use one of the counts listed, or other micro batches"""
+    sizes, most = elastic.get("micro_batch_sizes"), elastic.get("max_train_batch_size")
+    each, parallel = elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size")
+    uneven = parallel > 1 and (elastic.version != 0.2 or each % parallel)  # which another rule reports
+    if elastic.gpus is None or uneven or most > _MOST or len(sizes) > _MOST_SIZES:
+        return
+    replicas = each // parallel if elastic.version == 0.2 else 1
+    if max(sizes) > int(most / replicas):
+        message = f"micro batch {max(sizes)} is more than `max_train_batch_size` {shown(most)}"
+        message += f" / {replicas} replicas of a node" if replicas > 1 else ""
+        yield elastic.violation("micro_batch_sizes", message, f"use sizes of at most {int(most / replicas)}")
+    else:
+        yield from _against_gpus(elastic, elastic.gpus, replicas)
+
+
+def _against_gpus(elastic: _Elastic, gpus: Number, replicas: int) -> Violations:
+    """Version 0.2 counts nodes, and accepts any number of GPUs where there is no model parallelism."""
+    sizes, most = elastic.get("micro_batch_sizes"), elastic.get("max_train_batch_size")
+    each, parallel = elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size")
+    by_node, larger = elastic.version == 0.2, bool(elastic.get("prefer_larger_batch"))
+    low, high = (int(elastic.get(name) / (each if by_node else 1)) for name in ("min_gpus", "max_gpus"))
+    batch, counts = chosen(tuple(sizes), int(most / replicas), low, high, larger)
+    valid = [count * replicas for count in counts]
+    if gpus in valid and gpus // (parallel if by_node else 1) in valid:
+        return
+    if by_node and parallel == 1:
+        fitting = [most // (size * gpus) * size * gpus for size in sizes]
+        if (max(fitting) if larger else min(fitting)) > 0:
+            return
+    message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
+    hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
+    yield elastic.violation("micro_batch_sizes", message, hint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """The elasticity that a resource scheduler has in its environment, and the block of the job's config."""
+
+    where: Location
+    text: str
+    block: Mapping[str, object]
+
+
+@subject("DeepSpeed config", "launch script", "AzureML job")
+def _seen(submission: Submission) -> Iterator[_Seen]:
+    config = used_config(submission)
+    block = {} if config is None or config.json.broken is not None else config.block("/elasticity")
+    for setting, text in known(submission, _VARIABLE) if block.get("enabled") else ():
+        yield _Seen(where=setting.where, text=text, block=block)
+
+
+@_seen.rule("ELAS006", ERROR, "parse", deepspeed("elasticity/elasticity.py:217-233"), before=(0, 19, 8))
+def scheduler_sees_the_same_elasticity(seen: _Seen) -> Violations:
+    """DEEPSPEED_ELASTICITY_CONFIG, which the scheduler reads, is the elasticity of the config.
+
+    Prevents: ElasticityConfigError: Elastic config ... seen by resource scheduler does not match config passed to
+    Fix: write the same block in both"""
+    theirs = _object(seen.text)
+    if theirs is None:
+        message, hint = f"{_VARIABLE} is not a JSON object", "write the elasticity block of the config, as JSON"
+        yield Violation(seen.where, message, hint)
+        return
+    for key in _COMPARED:
+        one, other = (as_hjson(block.get(key, _DEFAULTS.get(key))) for block in (theirs, seen.block))
+        if one != other and one is not None and other is not None:
+            message = f"{_VARIABLE} has {key} {_listed(one)}, the config {_listed(other)}: DeepSpeed refuses to start"
+            yield Violation(seen.where, message, f'write "{key}": {_listed(other)} in both')
+
+
+def _object(text: str) -> dict[str, object] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _listed(value: object) -> str:
+    if not isinstance(value, list):
+        return shown(value)
+    return f"[{', '.join(shown(item) for item in value[:8])}{', ...' if len(value) > 8 else ''}]"

@@ -1,0 +1,235 @@
+"""AutoTP and Ulysses in DeepSpeed configs: the sizes of their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....rules.numbers import divisors, listed
+from ....rules.sources import deepspeed, deepspeed_now, derived
+from ....rules.violations import suggest, violation
+from ...rule import Subject, subject
+from ...submission import Submission
+from ...trainer.rules import parallelism
+from ...world import World, world_of
+from ..config import Config
+from .subjects import Run, configs, runs
+from .values import shown
+
+AUTOTP: Final = "/tensor_parallel/autotp_size"
+ULYSSES: Final = "/sequence_parallel_size"
+
+_INNER: Final = "/tensor_parallel/tp/tp_size"
+_BATCH: Final = "/train_batch_size"
+_MODELS: Final = ("llama", "bloom", "chatglm", "mixtral", "deepseek_v2", "qwen2", "phi3")
+_DATA: Final = "/data_parallel_size"
+
+
+class Split(NamedTuple):
+    """A size above 1 at a pointer of a config, and the submission that the config belongs to."""
+
+    config: Config
+    submission: Submission
+    pointer: str
+    size: int
+
+    @property
+    def key(self) -> str:
+        """The key with its size, in a message."""
+        return f"{self.pointer.rpartition('/')[2]}: {self.size}"
+
+    @property
+    def world(self) -> World:
+        """The GPUs and how they are divided."""
+        return world_of(self.submission)
+
+    def violation(self, problem: str, fits: Iterable[int]) -> Violation:
+        """A violation at the size; `fits`: the sizes that pass."""
+        hint = f"set {self.pointer.rpartition('/')[2]} to {listed(fits)}"
+        return violation(self.config, self.pointer, f"{self.key} {problem}", hint)
+
+
+def splits(pointer: str, is_used: Callable[[Config], bool] = lambda _: True) -> Subject[Split]:
+    """The subject of rules on one size: the configs that have it, above 1, and use it."""
+
+    @subject("DeepSpeed config")
+    def found(submission: Submission) -> Iterator[Split]:
+        for config in configs(submission):
+            size = config.whole(pointer)
+            if size and size > 1 and is_used(config):
+                yield Split(config, submission, pointer, size)
+
+    return found
+
+
+_autotp: Final = splits(AUTOTP)
+_ulysses: Final = splits(ULYSSES)
+
+
+@_autotp.rule("TP001", ERROR, "init", deepspeed("utils/groups.py:100"))
+def tensor_ranks_divide_the_gpus(split: Split) -> Violations:
+    """autotp_size divides the GPUs.
+
+    Prevents: `N is not divisible by M` when the groups are made
+    Fix: set it to a divisor of the GPUs"""
+    gpus = split.world.gpus
+    if gpus and gpus % split.size:
+        yield split.violation(f"does not divide {gpus} GPUs", divisors(gpus)[:8])
+
+
+@_autotp.rule("TP003", ERROR, "init", deepspeed_now("runtime/engine.py:1020"))
+def tensor_sizes_agree(split: Split) -> Violations:
+    """tensor_parallel.tp.tp_size is 1 or autotp_size.
+
+    Prevents: `tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`
+    Fix: write only autotp_size"""
+    inner = split.config.whole(_INNER)
+    if inner is not None and inner not in (1, split.size):
+        message, hint = f"tp_size: {inner} does not match {split.key}", f"set tp_size to {split.size}, or remove it"
+        yield violation(split.config, _INNER, message, hint)
+
+
+@configs.rule("TP007", ERROR, "silent", deepspeed_now("runtime/engine.py:592"))
+def autotp_is_switched_on(config: Config) -> Violations:
+    """tensor_parallel sets autotp_size: where it is not above 1, the rest of the block has no effect.
+
+    Prevents: Nothing is split over tensor ranks, and memory runs out.
+    Fix: set autotp_size"""
+    inner = config.whole(_INNER)
+    size = config.whole(AUTOTP) if config.has(AUTOTP) else 0
+    if inner is not None and inner > 1 and size in (0, 1):
+        message = f"tp_size: {inner} has no effect: autotp_size is {size}{'' if config.has(AUTOTP) else ' by default'}"
+        yield violation(config, _INNER, message, f"set autotp_size to {inner}")
+
+
+@_autotp.rule("TP004", WARNING, "silent", deepspeed("runtime/engine.py:761"))
+def tensor_ranks_have_kv_heads(split: Split) -> Violations:
+    """autotp_size is at most the model's key-value heads: AutoTP replicates them over more ranks.
+
+    Prevents: More memory than planned.
+    Fix: use at most the key-value heads"""
+    model = split.submission.model
+    if model and split.size > model.kv_heads:
+        problem = f"is more than {model.name}'s {model.kv_heads} key-value heads: they are replicated"
+        yield split.violation(problem, divisors(model.kv_heads))
+
+
+@_autotp.rule("NODE002", WARNING, "silent", derived("tensor parallelism all-reduces 4 times in every layer"))
+def tensor_ranks_share_a_node(split: Split) -> Violations:
+    """Tensor parallel ranks share the fast fabric of a node or rack: four collectives per layer wait for it.
+
+    Prevents: Steps that wait for the network.
+    Fix: use at most the GPUs of a node"""
+    per_node, message = split.world.gpus_per_node, f"{split.key} spans nodes of {split.world.gpus_per_node} GPUs"
+    if per_node and split.size > per_node:
+        yield violation(split.config, AUTOTP, message, f"set autotp_size to {per_node} or less")
+
+
+@_autotp.rule("TP006", NOTE, "silent", deepspeed_now("runtime/config.py:463; __init__.py:554"), since=(0, 16, 4))
+def tensor_ranks_read_one_batch(split: Split) -> Violations:
+    """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for replicas.
+
+    Prevents: A batch smaller than the one written, by the tensor parallel size.
+    Fix: multiply by the tensor parallel size, or pass an mpu"""
+    size, gpus, config, job = split.size, split.world.gpus, split.config, split.submission.job
+    if split.submission.megatron:
+        return
+    if config.filled and config.value(_BATCH) == "auto":
+        message = f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but {size} tensor ranks'
+        hint = f'write numbers in place of "auto", for 1/{size} as many replicas'
+        yield violation(split.config, _BATCH, f"{message} read the same samples", hint)
+    batch = config.whole(_BATCH)
+    meant = job is not None and batch == size * job.training.global_batch
+    if batch and gpus and not gpus % size and not batch % size and not meant:
+        message = f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same samples:"
+        hint = f"write {size} × the intended batch, unless the script passes an mpu"
+        yield violation(split.config, _BATCH, f"{message} a step sees {batch // size} on {gpus} GPUs", hint)
+
+
+@configs.rule("TP008", WARNING, "silent", deepspeed_now("module_inject/autotp_config.py:558"), since=(0, 18, 9))
+def tensor_presets_are_known(config: Config) -> Violations:
+    """tensor_parallel.preset_model is one of AutoTP's models.
+
+    Prevents: The preset is silently not applied.
+    Fix: name a known model"""
+    pointer = "/tensor_parallel/preset_model"
+    name = config.text(pointer)
+    if name is not None and name.lower() not in _MODELS:
+        message = f"unknown preset_model {shown(name)} is silently ignored: AutoTP guesses the layers itself"
+        yield violation(config, pointer, message, suggest(name, _MODELS))
+
+
+@_ulysses.rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"))
+def heads_divide(split: Split) -> Violations:
+    """sequence_parallel_size divides the attention heads.
+
+    Prevents: `Number of heads must be divisible by the sequence parallel size`
+    Fix: set it to a divisor of the heads"""
+    model = split.submission.model
+    if model and model.heads % split.size:
+        problem = f"does not divide {model.name}'s {model.heads} attention heads"
+        yield split.violation(problem, divisors(model.heads, limit=64))
+
+
+@subject("DeepSpeed config", "accelerate config")
+def _with_accelerate(submission: Submission) -> Iterable[Submission]:
+    return (submission,)
+
+
+@_with_accelerate.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"))
+def kv_heads_divide(submission: Submission) -> Violations:
+    """The number of key-value heads is a multiple or a divisor of the Ulysses size.
+
+    Prevents: an assertion when the attention is made
+    Fix: use a size that fits both"""
+    model = submission.model
+    for split in _ulysses(submission) if model else ():
+        if model and model.kv_heads % split.size and split.size % model.kv_heads:
+            fits = [d for d in divisors(model.heads, limit=64) if not model.kv_heads % d or not d % model.kv_heads]
+            problem = f"and {model.name}'s {model.kv_heads} key-value heads: neither divides the other"
+            yield split.violation(problem, fits)
+    yield from parallelism.heads_divide(submission)
+
+
+@_ulysses.rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
+def sequences_divide(split: Split) -> Violations:
+    """sequence_parallel_size divides the sequence.
+
+    Prevents: `batch's seqlen isn't divisible by sp-size`
+    Fix: set it to a divisor of the sequence"""
+    job = split.submission.job
+    lengths = [(job.training.sequence_length, "the job")] if job else []
+    lengths += [(n, "--seq-length") for a in split.submission.megatron if (n := a.integer("--seq-length"))]
+    for length, who in lengths[:1]:
+        if length % split.size:
+            yield split.violation(f"does not divide the {length} tokens of {who}", divisors(length, limit=64))
+
+
+@_ulysses.rule("BATCH007", WARNING, "silent", deepspeed_now("runtime/config.py:474; __init__.py:543"), since=(0, 15, 4))
+def sequence_mesh_is_made(split: Split) -> Violations:
+    """sequence_parallel_size is written with data_parallel_size, unless the script passes an mpu.
+
+    Prevents: No sequence parallelism, and a batch that is larger than the one written.
+    Fix: add data_parallel_size"""
+    config = split.config
+    passes = config.value("/compile/passes")  # AutoSP makes its own groups
+    compiled = isinstance(passes, list) and "autosp" in passes
+    if not (config.filled or split.submission.megatron or compiled or config.has(_DATA)):
+        message = f"{split.key} without data_parallel_size creates no sequence groups:"
+        message += f" only the batch check divides the GPUs by {split.size}"
+        yield violation(split.config, ULYSSES, message, 'add "data_parallel_size": GPUs / sequence ranks')
+
+
+@runs.rule("SP007", ERROR, "init", deepspeed_now("__init__.py:543"), since=(0, 15, 4))
+def mesh_fills_the_gpus(run: Run) -> Violations:
+    """The product data_parallel_size × sequence_parallel_size is the number of GPUs.
+
+    Prevents: A mesh that is larger than the world, or ranks that are in none.
+    Fix: use a product that is the number of GPUs"""
+    gpus, data, sequence = world_of(run.submission).gpus, run.config.whole(_DATA), run.config.whole(ULYSSES)
+    if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:
+        message = f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence},"
+        hint = f"set sequence_parallel_size to {listed(divisors(gpus)[:8])}"
+        hint = hint if gpus % sequence else f"set data_parallel_size to {gpus // sequence}"
+        yield violation(run.config, _DATA, f"{message} but there are {gpus} GPUs", hint)

@@ -1,0 +1,166 @@
+"""How a schedule of DeepSpeed sets the rate: warm-ups, cycles and range tests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....findings import ERROR, WARNING, Severity, Violations
+from ....rules.sources import deepspeed_now
+from ....rules.violations import violation
+from ..config import whole_of
+from .scheduler import PARAMS, TYPE, Schedule, schedules_of
+from .values import shown
+
+_RATE: Final = "/optimizer/params/lr"
+#: The first DeepSpeed that uses the optimizer's rate for WarmupLR's.
+_TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
+
+_range_tests: Final = schedules_of("LRRangeTest")
+_cycles: Final = schedules_of("OneCycle")
+_ending: Final = schedules_of("WarmupDecayLR", "WarmupCosineLR")
+_rated: Final = schedules_of("WarmupLR", "WarmupDecayLR")
+_warming: Final = schedules_of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
+
+
+@_ending.rule("OPT012", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:816, :826, :866"))
+def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
+    """A schedule with an end has total_num_steps, and a shorter warm-up.
+
+    Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
+    Fix: add total_num_steps, and shorten the warm-up"""
+    if schedule.config.has(PARAMS) and not schedule.has("total_num_steps"):
+        message = f"{schedule.name} requires total_num_steps: its constructor raises"
+        yield schedule.in_params("", message, 'add "total_num_steps"')
+    total, written = schedule.number("total_num_steps"), schedule.has("warmup_num_steps")
+    steps = schedule.number("warmup_num_steps") if written else 1000
+    if total is not None and steps is not None and total < steps:
+        warmup = f"warmup_num_steps: {shown(steps)}" if written else "warmup_num_steps, 1000 by default,"
+        message = f"{warmup} is more than total_num_steps: {shown(total)}: {schedule.name} never reaches the full rate"
+        hint = f"set warmup_num_steps to {max(1, int(total) // 100)}"
+        yield schedule.in_params("total_num_steps", message, hint, Severity.WARNING)
+
+
+@_warming.rule("OPT011", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3))
+def warmup_takes_steps(schedule: Schedule) -> Violations:
+    """warmup_num_steps is an integer greater than 0.
+
+    Prevents: `warmup_num_steps must be a positive integer`
+    Fix: write an integer greater than 0"""
+    value = schedule.config.read(f"{PARAMS}/warmup_num_steps")
+    if value is None or isinstance(value, str):
+        return
+    converts = schedule.config.consumer == "deepspeed"  # hjson reads 1e3 and 1000.0 as integers
+    steps = whole_of(value) if converts or isinstance(value, int) else None
+    if steps is None or steps <= 0:
+        message = f"warmup_num_steps must be an integer greater than 0, not {shown(value)}"
+        yield schedule.in_params("warmup_num_steps", message, f"set warmup_num_steps to {max(1, steps or 1)}")
+
+
+@_warming.rule("OPT013", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:745"))
+def warmup_is_log_or_linear(schedule: Schedule) -> Violations:
+    """warmup_type is log or linear: anything else is silently log.
+
+    Prevents: Another warm-up than the one written.
+    Fix: use log or linear"""
+    kind = schedule.config.read(f"{PARAMS}/warmup_type")
+    if kind is not None and kind not in ("log", "linear"):
+        message = f'unknown warmup_type {shown(kind)}: the rate warms up as with "log"'
+        yield schedule.in_params("warmup_type", message, 'use "linear" or "log"')
+
+
+@_rated.rule("OPT014", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:738"))
+def one_rate(schedule: Schedule) -> Violations:
+    """The schedule's highest rate is the optimizer's, which it replaces.
+
+    Prevents: training at another rate than the optimizer's
+    Fix: write the same rate in both places"""
+    rate, highest = schedule.config.number(_RATE), schedule.number("warmup_max_lr")
+    if rate is not None and highest is not None and rate != highest:
+        message = f"warmup_max_lr: {shown(highest)} replaces the optimizer's lr: {shown(rate)}"
+        yield schedule.in_params("warmup_max_lr", message, "write the same rate in both places")
+
+
+@_rated.rule("OPT032", ERROR, "silent", deepspeed_now("runtime/lr_schedules.py:818"))
+def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
+    """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is 0.001.
+
+    Prevents: Training at 0.001 whatever lr is.
+    Fix: set warmup_max_lr"""
+    rate, name = schedule.config.number(_RATE), schedule.name
+    takes_rate = name == "WarmupLR" and schedule.config.version >= _TAKES_OPTIMIZERS_RATE
+    if schedule.config.has(PARAMS) and not schedule.has("warmup_max_lr") and rate != 0.001 and not takes_rate:
+        instead = "whatever the optimizer's is" if rate is None else f"in place of the optimizer's lr: {shown(rate)}"
+        message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
+        yield schedule.in_params("", message, f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}')
+
+
+@_rated.rule("OPT033", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:742"))
+def rate_rises_in_warmup(schedule: Schedule) -> Violations:
+    """The warm-up starts below the highest rate.
+
+    Prevents: A rate that falls where it should rise.
+    Fix: set warmup_min_lr to 0"""
+    lowest, highest = schedule.number("warmup_min_lr"), schedule.number("warmup_max_lr")
+    if lowest is not None and highest is not None and lowest > highest:
+        message = f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: {shown(highest)}: the rate falls"
+        yield schedule.in_params("warmup_min_lr", message, "set warmup_min_lr to 0")
+
+
+@_range_tests.rule("OPT034", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:314"))
+def range_tests_dont_train(schedule: Schedule) -> Violations:
+    """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
+
+    Prevents: A loss that diverges by design.
+    Fix: use a training schedule"""
+    message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
+    yield violation(schedule.config, TYPE, message, "use WarmupDecayLR or WarmupCosineLR to train")
+
+
+@_range_tests.rule("OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4))
+def range_tests_take_steps(schedule: Schedule) -> Violations:
+    """lr_range_test_step_size is an integer greater than 0.
+
+    Prevents: `lr_range_test_step_size must be a positive integer`
+    Fix: write an integer greater than 0"""
+    key = "lr_range_test_step_size"
+    value = schedule.number(key)
+    if value is not None and (value <= 0 or value != int(value)):
+        message = f"{key} must be an integer greater than 0, not {shown(value)}"
+        yield schedule.in_params(key, message, "write 2000, the default")
+
+
+@_cycles.rule("OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4))
+def cycles_have_a_length(schedule: Schedule) -> Violations:
+    """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
+
+    Prevents: `cycle_first_step_size must be positive`
+    Fix: write numbers of steps greater than 0"""
+    for key, lowest in (("cycle_first_step_size", "greater than 0"), ("cycle_second_step_size", "0 or more")):
+        value = schedule.number(key)
+        if value is not None and (value < 0 or (value == 0 and lowest != "0 or more")):
+            yield schedule.in_params(key, f"{key} must be {lowest}, not {shown(value)}", "write 2000, the default")
+
+
+@_cycles.rule("OPT037", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"))
+def cycles_leave_momentum(schedule: Schedule) -> Violations:
+    """OneCycle sets cycle_momentum where the optimizer has betas: by default it replaces them.
+
+    Prevents: training with other betas than the optimizer's
+    Fix: set cycle_momentum to false"""
+    betas = schedule.config.read("/optimizer/params/betas")
+    if isinstance(betas, list) and schedule.config.switch("/scheduler/params/cycle_momentum", True):
+        message = f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
+        yield violation(schedule.config, TYPE, message, 'set "cycle_momentum" to false to keep the optimizer\'s')
+
+
+@_cycles.rule("OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"))
+def decays_have_steps(schedule: Schedule) -> Violations:
+    """OneCycle's decay rates are used with a decay_step_size.
+
+    Prevents: A rate that stays at cycle_min_lr where a decay is written.
+    Fix: add decay_step_size"""
+    size = schedule.number("decay_step_size") if schedule.has("decay_step_size") else 0
+    for key in ("decay_lr_rate", "decay_mom_rate") if size == 0 else ():
+        if rate := schedule.number(key):
+            message = f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing decays after the cycle"
+            yield schedule.in_params(key, message, 'add "decay_step_size": the steps of a decay')

@@ -1,0 +1,161 @@
+"""ZeRO stages, and settings that a stage doesn't use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....rules.sources import deepspeed, deepspeed_now, derived
+from ..config import ZERO, Config
+from .subjects import building, configs
+from .values import shown, unused
+
+_STAGE: Final = f"{ZERO}/stage"
+#: Keys of stages 1 and 2 that the engine does not hand to the optimizer of stage 3.
+_BELOW_STAGE_3: Final = (
+    *("allgather_bucket_size", "use_multi_rank_bucket_allreduce", "round_robin_gradients"),
+    *("ignore_unused_parameters", "parameter_alignment"),
+)
+#: Keys that DeepSpeed's parser accepts and nothing reads, with their defaults.
+_UNREAD: Final = {"allgather_partitions": True, "memory_efficient_linear": True, "pipeline_loading_checkpoint": False}
+#: How gradients are reduced, with the defaults of stage 1.
+_REDUCTION: Final = {
+    "overlap_comm": False,
+    "contiguous_gradients": True,
+    "reduce_scatter": True,
+    "round_robin_gradients": False,
+}
+#: What the engine builds for these is in `ZERO_SUPPORTED_OPTIMIZERS`; `Muon` since it is a type of its own. mup's
+#: MuAdam and MuAdamW are Adams of torch; 1-bit optimizers have a rule of their own.
+_TESTED: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon", "muadam", "muadamw"}) | frozenset(
+    {"onebitadam", "zerooneadam", "onebitlamb"}
+)
+
+
+@configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
+def zero_has_a_stage(config: Config) -> Violations:
+    """zero_optimization sets its stage: without one it is stage 0, and all else in it has no effect.
+
+    Prevents: The whole block silently has no effect: no sharding, no offload.
+    Fix: set "stage"
+    """
+    block = config.block(ZERO)
+    if block and "stage" not in block:
+        message = f"zero_optimization has no stage, so it is 0: {_listed(block)} no effect"
+        yield Violation(config.locate_key(ZERO), message, 'set "stage" to 1, 2 or 3')
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names with the verb of what they have."""
+    keys = list(names)
+    more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
+    return f"{', '.join(keys[:4])}{more} {'has' if len(keys) == 1 else 'have'}"
+
+
+@configs.rule("ZERO038", WARNING, "silent", derived("the engine builds no ZeRO optimizer at stage 0"))
+def stage_0_has_no_settings(config: Config) -> Violations:
+    """At stage 0, which is no ZeRO, zero_optimization has no other keys.
+
+    Prevents: The settings silently have no effect.
+    Fix: use stage 1, 2 or 3, or remove the other keys"""
+    block = config.block(ZERO)
+    others = [key for key in block if key != "stage" and not key.startswith(("offload_", "cpu_offload"))]
+    if others and config.stage == 0 and block.get("stage", "auto") != "auto":
+        message = f"stage: 0 turns ZeRO off: {_listed(others)} no effect"
+        yield Violation(config.locate(_STAGE), message, "use stage 1, 2 or 3, or remove the others")
+
+
+@configs.rule("ZERO011", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
+def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
+    """Keys of stage 3 are not written at a lower stage.
+
+    Prevents: The settings silently have no effect.
+    Fix: remove them, or use stage 3"""
+    if config.stage in (1, 2):
+        here = [key for key in config.block(ZERO) if key.startswith("stage3_") or key == "sub_group_size"]
+        yield from unused(config, (f"{ZERO}/{key}" for key in here), f"at stage {config.stage}")
+
+
+@configs.rule("ZERO046", NOTE, "silent", deepspeed_now("runtime/engine.py:2744"))
+def lower_keys_are_not_at_stage_3(config: Config) -> Violations:
+    """Keys of stages 1 and 2 are not written at stage 3.
+
+    Prevents: The settings silently have no effect.
+    Fix: remove them"""
+    if config.stage == 3 and not config.switch("/compile/deepcompile"):
+        yield from unused(config, (f"{ZERO}/{key}" for key in _BELOW_STAGE_3), "at stage 3")
+
+
+@configs.rule(
+    "ZERO047", NOTE, "silent", derived("no other module of DeepSpeed 0.19.8 names these keys"), since=(0, 19, 8)
+)
+def keys_are_read(config: Config) -> Violations:
+    """No key is written that DeepSpeed accepts but no longer reads.
+
+    Prevents: The settings silently have no effect.
+    Fix: remove them"""
+    here = [f"{ZERO}/{key}" for key, default in _UNREAD.items() if config.switch(f"{ZERO}/{key}") is (not default)]
+    here += ["/disable_allgather"] if config.switch("/disable_allgather") else []
+    yield from unused(config, here, "in this version: nothing reads it")
+
+
+@configs.rule(
+    "ZERO041",
+    ERROR,
+    "init",
+    "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)",
+    before=(0, 19, 4),
+)
+def autotp_stops_at_stage_2(config: Config) -> Violations:
+    """In this version of DeepSpeed AutoTP runs with ZeRO up to stage 2.
+
+    Prevents: an assertion when the engine starts
+    Fix: use stage 2"""
+    size = config.whole("/tensor_parallel/autotp_size")
+    if size and size > 1 and config.stage == 3:
+        message = f"autotp_size: {size} is refused with ZeRO stage 3: this DeepSpeed accepts at most stage 2"
+        yield Violation(config.locate(_STAGE), message, "use stage 2, or DeepSpeed 0.19.4 or later")
+
+
+@building.rule("ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45"))
+def optimizers_are_tested_with_zero(config: Config) -> Violations:
+    """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless zero_allow_untested_optimizer is true.
+
+    Prevents: `You are using an untested ZeRO Optimizer`
+    Fix: use AdamW, or set zero_allow_untested_optimizer"""
+    untested = config.optimizer is not None and config.optimizer not in _TESTED
+    if untested and config.stage and config.switch("/zero_allow_untested_optimizer") is False:
+        message = f"optimizer {shown(config.value('/optimizer/type'))} is untested with ZeRO stage {config.stage}"
+        hint = 'use AdamW, or set "zero_allow_untested_optimizer" to true'
+        yield Violation(config.locate("/optimizer/type"), f"{message}, so DeepSpeed refuses it", hint)
+
+
+@building.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
+def lamb_needs_whole_tensors(config: Config) -> Violations:
+    """LAMB runs without ZeRO: its trust ratio is a layer's norm, which flat partitions don't have.
+
+    Prevents: `You are using an untested ZeRO Optimizer`, or trust ratios of partitions
+    Fix: use stage 0, or AdamW"""
+    if config.optimizer == "lamb" and config.stage:
+        message = f"optimizer {shown(config.value('/optimizer/type'))} with ZeRO stage {config.stage}"
+        message += " computes its trust ratio over flat partitions, not layers"
+        yield Violation(config.locate("/optimizer/type"), message, "use stage 0, or AdamW")
+
+
+def has_bf16_optimizer(config: Config) -> bool:
+    """Whether bf16 at stage 1 accumulates in fp32, for which DeepSpeed has an optimizer of its own."""
+    in_fp32 = config.accumulates_in in ("fp32", "float32", "float", "torch.float32")
+    return config.precision == "bf16" and config.stage == 1 and in_fp32
+
+
+@configs.rule("ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635"))
+def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
+    """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its optimizer ignores them.
+
+    Prevents: The settings silently have no effect.
+    Fix: remove them, or use stage 2"""
+    if has_bf16_optimizer(config) and not config.offloads("optimizer"):
+        asked = [key for key, default in _REDUCTION.items() if config.switch(f"{ZERO}/{key}") is (not default)]
+        why = "with the BF16 optimizer that stage 1 with fp32 accumulation has"
+        yield from unused(config, (f"{ZERO}/{key}" for key in asked), why)

@@ -1,0 +1,1 @@
+"""Kubernetes: PyTorchJob, TrainJob and JobSet, written and checked."""

@@ -1,0 +1,353 @@
+"""Kubernetes: a Kubeflow PyTorchJob, a TrainJob of Kubeflow Trainer 2, or a JobSet; a pod per node, torchrun in each.
+
+torchrun gets the number of nodes, its own and the master's address by PET_ variables: the PyTorchJob's and TrainJob's
+controllers set them, a JobSet has them here. What the container starts is a list of words, which no shell reads,
+but for a program that has to be told of its last checkpoint.
+Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go @ v1.9.4, pkg/runtime/framework/plugins/torch/torch.go
+@ v2.3.0; kubernetes-sigs/jobset pkg/webhooks/jobset_webhook.go @ v0.12.0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ...job.records import Launch
+from ...search.plan import Plan
+from ..launcher import Launcher, Scheduler
+from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
+from ..launching.yaml_text import yaml_text
+from ..program import ConfigPath, Program, RenderedFile
+
+_CONFIG_FOLDER: Final = "/etc/dsgen"
+_PORT: Final = 29500
+_SHM_SIZE: Final = "64Gi"
+_RESTARTS: Final = 3
+_OF_MACHINE: Final = ("host_network", "priority_class")
+#: What a node of each vendor is asked for, and an image with PyTorch for it.
+_RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
+_IMAGES: Final = {
+    "nvidia": "nvcr.io/nvidia/pytorch:25.11-py3",
+    "amd": "rocm/pytorch:latest",
+    "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest",
+}
+#: Devices whose drivers pin memory, which a container needs the capability IPC_LOCK for.
+_PINS_MEMORY: Final = re.compile(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
+#: What `$` begins in a command or a variable's value: a reference to another variable, or `$` itself.
+_REFERENCE: Final = re.compile(r"\$(?=[$(])")
+_LONGEST_NAME: Final = 40  # of 63 characters of a pod's name; the rest is for -worker-12345 and the like
+_INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+_TOLERATION: Final = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>\w+))?")
+
+Entry = dict[str, Any]
+
+
+def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
+    """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a ConfigMap, the job."""
+    job = _Job(plan, program, launch_options(plan))
+    top = "\n".join(line.text for line in header(plan, program, command, tuple(job.notes())))
+    parts = [yaml_text(part) for part in (*job.config_map(), _KINDS[job.kind](job))]
+    return (RenderedFile(path="job.yaml", text=f"{top}\n\n" + "---\n".join(parts)),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What the kinds of jobs have in common."""
+
+    plan: Plan
+    program: Program
+    options: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The resource that is made."""
+        return str(self.options.get("kind", "PyTorchJob"))
+
+    @property
+    def name(self) -> str:
+        """A label as of DNS: small letters, digits and dashes, a letter first (KUB003)."""
+        name = re.sub(r"[^a-z0-9]+", "-", self.plan.job.name.lower())[:_LONGEST_NAME].strip("-")
+        return name if name[:1].isalpha() else f"job-{name}".strip("-")
+
+    def metadata(self, suffix: str = "") -> Entry:
+        """The name and namespace of a resource, and the queue of the job."""
+        queue = {"kueue.x-k8s.io/queue-name": self.options["queue"]} if "queue" in self.options else {}
+        namespace = {"namespace": self.options["namespace"]} if "namespace" in self.options else {}
+        return {"name": self.name + suffix, **namespace, **({} if suffix else self._marks(queue))}
+
+    def _marks(self, labels: Mapping[str, str]) -> Entry:
+        """The job's labels, after those given, and annotations."""
+        found = {"labels": {**labels, **self._pairs("labels")}, "annotations": self._pairs("annotations")}
+        return {key: value for key, value in found.items() if value}
+
+    def _pairs(self, key: str) -> dict[str, str]:
+        """An option of pairs `key=value`."""
+        return dict(text.split("=", 1) for text in self.options.get(key, ()))
+
+    def of_pods(self) -> Entry:
+        """The metadata of a template of pods, where it has any."""
+        marks = self._marks({})
+        return {"metadata": marks} if marks else {}
+
+    def config_map(self) -> Iterator[Entry]:
+        """The configuration files, where there are any."""
+        if self.program.files:
+            data = {file.path: file.text for file in self.program.files}
+            yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self.metadata("-config"), "data": data}
+
+    @property
+    def image(self) -> str:
+        """What the pods run."""
+        return str(self.options.get("image", _IMAGES[self.plan.job.cluster.accelerator.vendor]))
+
+    def command(self) -> list[str]:
+        """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.
+
+        Where the script is told of its last checkpoint, bash looks for that first, with the other words as its own.
+        """
+        start: tuple[str, ...] = ("torchrun",)
+        if self.program.resume is not None:
+            start = ("bash", "-c", fill("kubernetes.sh.j2", self.plan, self.program), "bash")
+        words = (*start, self.program.script, *self.program.arguments)
+        return [f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w) for w in words]
+
+    def environment(self) -> list[Entry]:
+        """The variables, and those that come from secrets."""
+        of_pods = environment if self.on_host_network else pod_environment
+        values = of_pods(self.plan, self.program).items()
+        secrets = (text.rpartition(":") for text in self.options.get("variables_from", ()))
+        return [
+            *({"name": name, "value": _literal(value)} for name, value in values),
+            *({"name": name, "valueFrom": {"secretKeyRef": _key(secret)}} for secret, _, name in secrets),
+        ]
+
+    def resources(self) -> Entry:
+        """Limits and requests, which have to be the same for devices."""
+        vendor = self.plan.job.cluster.accelerator.vendor
+        name = str(self.options.get("gpu_resource", _RESOURCES[vendor]))
+        pairs = (text.partition("=") for text in self.options.get("resources", ()))
+        amounts = {name: processes_per_node(self.plan), **{key: _amount(value) for key, _, value in pairs}}
+        return {"requests": amounts, "limits": dict(amounts)}
+
+    def _pins_memory(self) -> bool:
+        """Whether devices of the network are requested."""
+        return any(_PINS_MEMORY.search(text) for text in self.options.get("resources", ()))
+
+    def in_container(self) -> Entry:
+        """Where the volumes are mounted, and what the devices of the network need."""
+        config = [{"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}] if self.program.files else []
+        mounts = [{"name": "shm", "mountPath": "/dev/shm"}, *config]
+        for number, (_, path, read_only) in enumerate(self._claims()):
+            mounts.append({"name": f"volume-{number}", "mountPath": path, **({"readOnly": True} if read_only else {})})
+        capability = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if self._pins_memory() else {}
+        return {"volumeMounts": mounts, **capability}
+
+    def in_pod(self) -> Entry:
+        """The volumes, and where the pods may run."""
+        memory = {"medium": "Memory", "sizeLimit": str(self.options.get("shm_size", _SHM_SIZE))}
+        volumes: list[Entry] = [{"name": "shm", "emptyDir": memory}]
+        if self.program.files:
+            volumes.append({"name": "config", "configMap": {"name": f"{self.name}-config"}})
+        for number, (claim, _, _) in enumerate(self._claims()):
+            volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}})
+        found: Entry = {
+            "volumes": volumes,
+            "nodeSelector": self._pairs("node_selector"),
+            "tolerations": [_toleration(text) for text in self.options.get("tolerations", ())],
+            "serviceAccountName": self.options.get("service_account"),
+            "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull", ())],
+        }
+        return {key: value for key, value in found.items() if value}
+
+    def _claims(self) -> Iterator[tuple[str, str, bool]]:
+        """Claims of volumes, with where they are mounted and whether only to be read."""
+        for text in self.options.get("volumes", ()):
+            claim, _, path = text.partition(":")
+            yield claim, path.removesuffix(":ro"), path.endswith(":ro")
+
+    def of_machine(self) -> Entry:
+        """What a pod has of its node's network and of the cluster's priorities: no patch of a runtime's."""
+        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if self.on_host_network else {}
+        priority = self.options.get("priority_class")
+        return {**network, **({"priorityClassName": priority} if priority else {})}
+
+    @property
+    def of_machine_asked(self) -> str:
+        """The keys of these that the job gives."""
+        return " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
+
+    @property
+    def on_host_network(self) -> bool:
+        """Whether pods see the interfaces of their node."""
+        return bool(self.options.get("host_network")) and self.kind != "TrainJob"
+
+    def pod(self, container: str, restart: str, *variables: Entry) -> Entry:
+        """A pod that trains on one node."""
+        main = {
+            "name": container,
+            "image": self.image,
+            "command": self.command(),
+            "env": [*variables, *self.environment()],
+            "resources": self.resources(),
+            **self.in_container(),
+        }
+        policy = {"restartPolicy": restart} if restart else {}
+        return {**self.of_pods(), "spec": {**policy, **self.of_machine(), "containers": [main], **self.in_pod()}}
+
+    @property
+    def restarts(self) -> int:
+        """How often the job is started again."""
+        return int(self.options.get("restarts", _RESTARTS))
+
+    def deadline(self) -> Entry:
+        """The time limit, where the job has one."""
+        limit = self.plan.job.launch.time_limit_s
+        return {"activeDeadlineSeconds": limit} if limit is not None else {}
+
+    def notes(self) -> Iterator[str]:
+        """What a reader has to know."""
+        yield _WRITTEN_FOR[self.kind]
+        yield (
+            f"The image has {self.program.script} and what it imports, with its path from the image's working "
+            "directory; launch.kubernetes.image names another image."
+        )
+        if self.plan.job.nodes > 1 and not self._pins_memory():
+            yield (
+                "No device of the network is requested, without which NCCL may be left to TCP: "
+                "launch.kubernetes.resources names it, such as rdma/hca_shared_devices_a=1."
+            )
+        if not self.options.get("volumes"):
+            yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
+        if self.kind == "TrainJob" and self.of_machine_asked:
+            yield f"{self.of_machine_asked} has no place in a TrainJob: its runtime says it."
+        yield from not_kept(self.plan, (path for _, path, _ in self._claims()), "launch.kubernetes.volumes")
+
+
+def _literal(text: str) -> str:
+    """Text that Kubernetes doesn't expand. Source: kubernetes third_party/forked/golang/expansion/expand.go @ v1.33."""
+    return _REFERENCE.sub("$$", text)
+
+
+def _amount(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _key(secret: str) -> Entry:
+    name, _, key = secret.partition("/")
+    return {"name": name, "key": key}
+
+
+def _toleration(text: str) -> Entry:
+    """`key=value:effect` as of `kubectl taint`."""
+    match = _TOLERATION.fullmatch(text)
+    parts = match.groupdict() if match else {"key": text, "value": None, "effect": None}
+    operator = "Exists" if parts["value"] is None else "Equal"
+    return {"key": parts["key"], "operator": operator, **{k: v for k, v in parts.items() if v and k != "key"}}
+
+
+def _pytorch_job(job: _Job) -> Entry:
+    """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE."""
+    nodes, pod = job.plan.job.nodes, job.pod("pytorch", "")
+    roles = {"Master": 1, "Worker": nodes - 1} if nodes > 1 else {"Master": 1}
+    specs = {
+        role: {"replicas": replicas, "restartPolicy": "OnFailure", "template": pod} for role, replicas in roles.items()
+    }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": job.metadata(),
+        "spec": {
+            "nprocPerNode": str(processes_per_node(job.plan)),
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": job.restarts, **job.deadline()},
+            "pytorchReplicaSpecs": specs,
+        },
+    }
+
+
+def _train_job(job: _Job) -> Entry:
+    """The runtime has the pods; its plugin for torch sets the PET_ variables, and patches add the volumes."""
+    container = {"name": "node", **job.in_container()}
+    pod = {"spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}}
+    patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pod}]}}}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": job.metadata(),
+        "spec": {
+            **job.deadline(),
+            "runtimeRef": {"name": str(job.options.get("runtime", "torch-distributed"))},
+            "trainer": {
+                "image": job.image,
+                "numNodes": job.plan.job.nodes,
+                "numProcPerNode": processes_per_node(job.plan),
+                "command": job.command(),
+                "env": job.environment(),
+                "resourcesPerNode": job.resources(),
+            },
+            "runtimePatches": [{"manager": "dsgen/job", "trainingRuntimeSpec": patch}],
+        },
+    }
+
+
+def _job_set(job: _Job) -> Entry:
+    """One indexed job with a pod per node; a pod that fails ends them all, and the set starts them again."""
+    nodes, master = job.plan.job.nodes, f"{job.name}-node-0-0.{job.name}"
+    variables: dict[str, Entry] = {
+        "PET_NNODES": {"value": str(nodes)},
+        "PET_NPROC_PER_NODE": {"value": str(processes_per_node(job.plan))},
+        "PET_NODE_RANK": {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
+        "PET_MASTER_ADDR": {"value": master},
+        "PET_MASTER_PORT": {"value": str(_PORT)},
+    }
+    named = [{"name": name, **value} for name, value in variables.items()]
+    of_pods = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "backoffLimit": 0}
+    spec = {**of_pods, **job.deadline(), "template": job.pod("node", "Never", *named)}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": job.metadata(),
+        "spec": {
+            "network": {"enableDNSHostnames": True, "subdomain": job.name},
+            "failurePolicy": {"maxRestarts": job.restarts},
+            "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}],
+        },
+    }
+
+
+_KINDS: Final = {"PyTorchJob": _pytorch_job, "TrainJob": _train_job, "JobSet": _job_set}
+_WRITTEN_FOR: Final = {
+    "PyTorchJob": "For Kubeflow's Training Operator 1.9, whose controller sets PET_NNODES, PET_NODE_RANK and "
+    "PET_MASTER_ADDR for torchrun.",
+    "TrainJob": "For Kubeflow Trainer 2.3 and its runtime torch-distributed, which sets PET_NNODES, PET_NODE_RANK and "
+    "PET_MASTER_ADDR for torchrun. How often a failed pod is started again is the runtime's to say.",
+    "JobSet": "For JobSet 0.12. When a pod fails, all are started again.",
+}
+
+
+def _before(launch: Launch, _: Path) -> str:
+    """What has to be there."""
+    return f"The image has to have {launch.script}. Start the job:"
+
+
+LAUNCHER: Final = Launcher(
+    name="kubernetes",
+    keys=frozenset({
+        "kind", "runtime", "namespace", "image", "image_pull", "gpu_resource", "resources", "shm_size",
+        "volumes", "variables_from", "node_selector", "tolerations", "service_account", "queue", "restarts",
+        "labels", "annotations", "host_network", "priority_class",
+    }),
+    files=launch_files,
+    start="kubectl apply -f {}/job.yaml",
+    file="job.yaml",
+    scheduler=Scheduler(
+        submit=("kubectl", "apply", "-f", "{file}"),
+        trial=("kubectl", "apply", "--dry-run=server", "-f", "{file}"),
+        identity=r"^((?:pytorchjob|trainjob|jobset)\S*) (?!unchanged)\S+$",  # which starts nothing
+        watch=("kubectl get -f {file}", "kubectl describe -f {file}"),
+    ),
+    in_folder=False,
+    before=_before,
+)  # fmt: skip

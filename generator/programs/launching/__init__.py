@@ -1,0 +1,1 @@
+"""Programs that start processes: torchrun, deepspeed, accelerate, srun, mpirun; their lines and host files."""

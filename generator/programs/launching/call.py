@@ -1,0 +1,194 @@
+"""What every launcher needs from a plan and its program: environment, argument lines, header comments, templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import Final
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from ...job.versions import listed_versions
+from ...search.plan import Plan
+from ...version import __version__
+from ..program import Program, RenderedFile
+from . import fabric
+from .quoting import Raw, comment, option_lines, shell_word
+
+THREADS: Final = "OMP_NUM_THREADS"
+_OF_INTERFACES: Final = frozenset({"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
+
+
+def environment(plan: Plan, program: Program) -> dict[str, str]:
+    """Variables of every process: the launcher's, the network's, the framework's, then the user's, which win."""
+    cores = cores_per_node(plan)
+    threads = {THREADS: str(max(1, cores // processes_per_node(plan)))} if cores else {}
+    network = {**fabric.variables(plan.job), **fabric.allocator(plan, program)}
+    return {**threads, **network, **program.environment, **plan.job.launch.environment}
+
+
+def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
+    """`environment` of a pod, whose network interfaces are not the host's: NCCL finds them where nobody names one."""
+    stated = {*program.environment, *plan.job.launch.environment}
+    values = environment(plan, program)
+    return {name: value for name, value in values.items() if name in stated or name not in _OF_INTERFACES}
+
+
+def cores_per_node(plan: Plan) -> int | None:
+    """Cores that the job has on each node: those asked for, else its accelerators' share; `None` if not known."""
+    asked = launch_options(plan).get("cpus_per_task")
+    if isinstance(asked, int):
+        return asked
+    cluster = plan.job.cluster
+    if cluster.cpu_cores is None:
+        return None
+    return max(1, cluster.cpu_cores * processes_per_node(plan) // cluster.accelerators_per_node)
+
+
+def own_threads(plan: Plan, program: Program) -> bool:
+    """Whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
+    return THREADS not in {*program.environment, *plan.job.launch.environment}
+
+
+def processes_per_node(plan: Plan) -> int:
+    """One process per accelerator used: all of a node's, or fewer in a job smaller than one node."""
+    return min(plan.job.gpus, plan.job.cluster.accelerators_per_node)
+
+
+def header(plan: Plan, program: Program, command: str, notes: tuple[str, ...] = ()) -> tuple[Raw, ...]:
+    """Comment lines for the top of a file: what made it, what it runs, and the choices a reader would question."""
+    job, layout = plan.job, plan.layout
+    lines = (
+        f"Written by dsgen {__version__}: {command}",
+        f"Job {job.name}: {job.framework} trains {job.model.name} on {job.nodes} × {job.cluster.name}.",
+        f"{job.gpus} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline × "
+        f"{layout.context} context; ZeRO {layout.zero_stage}, recompute {layout.recompute.label}, "
+        f"offload {layout.offload.label}.",
+        f"{layout.global_batch} sequences a step = {layout.micro_batch} micro batch × "
+        f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the estimates and reasons.",
+        f"Written for {listed_versions(job)}.",
+        *notes,
+        *program.notes,
+    )
+    return tuple(comment(line) for line in lines)
+
+
+def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
+    """Shell text of the program's arguments: a comment a group, then one option with its values a line."""
+    lines: list[Raw] = []
+    for group in program.groups:
+        lines.append(comment(group.comment, indent=indent))
+        lines += [Raw(indent + " ".join(map(shell_word, words))) for words in option_lines(group.arguments)]
+    return tuple(lines)
+
+
+def not_kept(plan: Plan, mounted: Iterable[str], key: str) -> Iterator[str]:
+    """A note for each folder of `output` that is in none of those mounted, and goes with the machine; `key` mounts."""
+    folders = [PurePosixPath(path) for path in mounted]
+    for name, path in (("checkpoints", plan.job.output.checkpoints), ("logs", plan.job.output.logs)):
+        if path is not None and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
+            yield f"output.{name} {path} is in nothing that is mounted, and gone when the machine is: see {key}."
+
+
+def launch_options(plan: Plan) -> Mapping[str, object]:
+    """The spec's `launch.<target>`, without keys set to null."""
+    return {key: value for key, value in plan.job.launch.options.items() if value is not None}
+
+
+def arguments_file(plan: Plan, program: Program, command: str) -> RenderedFile:
+    """`arguments.txt`: what the script is called with, for launchers that dsgen doesn't write."""
+    notes = (
+        f"Arguments of {program.script}, quoted for a POSIX shell; CONFIG_DIR is the folder of this file.",
+        "One process per GPU; the launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
+    )
+    lines = (*header(plan, program, command, notes), Raw(""), *argument_lines(program))
+    return RenderedFile(path="arguments.txt", text="".join(f"{line.text}\n" for line in lines))
+
+
+@cache
+def _templates() -> Environment:
+    """Undefined names fail, and every value is quoted for a shell unless it is `Raw`."""
+    return Environment(
+        loader=FunctionLoader(lambda name: (files("dsgen.templates") / name).read_text(encoding="utf-8")),
+        undefined=StrictUndefined,
+        finalize=shell_word,
+        autoescape=False,
+        comment_start_string="{##",  # bash has {# in ${#array[@]}
+        comment_end_string="##}",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) -> str:
+    """The text of template `name`, which picks one of an elastic job's plans; the largest is first."""
+    job, layout = plans[0].job, plans[0].layout
+    replica = f"{layout.tensor} tensor × {layout.pipeline} pipeline × {layout.context} context"
+    lines = (
+        f"Written by dsgen {__version__}: {command}",
+        f"Job {job.name}: {job.framework} trains {job.model.name} on {plans[-1].job.nodes} to {job.nodes} × "
+        f"{job.cluster.name}, {layout.global_batch} sequences a step on each count.",
+        f"Replicas are {replica} everywhere, ZeRO {layout.zero_stage}. {across_counts(plans[0])}",
+    )
+    counts = tuple((plan.job.nodes, plan.job.gpus) for plan in plans)
+    header = tuple(comment(line) for line in lines)
+    return _templates().get_template(name).render(header=header, counts=counts, **values)
+
+
+def across_counts(plan: Plan) -> str:
+    """Which checkpoints of an elastic job go on with another number of replicas."""
+    if plan.job.framework.runs("Megatron-LM"):
+        return "Distributed checkpoints (--ckpt-format torch_dist) go on with any number of replicas."
+    if plan.layout.zero_stage == 0:
+        return "A checkpoint has the whole optimizer state, and goes on with any number of replicas."
+    return (
+        "DeepSpeed refuses ZeRO's states with another number of replicas: when the count changes, the launch file "
+        "says how to convert the checkpoint, and loads what was converted."
+    )
+
+
+def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
+    """In how many files a checkpoint has ZeRO's states, which no other number of replicas loads; 0: any does.
+
+    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a replica is a rank of data times sequence parallelism.
+    """
+    job, layout = plan.job, plan.layout
+    cut = job.framework.runs("DeepSpeed engine") and layout.zero_stage > 0 and job.output.checkpoints is not None
+    config = json.loads(program.files[0].text) if cut else {}
+    own = config.get("checkpoint", {})
+    own = own if isinstance(own, dict) else {}
+    # Where nodes save on their own disks, none of them has all the files.
+    counted = cut and job.output.resume and not own.get("use_node_local_storage")
+    return {
+        "replicas": layout.data * layout.context if counted else 0,
+        "universal_argument": job.framework.universal_option,
+        "loads_universal": _loading_universal(own, is_there="checkpoint" in config),
+    }
+
+
+def _loading_universal(section: Mapping[str, object], *, is_there: bool) -> str:
+    """What sed does to a DeepSpeed config, so that it loads a universal checkpoint: it may have no key twice."""
+    if not is_there:
+        return '1s/{/{ "checkpoint": {"load_universal": true},/'
+    if "load_universal" in section:
+        return 's/"load_universal": false/"load_universal": true/'
+    return f's/^  "checkpoint": {{/&"load_universal": true{"," if section else ""}/'
+
+
+def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
+    """The text of template `name`: what every script needs of plan and program, and `values`."""
+    common: dict[str, object] = {
+        "nodes": plan.job.nodes,
+        "processes": processes_per_node(plan),
+        "shares_cores": cores_per_node(plan) is not None and own_threads(plan, program),
+        "config_files": tuple(file.path for file in program.files),
+        "script": program.script,
+        "arguments": argument_lines(program, indent="  "),
+        "resume": program.resume,
+        **_zero_states(plan, program),
+    }
+    return _templates().get_template(name).render({**common, **values})

@@ -1,0 +1,83 @@
+"""What NCCL, the fabric's libraries and PyTorch's allocator are told, from fabric.yaml and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import yaml
+
+from ...job.records import Job
+from ...search.plan import Plan
+from ..program import Program
+
+#: Options that share memory with NCCL, or capture it in CUDA graphs. Source: NVIDIA/Megatron-LM @ core_v0.16.1
+#: megatron/core/distributed/distributed_data_parallel_config.py:157, megatron/training/arguments.py:1249.
+_PINS_MEMORY: Final = frozenset({
+    *("--use-nccl-ub", "--use-sharp", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-impl"),
+    "--fsdp-manual-registration",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One entry of fabric.yaml."""
+
+    network: str
+    nodes: str  #: node types, as a shell pattern
+    source: str
+    vendor: str = ""
+    variables: Mapping[str, str]
+    files: Mapping[str, str]
+    sourced: tuple[str, ...]
+
+
+@cache
+def settings() -> tuple[Setting, ...]:
+    """Every entry, in the file's order."""
+    entries: list[dict[str, Any]] = yaml.safe_load((files(__package__) / "fabric.yaml").read_text(encoding="utf-8"))
+    empty: dict[str, Any] = {"variables": {}, "files": {}, "sourced": ()}
+    return tuple(Setting(**{**empty, **entry, "sourced": tuple(entry.get("sourced", ()))}) for entry in entries)
+
+
+def _of(job: Job) -> Iterator[Setting]:
+    """The entries that a job's nodes need; one node needs none."""
+    cluster = job.cluster
+    for each in settings() if job.nodes > 1 else ():
+        fits = fnmatchcase(cluster.name, each.nodes) and each.vendor in ("", cluster.accelerator.vendor)
+        if each.network == cluster.network and fits:
+            yield each
+
+
+def variables(job: Job) -> dict[str, str]:
+    """Variables of every process."""
+    return {name: value for each in _of(job) for name, value in each.variables.items()}
+
+
+def host_files(job: Job) -> dict[str, str]:
+    """Files of the host that a container needs as well, by the variable that names each."""
+    return {name: path for each in _of(job) for name, path in each.files.items()}
+
+
+def sourced(job: Job) -> tuple[str, ...]:
+    """Scripts that set variables, where they are there."""
+    return tuple(path for each in _of(job) for path in each.sourced)
+
+
+def allocator(plan: Plan, program: Program) -> dict[str, str]:
+    """Segments that grow, where sizes change from step to step: experts' tokens, gathered parameters, unpadded batches.
+
+    **Source**: pytorch/pytorch docs/source/notes/cuda.rst, expandable_segments; NVIDIA/Megatron-LM @ core_v0.16.1
+    megatron/core/transformer/moe/README.md:141. Every release from 2.1 to 2.13 reads the variable by this name; since
+    2.9 PYTORCH_ALLOC_CONF is the newer one, which older releases ignore and Megatron-LM doesn't look for.
+    """
+    job, layout = plan.job, plan.layout
+    varies = job.model.experts > 0 or layout.zero_stage == 3 or job.framework.runs("Trainer")
+    pinned = any(isinstance(a, str) and a.partition("=")[0] in _PINS_MEMORY for a in program.arguments)
+    if job.cluster.accelerator.vendor != "nvidia" or pinned or not varies:
+        return {}
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}

@@ -1,0 +1,181 @@
+"""Calls of torchrun, deepspeed and accelerate in launch lines, read as they read them: nodes, ports, hostfiles."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Final
+
+from ...findings import Location
+from ..submission import Submission
+from .command_line import CommandLine
+from .hostfile import Hostfile
+from .launch_line import Call, Launch
+
+#: Programs that start the rest of the line on every node.
+ON_EVERY_NODE: Final = frozenset({"srun", "mpirun", "pdsh", "ssh"})
+NODES: Final = {"torchrun": "--nnodes", "deepspeed": "--num_nodes", "accelerate": "--num_machines"}
+PER_NODE: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus"}
+#: Options that set how many processes a launcher starts in all.
+_TOTALS: Final = {"accelerate": "--num_processes", "mpirun": "--np"}
+PORTS: Final = {"torchrun": "--master-port", "deepspeed": "--master_port", "accelerate": "--main_process_port"}
+#: torchrun's --nnodes: N or MIN:MAX.
+NODE_RANGE: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
+#: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
+_DEFAULT_PORT: Final = 29500
+_ENDPOINT_PORT: Final = re.compile(r":(\d{1,5})\Z", re.ASCII)
+_MOST_CHARACTERS: Final = 2_000_000  # of a training program that is read
+
+
+@dataclass(frozen=True, kw_only=True)
+class LauncherCall(CommandLine):
+    """One call, with the launch line and the submission that it is part of."""
+
+    launch: Launch
+    call: Call
+    submission: Submission
+    script_nodes: int | None = None  #: those of the script's #SBATCH block; None where it says none
+
+    @classmethod
+    def of(cls, call: Call, launch: Launch, submission: Submission, script_nodes: int | None = None) -> LauncherCall:
+        """A call of a launch line."""
+        return cls(
+            shell=launch.script,
+            options=call.options,
+            program=call.program,
+            launch=launch,
+            call=call,
+            submission=submission,
+            script_nodes=script_nodes,
+        )
+
+    @property
+    def where(self) -> Location:
+        """The place of the program's name."""
+        return self.shell.locate(self.call.word)
+
+    @property
+    def opaque(self) -> bool:
+        """Whether it may have options that can't be known."""
+        return bool(self.options.opaque)
+
+    @cached_property
+    def nodes(self) -> int | None:
+        """The nodes that it is for: what it says; of a torchrun whose words can't be known, those of its script."""
+        found = self.argument(NODES[self.program])
+        if self.program != "torchrun":
+            number = self.integer(NODES[self.program])
+            return number.value if number else None
+        if found is None:
+            return None if self.opaque or "PET_NNODES" in self.launch.environment else 1
+        if found.value is None:
+            return self.script_nodes
+        match = NODE_RANGE.fullmatch(found.value.strip())
+        return int(match[0].rpartition(":")[2]) if match else None
+
+    @property
+    def backend(self) -> str:
+        """deepspeed's --launcher, in lower case."""
+        return (self.options.text("--launcher") or "pdsh").lower()
+
+    @cached_property
+    def hostfile(self) -> Hostfile | None:
+        """The hostfile that deepspeed is given, where it is one of the submission's documents."""
+        text, present = self.options.text("--hostfile"), self.submission.hostfiles
+        names = [file for file in present if text is not None and PurePath(file.path).name == PurePath(text).name]
+        return names[0] if len(names) == 1 else None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether deepspeed starts ranks on its own node only."""
+        return not self.has("--hostfile", "--no_ssh") and not self.opaque
+
+    def processes(self, *, outermost: bool) -> tuple[int, str] | None:
+        """How many processes it starts on all its nodes, and the options that set it. `outermost`: nothing repeats it.
+
+        Source: torch/distributed/run.py @ 2.13 (`--nnodes` is 1:1 unless it is given), deepspeed/launcher/runner.py
+        @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).
+        """
+        include = (self.options.text("--include") or "") if self.program == "deepspeed" else ""
+        if slots := _included_slots(include):
+            return slots, f"--include {include}"
+        option = _TOTALS.get(self.program) or PER_NODE.get(self.program, "")
+        count = self.integer(option)
+        if count is None or self.program in _TOTALS:
+            return (count.value, f"{option} {count.value}") if count else None
+        nodes, name = self.integer(NODES[self.program]), NODES[self.program]
+        if nodes is not None:
+            return nodes.value * count.value, f"{name} {nodes.value} × {option} {count.value}"
+        alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))
+        return (count.value, f"{option} {count.value}") if alone and not self.has(name) else None
+
+
+def _included_slots(text: str) -> int | None:
+    """The GPUs that DeepSpeed's `--include` names: 6 of `a:0,1,2,3@b:0,1`; None where a host has no list of slots."""
+    count = 0
+    for host in text.split("@"):
+        named = host.partition(":")[2].split(",")
+        if not all(slot.strip().isdecimal() for slot in named):
+            return None
+        count += len(set(named))
+    return count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """The port of a launch line that is the same in every job."""
+
+    number: int
+    text: str  #: what sets it
+    where: Location
+    call: Call
+    option: str  #: that sets it, or could
+
+    def instead(self, expression: str) -> str:
+        """The option with another port."""
+        if self.option == "--rdzv-endpoint":
+            return f'--rdzv-endpoint="$MASTER_ADDR:{expression}"'
+        return f"{self.option} {expression}"
+
+
+def fixed_port(launch: Launch) -> Port | None:
+    """The port that a launch line always takes; None where it differs, or can't be known."""
+    for program, name in PORTS.items():
+        call = launch.call(program)
+        if call is not None and not call.options.opaque and not call.options.has("--standalone"):
+            return _port(launch, call, name)
+    return None
+
+
+def _port(launch: Launch, call: Call, name: str) -> Port | None:
+    line = CommandLine(shell=launch.script, options=call.options, program=call.program)
+    endpoint, given, number = line.argument("--rdzv-endpoint"), line.argument(name), line.integer(name)
+    if call.program == "torchrun" and endpoint is not None and endpoint.option.values:
+        match = _ENDPOINT_PORT.search((endpoint.option.values[0].parts or ("",))[-1] or "")
+        if match is None or match[1] == "0":
+            return None
+        text = f"torchrun {endpoint.name} ends in port {match[1]}"
+        return Port(number=int(match[1]), text=text, where=endpoint.where, call=call, option="--rdzv-endpoint")
+    if given is not None:
+        used = number.value if number else 0
+        return Port(number=used, text=str(given), where=given.where, call=call, option=name) if used else None
+    if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
+        return None
+    text, where = f"{call.program} uses port {_DEFAULT_PORT}", launch.script.locate(call.word)
+    return Port(number=_DEFAULT_PORT, text=text, where=where, call=call, option=name)
+
+
+def program_text(launch: Launch) -> str | None:
+    """The Python file that a launch line starts, by its path from the script's folder; None where it isn't there."""
+    folder, program = launch.script.text.folder, launch.program
+    if folder is None or program is None or not (program.value or "").endswith(".py"):
+        return None
+    try:
+        path = Path(folder) / (program.value or "")
+        if not path.is_file() or path.stat().st_size > _MOST_CHARACTERS:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,184 @@
+"""Options that a training program's own Python adds: read from the files around it, where they are there."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Final
+
+from .launch_line import Launch
+
+#: Where Megatron's own parser is, from the folder that holds the package.
+_PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
+_STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
+_IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
+_SET: Final = re.compile(r"""\[["'](\w{1,80})["']\]\s*=(?!=)""")
+_TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
+_LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
+_MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
+#: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
+_OF_DEEPSPEED: Final = frozenset(
+    {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
+)
+_SLIP: Final = 0.88  # likeness of names of which one is taken for the other
+#: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
+_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
+_BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
+_OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
+#: What gathers ZeRO-3's weights whatever the config says. Source: deepspeed engine.py:5631, utils/zero_to_fp32.py
+_GATHERS: Final = re.compile(r"consolidated_16bit_state_dict|zero_to_fp32")
+_MOST_FILES: Final = 60
+_MOST_BYTES: Final = 1_000_000
+_NEAR: Final = 3  # folders of a config whose programs are taken for its own
+_MOST_ABOVE: Final = 6  # folders above the program that are searched for its package
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramOptions:
+    """The strings in a program's Python, options and choices among them, and whether that is all that it reads."""
+
+    strings: frozenset[str] = frozenset()
+    parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
+    types: Mapping[str, str] = field(default_factory=dict)  #: by option of its Megatron's parser: `int`, `float`, ...
+    refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
+    of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
+
+    def reads(self, word: str) -> bool:
+        """Whether an option, or a choice of one, is written in the program."""
+        return word in self.strings
+
+    def lacks(self, option: str) -> bool:
+        """Whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
+        beginning = option.partition("=")[0]
+        longer = any(string.startswith(beginning) for string in self.strings)
+        return self.parser is not None and not longer and beginning not in _OF_DEEPSPEED
+
+    def near(self, option: str) -> str | None:
+        """The option of the program's that is spelt like this one."""
+        names = [string for string in self.strings if string.startswith("--")]
+        return next(iter(difflib.get_close_matches(option, names, n=1, cutoff=_SLIP)), None)
+
+
+_NOTHING: Final = ProgramOptions()
+
+
+def program_path(launch: Launch | None) -> str | None:
+    """The training script's path from the folder that it is run from, or from one that a variable names."""
+    word = launch.program if launch is not None else None
+    last = word.parts[-1] if word is not None and word.parts else None
+    return last.lstrip("/") if word is not None and word.value is None and last else last
+
+
+def options_beside(program: str | None, holder: str) -> ProgramOptions:
+    """What the program reads that the file `holder` starts by the path `program`, whose folder may be a variable.
+
+    An absolute path is another machine's: the program is looked for beside the file alone.
+    """
+    if not program or not program.endswith(".py"):
+        return _NOTHING
+    beside = Path(holder).with_name(PurePath(program).name) if program.startswith("/") else None
+    if beside is not None:
+        found = beside if beside.is_file() else None
+    else:
+        found = _find(program.removeprefix("./"), Path(holder).parent)
+    return _NOTHING if found is None else _read(found)
+
+
+def declares_its_own(program: str | None, holder: str, names: frozenset[str]) -> bool:
+    """Whether a program that the file `holder` starts declares each of its options itself: one of `names` by argparse,
+    or all by classes that inherit from none."""
+    if not program or not program.endswith(".py") or program.startswith("/"):
+        return False
+    found = _find(program.removeprefix("./"), Path(holder).parent)
+    return found is not None and _declares(found.absolute(), names)
+
+
+@lru_cache(maxsize=64)
+def _declares(program: Path, names: frozenset[str]) -> bool:
+    text = _text(program)
+    given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
+    if given or "HfArgumentParser" in text:
+        return bool(given) and set(given) <= set(_BASELESS.findall(text))
+    written = {word.lstrip("-").replace("-", "_") for word in _STRING.findall(text) if word.startswith("--")}
+    return _OWN_PARSER.search(text) is not None and not names.isdisjoint(written)
+
+
+def sets_key(key: str, holder: str) -> bool:
+    """Whether Python in a folder above the config `holder` gives the key a value: `config["key"] = …`."""
+    return any(key in _keys_set_in(folder) for folder in islice(Path(holder).parents, _MOST_ABOVE))
+
+
+@lru_cache(maxsize=256)
+def _keys_set_in(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(key for path in islice(folder.glob("*.py"), _MOST_FILES) for key in _SET.findall(_text(path)))
+    except OSError:
+        return frozenset()
+
+
+def gathers_weights(holder: str) -> bool:
+    """Whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
+    return any(_gathers(folder) for folder in islice(Path(holder).parents, _NEAR))
+
+
+@lru_cache(maxsize=256)
+def _gathers(folder: Path) -> bool:
+    try:
+        files = [path for name in ("*.py", "README*") for path in islice(folder.glob(name), _MOST_FILES)]
+    except OSError:
+        return False
+    return any(_GATHERS.search(_text(path)) for path in files)
+
+
+def is_above(name: str, holder: str) -> bool:
+    """Whether a folder above the file `holder` has the file `name`."""
+    return _find(name, Path(holder).parent) is not None
+
+
+def _find(program: str, folder: Path) -> Path | None:
+    """The program where it would be run from: the folder of what starts it, those above, and the working directory."""
+    for base in dict.fromkeys((folder, *islice(folder.parents, _MOST_ABOVE), Path())):
+        try:
+            if (base / program).is_file():
+                return base / program
+        except (OSError, ValueError):  # a name too long, or not one for this system
+            return None
+    return None
+
+
+@lru_cache(maxsize=64)
+def _read(program: Path) -> ProgramOptions:
+    text = _text(program)
+    above = [program.parent, *islice(program.parent.parents, _MOST_ABOVE)]
+    parser = next((base / name for base in above for name in _PARSERS if (base / name).is_file()), None)
+    files = [*program.parent.glob("*.py"), *_imported(text, above), *([parser] if parser else [])]
+    texts = [_text(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
+    rules = _text(parser) if parser else ""
+    whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
+    return ProgramOptions(
+        strings=frozenset(word for one in texts for word in _STRING.findall(one)),
+        parser=parser.as_posix() if parser and whole else None,
+        types=dict(_TYPED.findall(rules)),
+        refuses_removed=not rules or "no longer valid" in rules,
+        of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
+    )
+
+
+def _imported(text: str, above: list[Path]) -> Iterator[Path]:
+    """Files that the program imports from its own folder or a folder above."""
+    for module in dict.fromkeys(_IMPORT.findall(text)):
+        name = module.replace(".", "/")
+        places = (base / f"{name}{end}" for base in above for end in (".py", "/__init__.py"))
+        yield from islice((place for place in places if place.is_file()), 1)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _MOST_BYTES else ""
+    except OSError:
+        return ""

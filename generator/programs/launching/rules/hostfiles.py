@@ -1,0 +1,272 @@
+"""Hostfiles as DeepSpeed's launcher reads them, and the launch lines that choose among their hosts, or need one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import Final
+
+from ....catalog.loader import closest
+from ....facts.placeholders import is_left_open, is_placeholder
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....job.wording import counted, show
+from ....rules.numbers import listed
+from ....rules.sources import deepspeed_now
+from ....rules.violations import note_if_to_fill
+from ...document import EnvironmentFile
+from ...rule import submissions
+from ...subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
+from ...submission import Submission
+from ...world import FLAGS, world_of
+from ..command_line import Argument
+from ..hostfile import HostEntry, Hostfile
+from ..launcher_call import ON_EVERY_NODE, LauncherCall
+
+_EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
+_DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
+_MOST_HOSTFILES: Final = 20  # that are looked for; a submission has one
+_PARSED: Final = "launcher/runner.py:229, _parse_hostfile"
+#: A host that is named for what it is, or slots that are no number: to be filled in.
+_TO_FILL: Final = re.compile(
+    r"^(?:x{1,3}\.){3}x{1,3}\b|^(?:\S{0,99}[_-])?(?:ip|addr|address|hostname|host_name|node_name)(?:[_-]?\d+|_\S*)?(?=[\s:]|$)"
+    r"|\sslots=[^\s\d-]",
+    re.IGNORECASE,
+)
+_EVEN_RUNNERS: Final = deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482")
+_FILTER: Final = deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter")
+_NUMBERS: Final = "launcher/runner.py:395, apply_num_nodes_and_gpus: nothing is reported when there are fewer"
+_SLOTS: Final = "launcher/runner.py:400, apply_num_nodes_and_gpus: not compared with the slots"
+_FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"
+
+
+@submissions.rule("LNCH002", ERROR, "launcher", deepspeed_now(_PARSED), reads=("hostfile",))
+def lines_are_hosts_with_slots(submission: Submission) -> Violations:
+    """Every line of a hostfile is HOST slots=N, and every host has one line.
+
+    Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty. A note for
+    placeholders, and for a list of hosts that may be another launcher's.
+    Fix: write worker-0 slots=8"""
+    for hostfile in submission.hostfiles:
+        if not hostfile.entries:
+            yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
+        if left := next(filter(_is_to_fill, hostfile.entries), None):
+            message = f"{show(left.raw)} is a placeholder, which DeepSpeed's launcher takes for a host"
+            yield Violation(hostfile.locate(left), message, "write a line HOST slots=N for each node", severity=NOTE)
+        yield from _bad_lines(hostfile, submission)
+
+
+def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
+    """Lines that DeepSpeed's launcher refuses, placeholders left out."""
+    refuses, seen = "DeepSpeed's launcher refuses the hostfile", set[str]()
+    entries = [entry for entry in hostfile.entries if not _is_to_fill(entry)]
+    bad = [entry for entry in entries if entry.slots is None]
+    if bad:
+        used = any(call.hostfile is hostfile for call in deepspeed_calls(submission))
+        anothers = not used and not any("slots" in entry.raw for entry in hostfile.entries)
+        more = f", and {len(bad) - 1:,} more lines are not" if len(bad) > 1 else ""
+        message, hint = f"{show(bad[0].raw)} is not HOST slots=N{more}", f"{bad[0].host.partition(':')[0]} slots=8"
+        severity = NOTE if anothers else None  # mpirun, colossalai and loops over ssh read hosts alone
+        yield Violation(hostfile.locate(bad[0]), f"{message}: {refuses}", f"write {hint}", severity=severity)
+    for entry in entries:
+        if entry.host in seen:
+            message, hint = f"{entry.host} has two lines: {refuses}", "write one line per host, with all its slots"
+            yield Violation(hostfile.locate(entry), message, hint)
+        seen.add(entry.host)
+
+
+def _is_to_fill(entry: HostEntry) -> bool:
+    """Whether somebody is to fill in the host or its slots: `node_ip slots=8`, `x.x.x.x`, `slots=num_gpus`."""
+    host = entry.raw.partition("slots=")[0]  # with its spaces: `[master address] slots=8`
+    return bool(is_placeholder(entry.raw) or is_left_open(host) or _TO_FILL.search(entry.raw))
+
+
+@submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
+def slots_are_even(submission: Submission) -> Violations:
+    """Every host of a job has the same number of slots.
+
+    Prevents: ValueError: MPICH requires same number of devices per node. Else a warning: layouts assume even nodes.
+    Fix: write the same slots for every host"""
+    backends = {call.backend for call in deepspeed_calls(submission)}
+    needs = next((backend for backend in _EVEN if backend in backends), None)
+    for hostfile in submission.hostfiles:
+        entries = [entry for entry in hostfile.entries if entry.slots is not None]
+        odd = next((entry for entry in entries if entry.slots != entries[0].slots), None)
+        if odd is not None:
+            tail = f": --launcher {needs} refuses such a hostfile" if needs else ""
+            first = f"{entries[0].host} has {entries[0].slots}"
+            message = f"{odd.host} has {counted(odd.slots or 0, 'slot')}, and {first}{tail}"
+            hint, severity = f"write {odd.host} slots={entries[0].slots}", ERROR if needs else WARNING
+            yield Violation(hostfile.locate(odd), message, hint, severity=severity)
+
+
+@deepspeed_calls_with_hostfiles.rule("LNCH004", ERROR, "launcher", _FILTER)
+def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
+    """--include and --exclude name hosts and slots of the hostfile.
+
+    Prevents: ValueError: Hostname 'x' not found in hostfile; No slot '8' specified on host.
+    Fix: use names and slots of the hostfile"""
+    for chosen in (call.text("--include"), call.text("--exclude")):
+        if chosen is not None and call.hostfile is not None:
+            yield from _not_there(chosen, call.hostfile)
+
+
+def _not_there(chosen: Argument[str], hostfile: Hostfile) -> Violations:
+    slots, name = {entry.host: entry.slots for entry in hostfile.entries}, chosen.option.name
+    for part in chosen.value.split("@"):
+        host, _, numbers = part.strip().partition(":")
+        if host not in slots:
+            near = closest(host, slots)
+            hint = f"did you mean {near}?" if near else f"use {listed(list(slots)[:6])}" if slots else None
+            yield chosen.bad_value(f"{name}: {show(host)} is not a host of {hostfile.path}", hint)
+            continue
+        has = slots[host]
+        for number in map(str.strip, numbers.split(",") if numbers else ()):
+            plain = number.isascii() and number.isdigit() and len(number) < 9
+            if plain and has is not None and int(number) >= has:
+                message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
+                yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
+
+
+@deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_now(_NUMBERS))
+def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
+    """The hostfile has as many hosts as --num_nodes, and as the job has nodes.
+
+    Prevents: Training on fewer nodes than are paid for.
+    Fix: list as many hosts as the job has nodes"""
+    nodes, hostfile, job = call.integer("--num_nodes"), call.hostfile, call.script_nodes
+    if hostfile is None:
+        return
+    hosts = len(hostfile.entries)
+    if nodes is not None and nodes.value > hosts:
+        message = f"{nodes} is more than the {hosts} hosts of {hostfile.path}: {hosts} are used"
+        yield nodes.bad_value(message, f"write --num_nodes {hosts}, or add hosts")
+    if nodes is None and job is not None and hosts < job and not call.has("--include", "--exclude"):
+        message = f"{hostfile.path} names {counted(hosts, 'host')}, and the job has {job} nodes: the others are unused"
+        yield Violation(hostfile.locate(0), message, "write it from scontrol show hostnames")
+
+
+@deepspeed_calls_with_hostfiles.rule("LNCH008", ERROR, "training", deepspeed_now(_SLOTS))
+def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
+    """--num_gpus is no more than the slots of every host, and the GPUs of a node.
+
+    Prevents: CUDA error: invalid device ordinal, on the ranks beyond.
+    Fix: write no more than the slots"""
+    gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
+    if gpus is None:
+        return
+    claims = [claim for claim in world_of(call.submission).claims_on("GPUs per node") if claim.where.path == FLAGS]
+    limits = [
+        (e.slots, f"the {e.slots} slots of {e.host}") for e in entries if e.slots is not None and e.slots < gpus.value
+    ]
+    limits += [(claim.value, claim.text) for claim in claims[:1] if claim.value < gpus.value]
+    for has, text in limits[:1]:
+        message, hint = f"{gpus} is more than {text}", f"write --num_gpus {has}"
+        yield gpus.bad_value(message, hint)
+
+
+@deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_now("launcher/runner.py:483, main"))
+def hosts_are_reached(call: LauncherCall) -> Violations:
+    """deepspeed reaches the hosts of its hostfile by ssh without a password.
+
+    Prevents: RuntimeError: Using hostfile, but host was not reachable via ssh.
+    Fix: use srun torchrun"""
+    several = call.hostfile is not None and len(call.hostfile.entries) > 1 and call.nodes != 1
+    by_ssh = call.has("--hostfile") and not call.has("--no_ssh", "--no_ssh_check")
+    pdsh = (call.options.text("--launcher") or "pdsh") == "pdsh"
+    if by_ssh and pdsh and (several or call.script_nodes is not None):
+        how = "pdsh and ssh without a password, which many clusters don't allow"
+        message, hint = f"deepspeed reaches the other nodes by {how}", "use srun torchrun, which needs no ssh"
+        yield Violation(call.where, message, hint)
+
+
+@environment_files.rule("LNCH011", ERROR, "launcher", deepspeed_now("launcher/runner.py:609, main"))
+def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
+    """Every line of .deepspeed_env is NAME=VALUE: no blank lines, no comments.
+
+    Prevents: ValueError: not enough values to unpack.
+    Fix: keep NAME=VALUE lines only"""
+    lines = file.lines[:-1] if file.lines and not file.lines[-1][0] else file.lines
+    for line, where in lines:
+        name, equals, value = line.partition("=")
+        if not equals:
+            what = "a comment" if line.lstrip().startswith("#") else "blank" if not line.strip() else show(line)
+            message = f"this line is {what}: DeepSpeed's launcher splits every line at an equals sign"
+            yield Violation(where, message, "remove it, or write NAME=VALUE")
+        elif re.match(r"\s*export\s", line) or name != name.strip():
+            hint = f"write {name.replace('export', '').strip()}={value.strip()}"
+            yield Violation(where, f"{show(name)} is taken for the variable's name", hint)
+
+
+@submissions.rule("LNCH001", ERROR, "silent", deepspeed_now(_FETCH), reads=("launch script",))
+def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
+    """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each node.
+
+    Prevents: Training on one node while the others are paid for. A warning where the file may be on another machine.
+    Fix: add --hostfile, or use srun torchrun"""
+    asked: set[str] = set()
+    for call in deepspeed_calls(submission):
+        nodes = call.script_nodes if call.script_nodes is not None else _nodes_by_gpus(call)
+        several = nodes is not None and nodes > 1
+        if several and call.is_local and not call.has("--num_nodes"):
+            message, hint = _local(call, nodes)
+            yield Violation(call.where, message, hint)
+        hostfile = call.text("--hostfile")
+        if hostfile is None or not hostfile.value or hostfile.value in asked or len(asked) >= _MOST_HOSTFILES:
+            continue
+        asked.add(hostfile.value)
+        if not _is_there(call, hostfile):
+            absolute = PurePath(hostfile.value).is_absolute()
+            place = hostfile.value if absolute else f"{hostfile.value} in the script's folder"
+            message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
+            severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
+            hint = "write it before the job starts: a line HOST slots=8 for each node"
+            yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity))
+
+
+def _local(call: LauncherCall, nodes: int | None) -> tuple[str, str]:
+    """What is said of a deepspeed that trains on its own node only, and what helps."""
+    if any(outer.program in ON_EVERY_NODE for outer in call.launch.calls):
+        message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
+        options = '--no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
+        return message, f"write deepspeed {options}"
+    message = f"the job has {nodes} nodes, and deepspeed without a hostfile trains on the first one only"
+    return message, "write deepspeed --hostfile hostfile ..., or start torchrun by srun"
+
+
+def _in_a_file(call: LauncherCall) -> bool:
+    """Whether the call is in a script that is a file; a command of AzureML runs elsewhere."""
+    return any(script.shell is call.shell for script in call.submission.scripts)
+
+
+def _nodes_by_gpus(call: LauncherCall) -> int | None:
+    """The nodes of a script without a #SBATCH block, where the command line or the job spec has them."""
+    submission = call.submission
+    elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
+    if submission.azureml_jobs or submission.on_clusters or elsewhere or not _in_a_file(call):
+        return None
+    context, cluster, job = submission.context, submission.cluster, submission.job
+    each = context.gpus_per_node or (cluster.accelerators_per_node if cluster else None)
+    gpus = context.gpus or (job.gpus if job else None)
+    return -(-gpus // each) if gpus and each else None
+
+
+def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
+    """Whether a hostfile exists, may exist elsewhere, or is made by what the submission runs."""
+    text, folder = hostfile.value, call.shell.text.folder
+    files, script = call.submission.files, call.shell.text.path
+    if text == _DEFAULT or files.beside(script, Hostfile) or folder is None or not _in_a_file(call):
+        return True  # SUB011 reports names that differ
+    return "$" in text or "~" in text or _is_made(call.submission, hostfile) or files.exists(text, script)
+
+
+def _is_made(submission: Submission, hostfile: Argument[str]) -> bool:
+    """Whether a script has the file's name, or the variable that the option expands, also apart from the option."""
+    variables = [re.escape(variable) for word in hostfile.option.values for variable in word.variables]
+    forms = [re.escape(PurePath(hostfile.value).name), *(rf"\$\{{?{variable}\b" for variable in variables)]
+    for script in submission.commands:
+        for line in script.shell.text.content.replace("\\\n", " ").splitlines():
+            plain = re.sub(r"--?[\w-]*hostfile[ =]\S+", "", line)
+            sets = any(re.match(rf"\s*(?:export\s+)?{variable}=", plain) for variable in variables)
+            if not sets and not plain.lstrip().startswith("#") and any(re.search(form, plain) for form in forms):
+                return True
+    return False

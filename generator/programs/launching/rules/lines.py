@@ -1,0 +1,202 @@
+"""Launch lines as such: known options, before the script, given once, a port that exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from ....catalog.loader import closest
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....rules.sources import accelerate, derived, torch
+from ....rules.violations import note_if_to_fill
+from ...document import LaunchScript
+from ...shell.script import Word
+from ...subjects import accelerate_calls, commands, launcher_calls, launches
+from ...world import world_of
+from ..command_line import CommandLine
+from ..launch_line import Launch, Option
+from ..launcher_call import PORTS, LauncherCall, program_text
+from ..launcher_options import TABLES
+
+_MOST_PORT: Final = 65_535  # sixteen bits of TCP
+_PRIVILEGED: Final = 1_024  # ports below are for root
+#: Options that no training script has, so that behind the script they are misplaced.
+_MISPLACED: Final = {
+    "torchrun": ("nproc_per_node", "nnodes", "node_rank", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone"),
+    "deepspeed": ("num_gpus", "num_nodes", "hostfile", "include", "exclude", "no_ssh", "launcher", "force_multi"),
+    "accelerate": (
+        *("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "config_file"),
+    ),
+}
+#: A line that ends in a backslash and blanks, with options on the next one.
+_BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
+#: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
+_ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
+_MOST_LINE: Final = 10_000  # characters before an option that are looked at
+_TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
+_PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
+
+
+@launcher_calls.rule("LNCH025", ERROR, "launcher", _TABLES)
+def options_are_known(call: LauncherCall) -> Violations:
+    """Every option before the script is one that the launcher has.
+
+    Prevents: error: unrecognized arguments.
+    Fix: correct the name, or put a script's option after the script"""
+    known = [name for name in TABLES[call.program].options if name.startswith("--")]
+    for option in call.options.unknown:
+        if option.written.value is None or not option.name.startswith("-"):
+            continue
+        near, script = _near(option.name, known), call.launch.program.raw if call.launch.program else "the script"
+        hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
+        message, severity = f"{call.program} has no option {option.name}", ERROR if near else NOTE
+        # A note where nothing is near, as another release may have it.
+        yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
+
+
+def _near(name: str, names: list[str]) -> str | None:
+    plain = {known.lstrip("-").replace("_", "-"): known for known in names}
+    stem = name.lstrip("-").replace("_", "-").lower()
+    found = stem if stem in plain else closest(stem, plain)
+    return plain[found] if found else None
+
+
+@launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows is the script's"))
+def options_stand_before_the_script(call: LauncherCall) -> Violations:
+    """A launcher's own options are before the script; what follows it goes to the script.
+
+    Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.
+    Fix: put options before the script"""
+    program, text = call.launch.program, program_text(call.launch)
+    for word in call.launch.arguments if program and call.launch.calls[-1] is call.call else ():
+        stem = word.prefix.partition("=")[0]
+        name = stem.lstrip("-").replace("-", "_") if stem.startswith("--") else ""
+        if program and name in _MISPLACED[call.program] and (text is None or name not in text):
+            message = f"{stem} comes after {program.raw}, so it goes to the script and not to {call.program}"
+            severity = NOTE if text is None else WARNING  # the script may have such an option too
+            yield Violation(call.shell.locate(word), message, f"put it before {program.raw}", severity=severity)
+
+
+@launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)
+def ports_exist(launch: Launch) -> Violations:
+    """A port is a number from 1024 to 65535.
+
+    Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
+    Fix: write 1024 to 65535"""
+    lines = [CommandLine(shell=launch.script, options=call.options, program=call.program) for call in launch.calls]
+    for port in (line.text(PORTS[line.program]) for line in lines if line.program in PORTS):
+        if port is not None and not _is_port(port.value):
+            hint = f"write {port.option.name} 29500, from 1024 to 65535"
+            message = f"{port} is not a port that a job can open"
+            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value, port.option.name))
+    variable = launch.environment.get("MASTER_PORT")
+    if variable is not None and variable.value is not None and not _is_port(variable.value):
+        message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
+        less = note_if_to_fill(variable.value, "MASTER_PORT")
+        yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
+
+
+def _is_port(text: str) -> bool:
+    """Whether a job may open it; 0 asks the system for a free one."""
+    text = text.strip()
+    return bool(re.fullmatch(r"[0-9]{1,5}", text)) and (text == "0" or (_PRIVILEGED <= int(text) <= _MOST_PORT))
+
+
+@launcher_calls.rule("LNCH039", WARNING, "silent", derived("argparse keeps the last value of an option"))
+def options_are_given_once(call: LauncherCall) -> Violations:
+    """An option of a launcher is given once.
+
+    Prevents: Another number of processes than the first option says.
+    Fix: keep one"""
+    seen: dict[str, str] = {}
+    for option in call.options.entries:
+        text = option.values[0].value if option.values else None
+        if text is None or not option.known:
+            continue
+        before = seen.get(option.name)
+        if before is not None and before != text:
+            message = f"{call.program} {option.name}={text} replaces {option.name}={before} before it"
+            yield Violation(call.shell.locate(option.written), message, "keep one of the two")
+        seen[option.name] = text
+
+
+@accelerate_calls.rule("LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines"))
+def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
+    """accelerate's --num_processes counts those of all machines.
+
+    Prevents: Unused GPUs on every machine.
+    Fix: write machines × GPUs per machine"""
+    total, machines, each = call.integer("--num_processes"), call.nodes, world_of(call.submission).gpus_per_node
+    if each and total is not None and machines is not None and machines > 1 and total.value == each:
+        start = f"{each // machines} start on each, which has {each} GPUs"
+        message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"
+        yield total.bad_value(message, f"write --num_processes {machines * each}")
+
+
+@launcher_calls.rule("LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty"))
+def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
+    """The value of an option follows its equals sign, without a blank.
+
+    Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
+    Fix: remove the blank"""
+    for option, after in _with_followers(call):
+        empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
+        if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
+            name, value = option.written.raw, after.raw
+            message = f"{call.program} {name} has no value, and {value} is taken for the script"
+            yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
+
+
+def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
+    """The options of a call, each with the word behind it, in the order of the line."""
+    words = [word for word in call.call.command.words if word.raw]
+    after = {id(word): following for word, following in pairwise(words)}
+    return ((option, after.get(id(option.written))) for option in call.options.entries)
+
+
+def _cut_off(script: LaunchScript) -> Violations:
+    """Lines that are run as commands of their own, and meant for the one above; of several, the first.
+
+    A file that begins with an option is a list of them, and no script.
+    """
+    shell, before = script.shell, -1
+    if next((_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None):
+        return
+    for command in shell.commands:
+        word = command.words[0] if command.words else None
+        if word is None or word.offset != command.offset or command.shell or not _ARGUMENT.match(word.raw):
+            continue
+        *above, own = shell.text.content[max(0, word.offset - _MOST_LINE) : word.offset].split("\n")
+        if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
+            continue  # within a line; or a blank follows the backslash above it
+        first, before = before != command.index - 1, command.index
+        if first:
+            name = word.raw.partition("=")[0]
+            message = f"the command ends above this line, so {name} is run as a command of its own"
+            hint = "end every line but the last in a backslash, and move comments out of the command"
+            yield Violation(shell.locate(word), message, hint)
+
+
+@commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
+def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
+    """Each line of a command but the last ends in a backslash: no blank follows it, and no comment is in between.
+
+    Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes.
+    Fix: remove the blanks, or the comment"""
+    shell = script.shell
+    if shell.place is not None or shell.unterminated is not None:
+        return
+    yield from _cut_off(script)
+    starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
+    spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
+    for match in _BROKEN_LINE.finditer(shell.text.content):
+        at = match.start(1)
+        inside = next((span for span in spans if span[0] < at < span[1] - len(match[1])), None)
+        written = any(body.offset <= at < body.offset + len(body.content) for body in shell.heredocs)
+        if not written:
+            severity = WARNING if inside else ERROR
+            message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
+            message = message if not inside else "a blank follows the backslash: it stays in the text, as a word"
+            yield Violation(shell.locate(at), message, "remove the blanks at the end of the line", severity=severity)

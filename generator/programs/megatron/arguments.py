@@ -1,0 +1,293 @@
+"""Arguments of Megatron-LM and Megatron-DeepSpeed, from a launch line or a file of arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from ...facts.lines import Lines
+from ...facts.reader import Reader, ValueKind, kind_of_value
+from ...findings import Location
+from ...job.pointer import whole_number
+from ...job.text import Text
+from ..launching.launch_line import Launch
+from ..launching.program_options import ProgramOptions, options_beside, program_path
+from ..shell.records import Word
+from ..shell.script import ShellScript
+from .forks import A_FORK, fork_of
+from .options import REFUSED, Flavour, OptionTable, option_table
+from .words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words, placeholder_around
+
+#: Options that only Megatron's programs have; three of them are no chance.
+_SIGNS: Final = frozenset(
+    [
+        *("--num-layers", "--hidden-size", "--num-attention-heads", "--tensor-model-parallel-size", "--seq-length"),
+        *("--pipeline-model-parallel-size", "--micro-batch-size", "--global-batch-size", "--train-iters"),
+        *("--max-position-embeddings", "--ffn-hidden-size", "--lr-warmup-fraction"),
+    ]
+)
+_ENOUGH_SIGNS: Final = 3
+MOST_STRAYS: Final = 300  #: unknown options that are compared with all others
+#: Options that mean Megatron-DeepSpeed, whatever else is given.
+_DEEPSPEED_SIGNS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--zero-stage", "--no-pipeline-parallel"})
+#: The training programs of both projects.
+_BOTH: Final = frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"})
+OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
+    "megatron-lm": _BOTH | {"pretrain_mamba.py", "pretrain_hybrid.py"},
+    "megatron-deepspeed": _BOTH,
+}
+#: Options that bring others along: from a file, or from a checkpoint.
+_ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
+_WORD: Final = re.compile(r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]|[^\s'"\\])+""")
+_PART: Final = re.compile(r"""'([^']*)'|"((?:\\[\s\S]|[^"\\])*)"|\\([^\r\n])|([^\s'"\\]+)""")
+_VARIABLE: Final = re.compile(r"[$`]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronArguments(Reader):
+    """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it can't be known."""
+
+    path: str
+    flavour: Flavour
+    values: Mapping[str, object]
+    places: Mapping[str, Location] = field(default_factory=dict)  #: of each option
+    launch: Launch | None = None
+    program: str | None = None  #: the training script's file name
+    given: tuple[GivenOption, ...] = ()  #: every option in order, repeats included
+    strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
+    complete: bool = True  #: whether every option is among `given` and `unsure`; variables may hold more
+    unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
+    unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
+    fork: str = ""  #: whose options they are, where the project itself lacks some
+    lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
+    beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)  #: what the program's own Python reads
+    parser: str | None = None  #: the file of the program's own parser, where it is there and has every option
+
+    @property
+    def table(self) -> OptionTable:
+        """The options that there are."""
+        return option_table(self.flavour)
+
+    @property
+    def is_own_program(self) -> bool:
+        """Whether the script is one of the project's own, which adds no options."""
+        return self.program in OWN_PROGRAMS[self.flavour]
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether the script is none of the project's own; it may have options, choices and data of its own."""
+        return self.launch is not None and not self.is_own_program
+
+    @property
+    def trains(self) -> bool:
+        """Whether they are of a training run; evaluation and inference take the same options with other meanings."""
+        trains = self.launch is None or (self.program or "").startswith("pretrain_")
+        return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
+
+    def has(self, name: str) -> bool:
+        """Whether the option is given."""
+        return name in self.values
+
+    def lacks(self, name: str) -> bool:
+        """Whether the option is surely not given."""
+        return self.complete and name not in self.values and name not in self.unsure
+
+    def sure(self, *names: str) -> bool:
+        """Whether it is known of each option if it is given."""
+        return self.complete and not self.unsure & {name for name in names if name not in self.values}
+
+    def may_have(self, name: str) -> bool:
+        """Whether the option is given, always or on a condition."""
+        return name in self.values or name in self.unsure
+
+    def value(self, name: str, default: object = None) -> object:
+        """What is given for an option; `default` where nothing is."""
+        return self.values.get(name, None if name in self.unsure else default)
+
+    def kind(self, name: str) -> ValueKind | None:
+        """The type of what is given for an option; None where nothing is, or where it can't be known."""
+        return None if self.value(name) is None else kind_of_value(self.value(name))
+
+    def integer(self, name: str, default: int | None = None) -> int | None:
+        """An integer; `default` where nothing is given, None where it can't be known."""
+        value = self.value(name, default)
+        if isinstance(value, tuple) and len(value) == 1:
+            value = value[0]
+        return whole_number(value)
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """A number; `default` where nothing is given, None where it can't be known."""
+        value = self.value(name, default)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def choice(self, name: str, default: object) -> object:
+        """What is given, or the parser's `default` where surely nothing is; None where that can't be known."""
+        return self.value(name) if self.has(name) else default if self.sure(name) else None
+
+    def setting(self, name: str, default: int | None) -> int | None:
+        """An integer as `choice` has it."""
+        return self.integer(name) if self.has(name) else default if self.sure(name) else None
+
+    def locate(self, name: str) -> Location:
+        """The place of an option, else of the program, else the file."""
+        return self.places.get(name) or self.places.get("", Location(path=self.path))
+
+
+def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
+    """The arguments on the launch lines of programs that take them."""
+    for launch in launches:
+        program = _program_name(launch)
+        known = program in OWN_PROGRAMS["megatron-lm"]
+        before = [launch.program] if launch.program is not None and _differs(launch.program) else []
+        words = [_placed(launch.script, word) for word in (*before, *launch.arguments)]
+        enough = _signs_in(words) >= (1 if known else _ENOUGH_SIGNS)
+        if enough and not _is_of_others(launch, words, known=known):
+            yield _arguments(launch.script.text.path, words, launch=launch, program=program)
+
+
+def _is_of_others(launch: Launch, words: Sequence[PlacedWord], *, known: bool) -> bool:
+    """Whether a program that nowhere names Megatron has the options; or they are of what began as Megatron-LM 1.0.
+
+    GLM, CPM and SwissArmyTransformer still have --batch-size and --model-parallel-size, which Megatron refuses.
+    """
+    names = _names(words)
+    old = not known and names & REFUSED and "--micro-batch-size" not in names
+    return bool(old) or not options_beside(program_path(launch), launch.script.text.path).of_megatron
+
+
+def _differs(program: Word) -> bool:
+    """Whether branches of the script start other programs, so that the next word may be a value of an option."""
+    return program.value is None and not program.prefix and not program.variables
+
+
+def _program_name(launch: Launch) -> str | None:
+    """The training script's name without its folder; None where it can't be known."""
+    word = launch.program
+    if word is None or not word.parts or word.parts[-1] is None:
+        return None
+    return PurePosixPath(word.parts[-1]).name
+
+
+def _placed(script: ShellScript, word: Word) -> PlacedWord:
+    where = script.locate(word)
+    return PlacedWord(value=word.value, begins=word.prefix, where=where, variables=word.variables, written=word.raw)
+
+
+def read_argument_file(text: Text) -> MegatronArguments:
+    """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
+    words = list(_words_of(text))
+    if _signs_in(words) < _ENOUGH_SIGNS:
+        return MegatronArguments(path=text.path, flavour="megatron-lm", values={})
+    return _arguments(text.path, words)
+
+
+def _words_of(text: Text) -> Iterator[PlacedWord]:
+    """The words of a text, quoted for a shell; what a variable gives isn't known."""
+    lines = Lines(text)
+    for match in _WORD.finditer(text.content):
+        if match.group().startswith("#"):
+            continue
+        known: list[str] = []
+        begins, complete = "", True
+        for single, double, escaped, plain in _PART.findall(match.group()):
+            part = single or re.sub(r"\\(.)", r"\1", double) or escaped or plain
+            if _VARIABLE.search(double or plain):
+                complete = False
+                begins = begins or "".join(known) + _VARIABLE.split(part, maxsplit=1)[0]
+            known.append(part)
+        value = "".join(known) if complete else None
+        yield PlacedWord(value=value, begins=value or begins, where=lines.locate(match.start()))
+
+
+def _names(words: Iterable[PlacedWord]) -> set[str]:
+    return {word.begins.partition("=")[0] for word in words if word.begins.startswith("--")}
+
+
+def _signs_in(words: Iterable[PlacedWord]) -> int:
+    return len(_names(words) & _SIGNS)
+
+
+def _flavour(names: set[str]) -> Flavour:
+    """Whose options they are: of two that read most of them, the one that alone has more."""
+    lm, mds = option_table("megatron-lm"), option_table("megatron-deepspeed")
+    only_mds, only_lm = (
+        sum(own.has(name) and not other.has(name) for name in names) for own, other in ((mds, lm), (lm, mds))
+    )
+    return "megatron-deepspeed" if names & _DEEPSPEED_SIGNS or only_mds > only_lm else "megatron-lm"
+
+
+def _arguments(
+    path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
+) -> MegatronArguments:
+    beside, lines = options_beside(program_path(launch), path), launch.script.text.lines if launch else []
+    flavour = _flavour({name for name in _names(words) if not beside.reads(name)})
+    if beside.parser is not None:
+        flavour = "megatron-deepspeed" if _DEEPSPEED_SIGNS & beside.strings else "megatron-lm"
+    parsed = _less(parse_words(words, option_table(flavour)), beside, lines)
+    fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
+    if base != flavour:
+        flavour, parsed = base, _less(parse_words(words, option_table(base)), beside, lines)
+    places = {option.name: option.where for option in parsed.given}
+    if words:
+        places[""] = launch.script.locate(launch.program) if launch and launch.program else words[0].where
+    return MegatronArguments(
+        path=path,
+        flavour=flavour,
+        values={option.name: option.value for option in parsed.given},
+        places=places,
+        launch=launch,
+        program=program,
+        given=parsed.given,
+        strays=parsed.strays,
+        complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
+        unsure=parsed.unsure - {option.name for option in parsed.given},
+        unfilled=parsed.unfilled,
+        fork=fork,
+        beside=beside,
+        parser=beside.parser,
+        lacking={one.written: beside.near(one.written) for one in parsed.given if beside.lacks(one.written)},
+    )
+
+
+def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
+    """What is wrong with the words, less what the program itself adds, and parts of placeholders on `lines`."""
+    if not parsed.strays and not any(option.problem for option in parsed.given):
+        return parsed
+    given = (
+        replace(one, problem=None) if one.problem and (_is_taken(one, beside) or _vanishes(one, lines)) else one
+        for one in parsed.given
+    )
+    strays, unfilled = list[Stray](), list(parsed.unfilled)
+    for stray in parsed.strays:
+        line = lines[stray.where.line - 1] if stray.where.line and stray.where.line <= len(lines) else ""
+        if placeholder := placeholder_around(stray.word, line):
+            unfilled.append(replace(stray, word=placeholder))
+        elif not beside.reads(stray.word):
+            strays.append(stray)
+    return replace(parsed, given=tuple(given), strays=tuple(strays), unfilled=tuple(unfilled))
+
+
+def _is_taken(option: GivenOption, beside: ProgramOptions) -> bool:
+    """Whether the program's own parser has another choice or type than the project's, which takes the value."""
+    integer = (option.problem or "").startswith("requires an integer")
+    return beside.reads(option.text) or (integer and beside.types.get(option.written, "int") != "int")
+
+
+def _vanishes(option: GivenOption, lines: Sequence[str]) -> bool:
+    """Whether an option has no value because nothing came of a variable, or a shell took it for a redirection."""
+    line = lines[option.where.line - 1] if option.where.line and option.where.line <= len(lines) else ""
+    return not option.text and re.match(r"[\s=\"']*[$<]", line.partition(option.written)[2]) is not None
+
+
+def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:
+    """The fork whose options they are; programs that aren't its own may add options, and are no fork for that."""
+    table = option_table(flavour)
+    strays = [stray.word for stray in parsed.strays if stray.is_option][:MOST_STRAYS]
+    unknown = {name for name in strays if table.near(name, slip=True) is None}
+    refused = {one.name: one.text for one in parsed.given if one.problem and one.is_choice}
+    fork, base = fork_of(flavour, unknown, refused, {one.name for one in parsed.given})
+    own = program in OWN_PROGRAMS[flavour] or (fork != A_FORK and (program or "").startswith("pretrain_"))
+    return (fork, base) if own or (refused and fork != A_FORK) else ("", flavour)

@@ -1,0 +1,143 @@
+"""Logs of Megatron-LM and of Megatron-DeepSpeed.
+
+**Source**: Megatron-LM megatron/training/training.py, training_log, and arguments.py, _print_args; utils.py,
+report_memory (core 0.8 to main); Megatron-DeepSpeed's differ in the end of the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from ...facts.measurement import NUMBER, LogFacts, positive, spec_keys, whole
+from ...units import MIB
+
+_STEP: Final = re.compile(rf"\biteration\s+\d+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
+_BATCH: Final = re.compile(r"global batch size:\s*(\d{1,9})\b")
+_PEAK: Final = re.compile(rf"\(after \d+ iterations\) memory \(MB\) .*?max allocated: {NUMBER}")
+_PEAK_BYTES: Final = re.compile(r"mem-max-allocated-bytes: (\d{1,16})\b")
+_TABLE_START: Final = re.compile(r"-{3,} arguments -{3,}")
+_TABLE_END: Final = re.compile(r"-{3,} end of arguments -{3,}")
+_ARGUMENT: Final = re.compile(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*?)\s*$")
+
+#: Arguments that are a key of the spec as they are.
+_PLAIN: Final = {
+    "world_size": "gpus",
+    "seq_length": "training.sequence_length",
+    "global_batch_size": "training.global_batch",
+    "micro_batch_size": "layout.micro_batch",
+    "data_parallel_size": "layout.data",
+    "tensor_model_parallel_size": "layout.tensor",
+    "pipeline_model_parallel_size": "layout.pipeline",
+    "virtual_pipeline_model_parallel_size": "layout.virtual_pipeline",
+    "context_parallel_size": "layout.context",
+    "ds_sequence_parallel_size": "layout.context",
+    "expert_model_parallel_size": "layout.expert",
+    "moe_expert_parallel_size": "layout.expert",
+}
+_SHAPE: Final = {"num_layers": "layers", "hidden_size": "hidden", "num_attention_heads": "heads"}
+
+
+def read(lines: Sequence[str]) -> LogFacts | None:
+    """What the log has; `None` when it isn't one of Megatron's."""
+    arguments, places = _arguments(lines)
+    steps: list[tuple[float, int | None]] = []
+    peaks: list[float] = []
+    for line in lines:
+        if "elapsed time per iteration" in line and (found := _STEP.search(line)):
+            seconds, said = positive(found[1]), _BATCH.search(line)
+            if seconds is not None:
+                steps.append((seconds / 1000, whole(said[1]) if said else None))
+        peaks.extend(_peaks(line))
+    if not steps and not arguments:
+        return None
+    batch, kept, notes = _one_batch(steps)
+    keys = _keys(arguments)
+    if batch is not None:
+        keys["training.global_batch"] = batch
+    return LogFacts(
+        writer="Megatron-DeepSpeed" if arguments.get("deepspeed") == "True" else "Megatron-LM",
+        steps=tuple(kept),
+        keys=keys,
+        lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
+        peak_bytes=max(peaks, default=None),
+        shape={field: size for name, field in _SHAPE.items() if (size := whole(arguments.get(name, "")))},
+        notes=notes,
+        hint="give a log that reaches a few `elapsed time per iteration` lines (--log-interval 1)",
+    )
+
+
+def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
+    """The table of arguments at the start, with the line of each."""
+    values: dict[str, str] = {}
+    places: dict[str, int] = {}
+    inside = False
+    for number, line in enumerate(lines, start=1):
+        if _TABLE_END.search(line):
+            break
+        if _TABLE_START.search(line):
+            inside = True
+        elif inside and (found := _ARGUMENT.search(line)):
+            values[found[1]], places[found[1]] = found[2], number
+    return values, places
+
+
+def _peaks(line: str) -> list[float]:
+    """Peaks of one rank, in bytes, that a line reports."""
+    if "allocated" not in line:
+        return []
+    found, exact = _PEAK.search(line), _PEAK_BYTES.search(line)
+    values = [positive(found[1]) if found else None, positive(exact[1]) if exact else None]
+    return [value * unit for value, unit in zip(values, (MIB, 1), strict=True) if value is not None]
+
+
+def _one_batch(steps: Sequence[tuple[float, int | None]]) -> tuple[int | None, list[float], tuple[str, ...]]:
+    """The global batch that most lines have, and the seconds of those: a batch that ramps up is many jobs."""
+    counts = Counter(batch for _, batch in steps)
+    if not counts:
+        return None, [], ()
+    usual = counts.most_common(1)[0][0]
+    kept = [seconds for seconds, batch in steps if batch == usual]
+    other = len(steps) - len(kept)
+    return usual, kept, (f"{other} lines with another global batch than {usual} left out",) if other else ()
+
+
+def _keys(arguments: dict[str, str]) -> dict[str, object]:
+    """The keys of the spec that the arguments set."""
+    keys = spec_keys(arguments, _PLAIN)
+    if not arguments:
+        return keys
+    on = {name for name, value in arguments.items() if value == "True"}
+    keys["framework"] = "megatron-deepspeed" if "deepspeed" in on else "megatron-lm"
+    keys["layout.sequence_parallel"] = "sequence_parallel" in on
+    stage = _zero_stage(arguments, on)
+    if stage is not None:
+        keys["layout.zero_stage"] = stage
+    keys["layout.recompute"] = _recompute(arguments, on)
+    offloads = on & {"optimizer_cpu_offload", "cpu_optimizer"}
+    keys["layout.offload"] = "optimizer" if offloads else "none"
+    if arguments.get("fp8", "None") not in ("None", "False"):
+        keys["training.precision"] = "fp8"
+    else:
+        keys["training.precision"] = next((name for name in ("bf16", "fp16") if name in on), "fp32")
+    return keys
+
+
+def _zero_stage(arguments: dict[str, str], on: set[str]) -> int | None:
+    """The stage, where the arguments say it: a log may be cut."""
+    if "deepspeed" in on:
+        stage = arguments.get("zero_stage", "").removesuffix(".0")
+        return int(stage) if stage in ("0", "1", "2", "3") else None
+    return int("use_distributed_optimizer" in on) if "use_distributed_optimizer" in arguments else None
+
+
+def _recompute(arguments: dict[str, str], on: set[str]) -> str:
+    granularity = arguments.get("recompute_granularity", "None")
+    if granularity in ("full", "selective"):
+        return granularity
+    if "recompute_activations" in on:
+        return "selective"
+    method = arguments.get("activations_checkpoint_method", "None")  # Megatron-LM until 2022
+    return "full" if "checkpoint_activations" in on or method != "None" else "none"

@@ -1,0 +1,237 @@
+"""Batches, their ramp-ups, lengths and schedules in Megatron arguments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ....findings import ERROR, NOTE, Severity, Violations
+from ....rules.numbers import divisors, listed, nearest, neighbours
+from ....rules.sources import megatron_deepspeed, megatron_lm
+from ..run import GLOBAL, MICRO, MegatronRun
+from .rule import at, excludes, lm_runs, mds_runs
+
+_RAMP_UP: Final = "--rampup-batch-size"
+_SCHEDULE: Final = "--step-batch-size-schedule"
+_EXAMPLE: Final = f"use {_RAMP_UP} 16 8 300000"
+_STEPS: Final = ("--train-iters", "--lr-decay-iters", "--lr-warmup-iters")
+_SAMPLES: Final = ("--train-samples", "--lr-decay-samples", "--lr-warmup-samples")
+_WARMUP_SHARE: Final = "--lr-warmup-fraction"
+
+
+@lm_runs.rule("MLM030", ERROR, "init", megatron_lm("training/arguments.py:1276-1302"))
+@mds_runs.rule("MDS013", ERROR, "init", megatron_deepspeed("megatron/arguments.py:241-266"))
+def steps_or_samples(run: MegatronRun) -> Violations:
+    """A run, its warm-up and its decay are counted in one unit: steps or samples.
+
+    Prevents: AssertionError: expected iteration-based training
+    Fix: count in steps alone, or in samples alone"""
+    steps = run.has(_STEPS[0])
+    own, others = (_STEPS, _SAMPLES) if steps else (_SAMPLES, _STEPS)
+    first, warmup = own[0], own[2]
+    if not run.has(first) or run.has("--skip-train") or run.integer(first) == 0:
+        return
+    for instead, other in zip(own, others, strict=True):
+        if run.value(other) not in (None, 0):
+            message = f"{run.shown(other)} is given with {run.shown(first)}"
+            yield at(run, other, message, f"use {instead}, or remove {other}")
+    if run.has(_WARMUP_SHARE) and run.value(warmup) not in (None, 0):
+        yield at(run, warmup, f"{run.shown(warmup)} is given with {_WARMUP_SHARE}", f"remove {warmup}")
+    if steps:  # newer versions of Megatron-LM ignore the ramp-up
+        yield from excludes(run, first, [_RAMP_UP], ", which ramps over samples: give --train-samples")
+
+
+@lm_runs.rule("MLM057", ERROR, "init", megatron_lm("training/training.py:2586"))
+@mds_runs.rule("MDS031", ERROR, "init", megatron_deepspeed("megatron/training.py:277"))
+def length_is_given(run: MegatronRun) -> Violations:
+    """A training run has a length: --train-iters or --train-samples.
+
+    Prevents: Exception: either train-iters or train-samples should be provided
+    Fix: add --train-iters"""
+    others = (_STEPS[0], _SAMPLES[0], "--train-tokens", "--skip-train", "--yaml-cfg", "--eval-only", "--epochs")
+    trains = run.is_own_program and run.launch is not None
+    if trains and run.lacks_all(*others) and not run.has("--phase-transition-iterations"):
+        yield at(run, "", "neither --train-iters nor --train-samples is given", "add --train-iters N")
+
+
+@lm_runs.rule("MLM058", ERROR, "init", megatron_lm("core/optimizer_param_scheduler.py:160"))
+@mds_runs.rule("MDS032", ERROR, "init", megatron_deepspeed("megatron/optimizer_param_scheduler.py:30"))
+def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
+    """The learning rate's warm-up is shorter than its decay, which by default is as long as the run.
+
+    Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
+    Fix: shorten the warm-up"""
+    for total, decay, warmup in (_STEPS, _SAMPLES):
+        name = decay if run.has(decay) else total
+        steps, warm = run.integer(name), run.integer(warmup)
+        if steps and steps > 0 and warm is not None and warm >= steps and run.lacks(_WARMUP_SHARE):
+            yield at(run, warmup, f"{warmup} {warm} is not less than {name} {steps}", f"use {warmup} {steps // 100}")
+    share = run.number(_WARMUP_SHARE)
+    if share is not None and not 0 <= share < 1:
+        message = f"{_WARMUP_SHARE} {share:g} is not a fraction from 0 to below 1"
+        yield at(run, _WARMUP_SHARE, message, f"use {_WARMUP_SHARE} 0.01")
+
+
+@lm_runs.rule("MLM031", ERROR, "init", megatron_lm("training/arguments.py:1359-1361"))
+@mds_runs.rule("MDS016", ERROR, "init", megatron_deepspeed("megatron/arguments.py:319-321"))
+def saves_have_intervals(run: MegatronRun) -> Violations:
+    """--save comes with --save-interval, and the smallest learning rate is not above the largest.
+
+    Prevents: AssertionError
+    Fix: add --save-interval; lower --min-lr"""
+    name, kept = "--save-interval", "--save-retain-interval"
+    interval, keep = run.integer(name), run.integer(kept)
+    if run.has("--save") and run.lacks(name):
+        yield at(run, "--save", f"--save is given without {name}", f"add {name} 1000")
+    if run.has("--save") and interval is not None and interval < 1 and run.is_lm:
+        yield at(run, name, f"{name} {interval} is less than 1", f"use {name} 1000")
+    if keep is not None and interval and interval > 0 and (keep < 1 or keep % interval):
+        hint = f"use {kept} {listed(neighbours(interval, max(keep, 1)))}"
+        yield at(run, kept, f"{kept} {keep} is not a multiple of {name} {interval}", hint)
+    least, most = run.number("--min-lr"), run.number("--lr")
+    if least is not None and most is not None and least > most:
+        yield at(run, "--min-lr", f"--min-lr {least:g} is more than --lr {most:g}", f"use --min-lr {most / 10:g}")
+
+
+@lm_runs.rule("MLM038", ERROR, "init", megatron_lm("training/arguments.py:715"))
+def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
+    """The evaluation's global batch is a multiple of micro-batch × replicas.
+
+    Prevents: AssertionError: eval_global_batch_size must be divisible ...
+    Fix: use a multiple of micro-batch × replicas"""
+    whole, part = "--eval-global-batch-size", "--eval-micro-batch-size"
+    batch = run.size(whole) if run.has(whole) else run.global_batch
+    micro = run.size(part) if run.has(part) else run.micro_batch
+    if not run.has_any(whole, part) or not batch or not micro or not run.replicas:
+        return
+    unit = micro * run.replicas
+    if batch % unit:
+        message = f"an evaluation batch of {batch} is not a multiple of micro-batches of {micro} × {run.replicas}"
+        hint = f"use {whole} {listed(neighbours(unit, batch))}"
+        yield at(run, run.first_of(whole, part), f"{message} replicas = {unit}", hint)
+
+
+@lm_runs.rule("MLM059", ERROR, "init", megatron_lm("training/arguments.py:1391-1398"))
+@mds_runs.rule("MDS033", ERROR, "init", megatron_deepspeed("megatron/arguments.py:331-338"))
+def decay_style_has_its_ends(run: MegatronRun) -> Violations:
+    """A weight decay that grows has a start and an end; a constant one has neither.
+
+    Prevents: AssertionError
+    Fix: give both ends, or neither"""
+    name = "--weight-decay-incr-style"
+    style = run.choice(name, "constant")
+    for end in ("--start-weight-decay", "--end-weight-decay"):
+        if style == "constant" and run.has(end):
+            yield at(run, end, f"{end} is given, but {name} is constant", f"remove {end}, or use {name} linear")
+        elif style in ("linear", "cosine") and run.lacks(end):
+            yield at(run, name, f"{name} {style} is given without {end}", f"add {end} 0.1")
+
+
+_TOKENIZERS: Final = {
+    "GPT2BPETokenizer": ("--vocab-file", "--merge-file"),
+    "BertWordPieceLowerCase": ("--vocab-file",),
+    "BertWordPieceCase": ("--vocab-file",),
+    "SentencePieceTokenizer": ("--tokenizer-model",),
+    "GPTSentencePieceTokenizer": ("--tokenizer-model",),
+    "Llama2Tokenizer": ("--tokenizer-model",),
+    "HuggingFaceTokenizer": ("--tokenizer-model",),
+    "HFTokenizer": ("--tokenizer-model",),
+    "TikTokenizer": ("--tokenizer-model",),
+    "NullTokenizer": ("--vocab-size",),
+}
+
+
+@lm_runs.rule("MLM060", ERROR, "init", megatron_lm("training/tokenizer/tokenizer.py:20"))
+@mds_runs.rule("MDS034", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:12"))
+def tokenizers_have_their_files(run: MegatronRun) -> Violations:
+    """A tokenizer comes with the files, or the size, that it is built from.
+
+    Prevents: AssertionError
+    Fix: give the tokenizer's files"""
+    kind = run.value("--tokenizer-type")
+    for name in _TOKENIZERS.get(kind, ()) if isinstance(kind, str) and run.launch is not None else ():
+        # newer versions take --tokenizer-model for every kind
+        if run.lacks_all(name, "--tokenizer-model"):
+            hint = f"add {name} {'50257' if name == '--vocab-size' else 'PATH'}"
+            yield at(run, "--tokenizer-type", f"--tokenizer-type {kind} is given without {name}", hint)
+
+
+@mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
+def ramp_up_is_whole(run: MegatronRun) -> Violations:
+    """A batch ramp-up has a start, an increment that divides the rest of the global batch, and a number of samples.
+
+    Prevents: AssertionError: expected the following format ...
+    Fix: make every batch of the ramp-up whole"""
+    numbers, final = _numbers(run), run.global_batch
+    if numbers is None:
+        return
+    if len(numbers) != 3:
+        yield at(run, _RAMP_UP, f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples", _EXAMPLE)
+        return
+    start, step, samples = numbers
+    if min(numbers) < 1:
+        message = f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples must be at least 1"
+        yield at(run, _RAMP_UP, message, _EXAMPLE)
+    elif final == start:
+        message = f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
+        yield at(run, _RAMP_UP, message, f"use a start below {final}, or remove {_RAMP_UP}")
+    elif final is not None and final < start:
+        message = f"{_RAMP_UP} {start} {step}: {start} is more than {GLOBAL} {final}"
+        yield at(run, _RAMP_UP, message, f"use a start below {final}")
+    elif final is not None and (way := final - start) % step:
+        message = f"{_RAMP_UP} {start} {step}: {final} − {start} = {way} is not a multiple of {step}"
+        yield at(run, _RAMP_UP, message, f"use an increment of {listed(nearest(divisors(way), step, 3))}")
+    elif final is not None:
+        yield from _steps_of_ramp_up(run, start, step)
+
+
+def _numbers(run: MegatronRun) -> list[int] | None:
+    """The ramp-up's numbers; None where they can't be known."""
+    values = run.value(_RAMP_UP)
+    texts = [str(value) for value in values] if isinstance(values, tuple) else [""]
+    known = all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts)
+    return [int(text) for text in texts] if known else None
+
+
+def _steps_of_ramp_up(run: MegatronRun, start: int, step: int) -> Violations:
+    """Every batch on the way is whole micro-batches of all replicas."""
+    if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
+        return
+    unit = run.micro_batch * run.replicas
+    product = f"{MICRO} {run.micro_batch} × {run.replicas} replicas = {unit}"
+    for value, what in ((start, "start"), (step, "increment")):
+        if value % unit:
+            message = f"{_RAMP_UP}: the {what} of {value} is not a multiple of {product}"
+            article = "a" if what == "start" else "an"
+            yield at(run, _RAMP_UP, message, f"use {article} {what} of {listed(neighbours(unit, value))}")
+
+
+@lm_runs.rule(
+    "MLM029",
+    NOTE,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1; "
+    + megatron_lm("core/num_microbatches_calculator.py:102, training/arguments.py:698"),
+)
+def lm_ramp_up(run: MegatronRun) -> Violations:
+    """A batch ramp-up has whole steps; newer versions use --step-batch-size-schedule instead.
+
+    Prevents: AssertionError, or ValueError; newer versions never ramp up the batch
+    Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole"""
+    for violation in ramp_up_is_whole.check(run):
+        yield replace(violation, severity=Severity.ERROR)
+    if run.has(_RAMP_UP) and run.parser is None and not run.fork:  # else of another version
+        message = f"{_RAMP_UP} is ignored by Megatron-LM core_v0.19.0 and later, which have {_SCHEDULE} for it"
+        yield at(run, _RAMP_UP, message, f"in those use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
+    if run.has(_SCHEDULE) and run.has(GLOBAL):
+        message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
+        yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)
+
+
+def _as_schedule(run: MegatronRun) -> str:
+    """The ramp-up as a schedule, which counts in tokens: its first batch and its last, where its numbers are known."""
+    numbers, final, tokens = _numbers(run), run.global_batch, run.size("--seq-length")
+    if numbers is None or len(numbers) != 3 or not final or not tokens:
+        return '"0:16 1B:32"'
+    start, _, samples = numbers
+    return f'"0:{start} {samples * tokens}:{final}"'

@@ -1,0 +1,147 @@
+"""What Megatron requires of the environment and of the accelerators."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
+from ....rules.sources import megatron_deepspeed, megatron_lm
+from ...launching.launch_line import Launch
+from ...submission import Submission
+from ..run import CONTEXT, TENSOR, MegatronRun
+from .rule import at, lm_runs, mds_runs
+
+_CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+_UNKNOWN: Final = object()
+_FSDP: Final = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+#: Generations before Blackwell, by compute capability below 10, and before Ampere, below 8.
+_BEFORE_BLACKWELL: Final = frozenset({"volta", "turing", "ampere", "ada", "hopper"})
+_BEFORE_AMPERE: Final = frozenset({"volta", "turing"})
+
+#: Where a script names a variable and doesn't set it: comments on lines of their own, and unset.
+_NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
+#: Slurm's options that may name GPUs, and the names of NVIDIA's data centre GPUs; only Blackwell's have a B.
+_REQUESTS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--constraint")
+_NAMES: Final = re.compile(
+    r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])", re.I
+)
+_CONTAINERS: Final = ("docker", "singularity", "enroot")
+
+
+def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
+    """A variable's value for the run: a text, None where nothing sets it, `_UNKNOWN`; and the place to look at."""
+    launch, where = run.launch, run.locate("")
+    if launch is None:
+        return _UNKNOWN, where
+    if (assignment := launch.environment.get(name)) is not None:
+        return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(assignment)
+    if name in _named(launch.script.text.content) or _has_image(launch) or _in_pods(run, launch):
+        return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
+    for job in run.submission.azureml_jobs:
+        name_in_job = f"environment_variables/{name}"
+        if job.script is not None and job.script.shell is launch.script and job.value(name_in_job) is not None:
+            return str(job.value(name_in_job)), job.locate(name_in_job)
+    # other files that the script reads, or a container's own environment, may set anything
+    sourced = any(word.raw in ("source", ".") for command in launch.script.commands for word in command.words[:1])
+    return (_UNKNOWN if sourced or run.submission.environment_files else None), where
+
+
+@lru_cache(maxsize=2)
+def _named(content: str) -> str:
+    """A script less what names variables without setting them; the runs of one script follow each other."""
+    return _NOT_SET.sub("", content)
+
+
+def _in_pods(run: MegatronRun, launch: Launch) -> bool:
+    """Whether the run starts on a cluster, whose images may set variables."""
+    return any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
+
+
+def _has_image(launch: Launch) -> bool:
+    """Whether the run starts in a container, whose image may set variables."""
+    return any(map(launch.call, _CONTAINERS)) or any(call.options.has("--container-image") for call in launch.calls)
+
+
+def _is_before_blackwell(submission: Submission) -> bool | None:
+    """Whether the GPUs are older than Blackwell, by the cluster or a request for named ones; None: not known."""
+    if submission.cluster is not None:
+        return submission.cluster.accelerator.generation in _BEFORE_BLACKWELL
+    requests = [script.sbatch.text(option) or "" for script in submission.scripts for option in _REQUESTS]
+    names = [match.lower() for request in requests for match in _NAMES.findall(request)]
+    return None if not names else not any("b" in name for name in names)
+
+
+@lm_runs.rule("MLM012", ERROR, "init", megatron_lm("training/arguments.py:1453-1479"))
+def one_queue_before_blackwell(run: MegatronRun) -> Violations:
+    """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1.
+
+    Prevents: AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
+    older = _is_before_blackwell(run.submission)
+    name = next((name for name in (TENSOR, CONTEXT) if (run.degree(name) or 1) > 1), None)
+    if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
+        return
+    accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
+    severity = NOTE if run.fork or run.parser else None if older else Severity.WARNING  # forks ask for it or don't
+    yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
+
+
+def _one_queue(run: MegatronRun, why: str, severity: Severity | None = None) -> Violations:
+    value, where = _variable(run, _CONNECTIONS)
+    if value is not _UNKNOWN and value != "1":
+        message = f"{_CONNECTIONS} {'is not set' if value is None else f'is {value}'}; {why}"
+        yield Violation(where, message, f"export {_CONNECTIONS}=1", severity=severity)
+
+
+@mds_runs.rule("MDS012", ERROR, "init", megatron_deepspeed("megatron/arguments.py:402-411"))
+def sequence_parallelism_has_one_queue(run: MegatronRun) -> Violations:
+    """Sequence parallelism runs with CUDA_DEVICE_MAX_CONNECTIONS=1.
+
+    Prevents: RuntimeError: Using sequence parallelism requires setting ... CUDA_DEVICE_MAX_CONNECTIONS to 1
+    Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
+    cluster = run.submission.cluster
+    on_intel = cluster is not None and cluster.accelerator.vendor == "intel"
+    if run.has("--sequence-parallel") and (run.tensor or 1) > 1 and not on_intel:
+        yield from _one_queue(run, "--sequence-parallel requires 1")
+
+
+@lm_runs.rule("MLM013", ERROR, "init", megatron_lm("training/arguments.py:1049, 1166"))
+def fsdp_has_several_queues(run: MegatronRun) -> Violations:
+    """FSDP runs without CUDA_DEVICE_MAX_CONNECTIONS=1.
+
+    Prevents: AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one
+    Fix: unset CUDA_DEVICE_MAX_CONNECTIONS"""
+    value, where = _variable(run, _CONNECTIONS)
+    if run.has_any(*_FSDP) and value == "1":
+        yield Violation(where, f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses", f"unset {_CONNECTIONS}")
+
+
+@lm_runs.rule("MLM033", ERROR, "init", megatron_lm("training/arguments.py:1961"))
+def graphs_register_no_expandable_memory(run: MegatronRun) -> Violations:
+    """Transformer Engine's CUDA graphs accept expandable segments only with NCCL_GRAPH_REGISTER=0.
+
+    Prevents: AssertionError
+    Fix: export NCCL_GRAPH_REGISTER=0"""
+    if run.value("--cuda-graph-impl") != "transformer_engine" and not run.has("--external-cuda-graph"):
+        return
+    memory, where = _variable(run, "PYTORCH_CUDA_ALLOC_CONF")
+    register, _ = _variable(run, "NCCL_GRAPH_REGISTER")
+    expandable = isinstance(memory, str) and "expandable_segments:True" in memory
+    if expandable and register is not _UNKNOWN and register != "0":
+        state = "is not set" if register is None else f"is {register}"
+        message = f"PYTORCH_CUDA_ALLOC_CONF is {memory} with CUDA graphs, and NCCL_GRAPH_REGISTER {state}"
+        yield Violation(where, message, "export NCCL_GRAPH_REGISTER=0")
+
+
+@lm_runs.rule("MLM064", ERROR, "init", megatron_lm("training/arguments.py:1380"))
+def grouped_products_have_their_hardware(run: MegatronRun) -> Violations:
+    """Grouped GEMMs for experts run on Ampere and later.
+
+    Prevents: AssertionError: Unsupported compute capability for GroupedGEMM kernels
+    Fix: remove --moe-grouped-gemm"""
+    name, cluster = "--moe-grouped-gemm", run.submission.cluster
+    if run.has(name) and cluster is not None and cluster.accelerator.generation in _BEFORE_AMPERE:
+        message = f"{name} on {cluster.accelerator.name}: its kernels are for Ampere and later"
+        yield at(run, name, message, f"remove {name}")

@@ -1,0 +1,178 @@
+"""Megatron-LM's arguments against each other: overlap, precision, data, context parallelism, positions, CUDA graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+from ....findings import ERROR, NOTE, Violations
+from ....rules.sources import megatron_lm
+from ..run import CHUNKS, CONTEXT, LAYERS_PER_CHUNK, PIPELINE, STAGE_LAYOUT, TENSOR, MegatronRun
+from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
+
+_DISTRIBUTED: Final = "--use-distributed-optimizer"
+_SEQUENCE: Final = "--sequence-parallel"
+_POSITIONS: Final = "--position-embedding-type"
+_ROTARY: Final = "--use-rotary-position-embeddings"
+_MEGATRON_FSDP: Final = "--use-megatron-fsdp"
+_FORMAT: Final = "--ckpt-format"
+_GRAPHS: Final = ("--enable-cuda-graph", "--external-cuda-graph")
+
+
+@lm_runs.rule("MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441"))
+def overlapped_tensor_parallelism_is_sequential(run: MegatronRun) -> Violations:
+    """Tensor parallel communication overlaps with GEMMs only under sequence parallelism.
+
+    Prevents: AssertionError: ... overlap can happen only when sequence parallelism is enabled
+    Fix: add --sequence-parallel"""
+    overlap = "--tp-comm-overlap"
+    yield from needs(run, overlap, _SEQUENCE)
+    if run.has(overlap) and run.has(_SEQUENCE) and run.tensor == 1:
+        yield at(run, overlap, f"{overlap} with {TENSOR} 1, which switches {_SEQUENCE} off", f"remove {overlap}")
+
+
+@lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029, 1066-1074"))
+def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
+    """--overlap-param-gather comes with the distributed optimizer and --overlap-grad-reduce.
+
+    Prevents: AssertionError: Must use --overlap-param-gather with --overlap-grad-reduce
+    Fix: add --use-distributed-optimizer --overlap-grad-reduce"""
+    gather, later = "--overlap-param-gather", "--overlap-param-gather-with-optimizer-step"
+    if run.value("--optimizer", "adam") in ("adam", "sgd"):
+        yield from needs(run, gather, _DISTRIBUTED, _MEGATRON_FSDP, "--use-custom-fsdp")
+    yield from needs(run, gather, "--overlap-grad-reduce")
+    yield from needs(run, later, _DISTRIBUTED)
+    yield from needs(run, later, gather)
+    yield from needs(run, later, CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
+    if run.has(later) and run.choice(_FORMAT, "torch_dist") not in (None, "torch"):
+        message = f"{later} with {run.shown(_FORMAT, 'torch_dist')}, which is a distributed checkpoint"
+        yield at(run, later, message, f"use {_FORMAT} torch, or remove {later}")
+
+
+@lm_runs.rule("MLM023", ERROR, "init", megatron_lm("training/arguments.py:1095-1100"))
+def low_precision_is_one_kind(run: MegatronRun) -> Violations:
+    """FP8 parameters are gathered under FP8 by a sharding optimizer, and FP8 and FP4 exclude each other.
+
+    Prevents: AssertionError, or ValueError
+    Fix: use --fp8-format hybrid with the distributed optimizer"""
+    yield from needs(run, "--fp8-param-gather", "--fp8-format")
+    yield from needs(run, "--fp8-param-gather", _DISTRIBUTED, "--use-torch-fsdp2", _MEGATRON_FSDP, "--use-custom-fsdp")
+    yield from needs(run, "--fp4-param-gather", "--fp4-format")
+    yield from excludes(run, "--fp8-format", ["--fp4-format"])
+
+
+@lm_runs.rule("MLM024", ERROR, "init", megatron_lm("training/arguments.py:1195-1205"))
+def one_half_precision(run: MegatronRun) -> Violations:
+    """A run has one precision: fp16 or bf16.
+
+    Prevents: AssertionError
+    Fix: keep one precision"""
+    return excludes(run, "--bf16", ["--fp16"])
+
+
+@lm_runs.rule("MLM068", ERROR, "init", megatron_lm("training/arguments.py:1371"))
+def half_precision_options_have_it(run: MegatronRun) -> Violations:
+    """--fp16-lm-cross-entropy comes with --fp16, and --fp32-residual-connection with a half precision.
+
+    Prevents: AssertionError: lm cross entropy in fp16 only support in fp16 mode
+    Fix: remove the option"""
+    yield from needs(run, "--fp16-lm-cross-entropy", "--fp16")
+    yield from needs(run, "--fp32-residual-connection", "--bf16", "--fp16")
+
+
+@lm_runs.rule("MLM073", ERROR, "init", megatron_lm("training/arguments.py:1812"))
+def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
+    """--load-main-params-from-ckpt comes with --no-load-optim.
+
+    Prevents: AssertionError: --load-main-params-from-ckpt must be used with --no-load-optim
+    Fix: add --no-load-optim"""
+    return needs(run, "--load-main-params-from-ckpt", "--no-load-optim")
+
+
+@lm_runs.rule("MLM032", ERROR, "init", megatron_lm("training/arguments.py:1679"))
+def data_has_one_source(run: MegatronRun) -> Violations:
+    """Data comes from one source: --data-path, --mock-data, or paths for each split.
+
+    Prevents: AssertionError: A single data source must be provided in training mode. A note of other programs.
+    Fix: keep one source"""
+    splits = ("--train-data-path", "--valid-data-path", "--test-data-path")
+    pairs = (
+        ("--mock-data", ("--data-path", *splits)),
+        ("--data-path", (*splits, "--data-args-path")),
+        ("--per-split-data-args-path", splits),
+    )
+    for option, others in pairs:
+        for violation in excludes(run, option, others):
+            yield replace(violation, severity=NOTE) if run.is_anothers else violation
+
+
+@lm_runs.rule("MLM036", ERROR, "init", megatron_lm("training/arguments.py:582-583"))
+def context_sizes_multiply(run: MegatronRun) -> Violations:
+    """The sizes of hierarchical context parallelism multiply to the context parallel size, and a2a+p2p needs them.
+
+    Prevents: AssertionError
+    Fix: use sizes that multiply to --context-parallel-size"""
+    name, communication = "--hierarchical-context-parallel-sizes", "--cp-comm-type"
+    sizes, kinds = run.value(name), run.value(communication)
+    known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
+    if isinstance(sizes, tuple) and known and run.context and prod(sizes) != run.context:
+        product = f"{' × '.join(map(str, sizes))} = {prod(sizes)}" if len(sizes) > 1 else str(sizes[0])
+        yield at(run, name, f"{name}: {product} is not {CONTEXT} {run.context}", f"use {CONTEXT} {prod(sizes)}")
+    if isinstance(kinds, tuple) and "a2a+p2p" in kinds and run.lacks(name):
+        message = f"{communication} a2a+p2p is given without {name}"
+        yield at(run, communication, message, f"add {name} N M, with N × M = {CONTEXT}")
+
+
+@lm_runs.rule("MLM069", ERROR, "init", megatron_lm("training/arguments.py:1443"))
+def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
+    """Hybrid context parallelism runs without pipeline, CUDA graphs and FSDP, with a loss per token.
+
+    Prevents: AssertionError: Hybrid context parallelism not supported with ...
+    Fix: remove what it isn't supported with"""
+    name = "--hybrid-context-parallel"
+    yield from undivided(run, name, PIPELINE)
+    yield from excludes(run, name, ["--enable-cuda-graph", _MEGATRON_FSDP])
+    yield from needs(run, name, "--calculate-per-token-loss")
+
+
+@lm_runs.rule("MLM070", ERROR, "init", megatron_lm("training/arguments.py:1634-1646"))
+def positions_have_their_options(run: MegatronRun) -> Violations:
+    """--no-position-embedding is gone, multimodal positions have sections, relative ones need Transformer Engine.
+
+    Prevents: RuntimeError: --no-position-embedding is deprecated, use --position-embedding-type
+    Fix: use --position-embedding-type"""
+    kind, gone, sections = run.value(_POSITIONS), "--no-position-embedding", "--mrope-section"
+    if run.has(gone) and kind != "rope" and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY):
+        yield at(run, gone, f"{gone} is refused without rotary positions", f"use {_POSITIONS} none")
+    if kind == "mrope" and run.lacks(sections):
+        yield at(run, _POSITIONS, f"{_POSITIONS} mrope is given without {sections}", f"add {sections} 16 24 24")
+    if kind == "relative" and run.value("--transformer-impl") == "local":
+        message = f"{_POSITIONS} relative with --transformer-impl local"
+        yield at(run, _POSITIONS, message, "use --transformer-impl transformer_engine")
+
+
+@lm_runs.rule("MLM071", ERROR, "init", megatron_lm("training/arguments.py:883"))
+def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
+    """Multi-token prediction runs with rotary positions, or none.
+
+    Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with ...
+    Fix: use --position-embedding-type rope"""
+    name, count, kind = "--mtp-num-layers", run.integer("--mtp-num-layers"), run.value(_POSITIONS, "learned_absolute")
+    if count and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY) and kind in ("learned_absolute", "relative"):
+        yield at(run, name, f"{name} {count} with {_POSITIONS} {kind}", f"use {_POSITIONS} rope")
+
+
+@lm_runs.rule("MLM072", ERROR, "init", megatron_lm(f"training/arguments.py:609-620, {CONFIG}:2801"))
+def graphs_are_captured_one_way(run: MegatronRun) -> Violations:
+    """CUDA graphs are captured by one implementation, and hold no offloaded layers.
+
+    Prevents: AssertionError
+    Fix: keep one"""
+    name, offloaded = "--cuda-graph-impl", "--cpu-offloading-num-layers"
+    chosen = run.value(name) not in (None, "none")
+    if chosen:
+        yield from excludes(run, name, _GRAPHS)
+    yield from excludes(run, _GRAPHS[0], _GRAPHS[1:])
+    if (run.integer(offloaded) or 0) > 0:
+        yield from excludes(run, offloaded, [name] if chosen else _GRAPHS)

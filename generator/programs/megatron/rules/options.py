@@ -1,0 +1,287 @@
+"""Megatron options by themselves: known, typed, there, and given once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import groupby
+from typing import Final
+
+from ....facts.placeholders import is_to_fill
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....rules.sources import megatron_deepspeed, megatron_lm
+from ..arguments import MOST_STRAYS
+from ..forks import open_choices
+from ..options import Flavour, option_table
+from ..run import (
+    CHUNKS,
+    CONTEXT,
+    EXPERT,
+    GLOBAL,
+    HEADS,
+    LAYERS,
+    LAYERS_PER_CHUNK,
+    MICRO,
+    MOE_EXPERT,
+    PIPELINE,
+    TENSOR,
+    ULYSSES,
+    MegatronRun,
+)
+from ..words import GivenOption, Stray
+from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
+
+#: Read by the parser only to be refused, and what replaced it.
+_REMOVED: Final = {"--batch-size": MICRO, "--warmup": "--lr-warmup-fraction", "--model-parallel-size": TENSOR}
+#: What the two projects call differently, in the order Megatron-LM, Megatron-DeepSpeed.
+_EQUIVALENTS: Final = (
+    (CONTEXT, ULYSSES),
+    (EXPERT, MOE_EXPERT),
+    ("--num-query-groups", "--num-key-value-heads"),
+    ("--moe-router-topk", "--topk"),
+    ("--moe-aux-loss-coeff", "--moe-loss-coeff"),
+    ("--norm-epsilon", "--layernorm-epsilon"),
+    ("--rotary-base", "--rotary-position-embeddings-theta"),
+    ("--attention-backend", "--use-flash-attn-v2"),
+    ("--fp8-format", "--fp8-hybrid"),
+)
+_REQUIRED: Final = (LAYERS, "--hidden-size", HEADS, "--max-position-embeddings", "--seq-length")
+#: Options that bring the shape from elsewhere: a checkpoint, a file.
+_SHAPE_FROM: Final = (
+    *("--use-checkpoint-args", "--yaml-cfg", "--heterogeneous-layers-config-path"),
+    *("--hybrid-layer-pattern", "--use-dataset-only", "--retro-workdir"),
+)
+_SAME: Final = {LAYERS: "--encoder-num-layers", "--seq-length": "--encoder-seq-length"}
+_POSITIVE: Final = (
+    *(TENSOR, PIPELINE, CONTEXT, ULYSSES, EXPERT, MICRO, GLOBAL, LAYERS, HEADS, MOE_EXPERT, LAYERS_PER_CHUNK, CHUNKS),
+    *("--hidden-size", "--ffn-hidden-size", "--seq-length", "--num-query-groups", "--num-key-value-heads"),
+    "--kv-channels",
+)
+_SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
+_SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
+_PROJECTS: Final[dict[Flavour, str]] = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed"}
+
+
+@lm_arguments.rule("MLM047", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_arguments.rule("MDS024", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def options_are_known(run: MegatronRun) -> Violations:
+    """Every option is one that the parser knows: it accepts no abbreviations and refuses what is unknown.
+
+    Prevents: error: unrecognized arguments, on every rank after the queue. A note where a fork may know it.
+    Fix: spell the option as the parser has it"""
+    unknown = [stray for stray in run.strays if stray.is_option]
+    if run.fork:
+        yield from _of_fork(run, unknown)
+        return
+    if len(unknown) > MOST_STRAYS:
+        message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
+        yield Violation(unknown[MOST_STRAYS].where, message, "give the training program its own options only")
+    yield from _lacking(run)
+    for stray in unknown[:MOST_STRAYS]:
+        other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
+        foreign = option_table(other).has(stray.word)
+        near = _equivalent(stray.word) if foreign else run.table.near(stray.word)
+        severity = _certainty(run, stray.word, foreign=foreign)
+        if severity is None:
+            continue
+        project = f"in {run.parser}" if run.parser else f"in {_PROJECTS[run.flavour]}"
+        message = f"unknown option {stray.word} {project}" + ("" if severity == ERROR or run.parser else " itself")
+        message += f": it is one of {_PROJECTS[other]}" if foreign else ""
+        remove = "remove it" if foreign or run.parser else "remove it, unless the script is a fork's"
+        yield Violation(stray.where, message, f"did you mean {near}?" if near else remove, severity=severity)
+
+
+def _lacking(run: MegatronRun) -> Violations:
+    """Options of the project that the parser beside the program, of another version or a fork, has none of."""
+    for option in run.given:
+        if option.written in run.lacking:
+            near = run.lacking[option.written]
+            hint = f"did you mean {near}?" if near else "remove it"
+            message = f"unknown option {option.written} in {run.parser}"
+            yield Violation(option.where, message, hint, severity=_certainty(run, option.written, foreign=False))
+
+
+def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
+    """How sure it is that the program refuses an option; None: programs of others may add it."""
+    slip = run.table.near(name, slip=True) is not None
+    if run.parser is not None and (run.is_own_program or slip):
+        named = run.launch is not None and run.launch.program is not None and run.launch.program.value is not None
+        return ERROR if named else WARNING
+    if not run.is_own_program:
+        return NOTE if slip and not foreign else None
+    if slip or (foreign and _equivalent(name)):
+        return ERROR
+    return WARNING if foreign or run.table.near(name) else NOTE
+
+
+def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violations:
+    """The note that a run is a fork's, at what shows it."""
+    shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
+    shown += [(f"{one.written} {one.text}", one.where) for one in run.given if one.problem and one.is_choice]
+    shown += [(name, run.locate(name)) for name in _REMOVED if run.has(name)]
+    signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
+    first, more = next(iter(signs)), f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
+    message = f"{first}{more} of {run.fork}, which is judged by what it shares with {_PROJECTS[run.flavour]}"
+    yield Violation(signs[first], message, severity=NOTE)
+
+
+def _equivalent(name: str) -> str | None:
+    """What the other project calls an option of the one."""
+    return next((pair[1 - pair.index(name)] for pair in _EQUIVALENTS if name in pair), None)
+
+
+@lm_parsed.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_parsed.rule("MDS026", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def words_belong_to_options(run: MegatronRun) -> Violations:
+    """Every word is an option or a value of one; flags have no values.
+
+    Prevents: error: unrecognized arguments
+    Fix: remove the word, or the space within a value"""
+    if run.unfilled:  # a shell within a shell takes `<path` for a redirection, and may swallow what follows it
+        texts = list(dict.fromkeys(stray.word for stray in run.unfilled))
+        message = f"{', '.join(texts)} {'are' if texts[1:] else 'is'} still to be filled in"
+        yield Violation(run.unfilled[0].where, message, severity=NOTE)
+        return
+    strays = [stray for stray in run.strays if not stray.is_option]
+    for (after, _), group in groupby(strays, key=lambda stray: (stray.after, stray.where.line)):
+        found = list(group)
+        words = list(dict.fromkeys(repr(stray.word) for stray in found))
+        option, several = run.table.get(after) if after else None, len(words) > 1
+        flag = option is not None and option.kind == "flag"
+        part = f"quote the value that {'they are' if several else 'it is'} part of"
+        why = f": {after} accepts no value" if flag else f", or {part}"
+        message = f"{', '.join(words)} {'belong' if several else 'belongs'} to no option"
+        yield Violation(found[0].where, message, f"remove {'them' if several else 'it'}{why}")
+
+
+@lm_parsed.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_parsed.rule("MDS025", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def values_are_of_their_type(run: MegatronRun) -> Violations:
+    """Every value is of its option's type and one of its choices.
+
+    Prevents: error: argument ...: invalid value, or invalid choice. A note where forks add choices.
+    Fix: give a value of the option's type"""
+    for option in run.given:
+        if option.problem is not None:
+            known = run.table.get(option.name)
+            given = "" if option.problem.startswith("has no") else f"{option.written} {option.text}".rstrip() + ": "
+            hint = _passing(option.text, known.choices if known else ())
+            extended = run.is_anothers or (option.name in open_choices() and hint is None)
+            may_be = option.is_choice and extended and run.parser is None
+            to_fill = not option.is_choice and is_to_fill(option.text, option.name)
+            message = f"{given}{option.written} {option.problem}"
+            yield Violation(option.where, message, hint, severity=NOTE if may_be or to_fill else None)
+
+
+def _passing(text: str, choices: tuple[object, ...]) -> str | None:
+    """The choice that differs in a letter or their case, or a number in other spelling."""
+    same = [choice for choice in choices if str(choice).lower() == text.lower()]
+    same += get_close_matches(text, map(str, choices), n=1, cutoff=_SLIP)
+    if same:
+        return f"write {same[0]}"
+    try:
+        number = float(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        return None
+    return f"write {round(number)}" if abs(number) < 1e15 and number == round(number) else None
+
+
+@lm_arguments.rule("MLM050", WARNING, "parse", megatron_lm("training/arguments.py:119"))
+@mds_arguments.rule("MDS027", WARNING, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def options_are_given_once(run: MegatronRun) -> Violations:
+    """An option is given once: of several values, the last silently overrides the others.
+
+    Prevents: No error: argparse keeps the last value.
+    Fix: give the option once"""
+    first: dict[str, GivenOption] = {}
+    for option in run.given:
+        before = first.setdefault(option.name, option)
+        if before is not option and before.text != option.text and "..." not in before.text + option.text:
+            message = f"{option.written} {option.text} overrides {before.written} {before.text}, given before it"
+            severity = None if run.trains else NOTE  # evaluation overrides what a training script has, on purpose
+            yield Violation(option.where, message, f"keep one of the two {option.name}", severity=severity)
+
+
+@lm_runs.rule("MLM051", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_runs.rule("MDS028", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def sizes_are_positive(run: MegatronRun) -> Violations:
+    """Sizes and batches are at least 1.
+
+    Prevents: ZeroDivisionError, or an assertion
+    Fix: use 1 or more"""
+    for name in _POSITIVE:
+        value = run.integer(name)
+        if value is not None and value < 1:
+            yield at(run, name, f"{name} {value} is less than 1", f"use {name} 1")
+
+
+@lm_started.rule("MLM034", ERROR, "init", megatron_lm("training/arguments.py:591-601"))
+def removed_options_are_gone(run: MegatronRun) -> Violations:
+    """Removed options are not given: the parser accepts them, and the run stops at start.
+
+    Prevents: AssertionError: ... argument is no longer valid
+    Fix: use the option that replaced it"""
+    yield from _removed(run)
+    name = "--checkpoint-activations"
+    if run.has(name) and run.parser is None:  # else of another version, which may have it
+        hint = "use --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+        yield at(run, name, f"{name} is no longer valid: Megatron-LM prints so and exits", hint)
+
+
+def _removed(run: MegatronRun) -> Violations:
+    """What the parser still knows and then refuses; one of an older version may take it."""
+    for name, now in _REMOVED.items():
+        if run.has(name) and run.beside.refuses_removed:
+            yield at(run, name, f"{name} is no longer valid", f"use {now} instead")
+
+
+@mds_started.rule("MDS007", ERROR, "init", megatron_deepspeed("megatron/arguments.py:126-164"))
+def micro_batch_is_given(run: MegatronRun) -> Violations:
+    """--micro-batch-size is given, and no removed option.
+
+    Prevents: AssertionError
+    Fix: add --micro-batch-size"""
+    yield from _removed(run)
+    yield from _missing(run, MICRO)
+
+
+def _missing(run: MegatronRun, name: str) -> Violations:
+    if run.is_own_program and not run.beside.lacks(name) and run.lacks_all(name, _SAME.get(name, name), *_SHAPE_FROM):
+        yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
+
+
+@lm_started.rule("MLM052", ERROR, "parse", megatron_lm("training/arguments.py:119"))
+@mds_started.rule("MDS029", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
+def sizes_are_given(run: MegatronRun) -> Violations:
+    """The model's shape, the sequence length and the micro-batch have no defaults.
+
+    Prevents: AssertionError: ... argument is None
+    Fix: add the option"""
+    for name in (*_REQUIRED, MICRO) if run.is_lm else _REQUIRED:
+        if run.parser is None or name != "--max-position-embeddings":  # which forks have other positions for
+            yield from _missing(run, name)
+    pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in ("BertWordPieceLowerCase", "BertWordPieceCase")
+    if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):
+        message = f"{_SENTINELS} is not given: a vocabulary of word pieces has no tokens that stand for masked spans"
+        yield at(run, "", message, f"add {_SENTINELS} 100")
+
+
+@lm_started.rule(
+    "MLM053", WARNING, "parse", "NVIDIA/Megatron-LM megatron/training/arguments.py @ core_v0.8.0 to d98e8a64"
+)
+def options_are_of_one_version(run: MegatronRun) -> Violations:
+    """All options are of one version of Megatron-LM: some were removed before others came.
+
+    Prevents: error: unrecognized arguments, whichever version runs
+    Fix: use the options of one version"""
+    table = run.table
+    if run.parser is not None or table.newest_with(frozenset(run.values)) is not None:
+        return
+    spans = {name: option.versions for name in run.values if (option := table.get(name)) and option.versions}
+    old = min(spans, key=lambda name: spans[name][-1])
+    new = max(spans, key=lambda name: spans[name][0])
+    last, first = spans[old][-1], spans[new][0]
+    if first - last > 1:  # between neighbours lie releases that may have both
+        message = f"{new} came after {old} was removed: of the versions looked at, {table.versions[last]} is the last"
+        message += f" with {old}, {table.versions[first]} the first with {new}"
+        yield at(run, old, message, f"remove {old} or {new}")

@@ -1,0 +1,74 @@
+"""What the rules on Megatron arguments share: their subjects, and the relations between options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ....findings import Violations
+from ....rules.numbers import divisors, listed, nearest
+from ....rules.violations import violation
+from ...rule import Subject
+from ...submission import Submission
+from ..options import Flavour
+from ..run import MegatronRun, megatron_runs
+
+#: Where Megatron-LM checks the model's shape.
+CONFIG: Final = "core/transformer/transformer_config.py"
+READS: Final = ("launch script", "AzureML job", "Megatron arguments")
+
+
+def _of(flavour: Flavour, *, trains: bool, forks: bool = True) -> Subject[MegatronRun]:
+    """The arguments of one project's programs, of training runs alone or of all, and of its forks or not."""
+
+    def runs(submission: Submission) -> Iterator[MegatronRun]:
+        for run in megatron_runs(submission):
+            if run.flavour == flavour and (run.trains or not trains) and (forks or not run.fork):
+                yield run
+
+    return Subject(READS, runs)
+
+
+lm_runs: Final = _of("megatron-lm", trains=True)
+lm_arguments: Final = _of("megatron-lm", trains=False)
+mds_runs: Final = _of("megatron-deepspeed", trains=True)
+mds_arguments: Final = _of("megatron-deepspeed", trains=False)
+#: What the project's own parser reads: of a fork, nobody knows what it refuses.
+lm_parsed: Final = _of("megatron-lm", trains=False, forks=False)
+lm_started: Final = _of("megatron-lm", trains=True, forks=False)
+mds_parsed: Final = _of("megatron-deepspeed", trains=False, forks=False)
+mds_started: Final = _of("megatron-deepspeed", trains=True, forks=False)
+
+#: A violation at an option; at the program, where the option isn't given.
+at: Final = violation
+
+
+def needs(run: MegatronRun, option: str, *others: str, why: str = "") -> Violations:
+    """A violation where `option` is given and surely none of `others` is."""
+    if run.has(option) and run.lacks_all(*others):
+        message = f"{option} is given without {' or '.join(others)}{why}"
+        yield at(run, option, message, f"add {others[0]}, or remove {option}")
+
+
+def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = "") -> Violations:
+    """A violation for every one of `others` that is given with `option`."""
+    for other in others:
+        if run.has(option) and run.has(other):
+            yield at(run, other, f"{other} is given with {option}{why}", f"remove {other} or {option}")
+
+
+def divides(run: MegatronRun, name: str, number: int | None, what: str, count: int = 4) -> Violations:
+    """A violation where a size doesn't divide `number`, which is `what`; the hint has the `count` nearest that do."""
+    size = run.size(name)
+    if size and number and number % size:
+        hint = f"use {name} {listed(nearest(divisors(number), size, count))}"
+        yield at(run, name, f"{name} {size} does not divide {what}", hint)
+
+
+def undivided(run: MegatronRun, option: str, *sizes: str) -> Violations:
+    """A violation for every size of parallelism above 1 that is given with `option`."""
+    for name in sizes:
+        size = run.degree(name)
+        if run.has(option) and size is not None and size > 1:
+            given = option if run.value(option) is True else run.shown(option)
+            yield at(run, option, f"{given} with {name} {size}", f"use {name} 1, or remove {option}")

@@ -1,0 +1,240 @@
+"""The model's shape in Megatron arguments: widths, heads, positions, and layers over pipeline stages and chunks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....findings import ERROR, Severity, Violations
+from ....rules.numbers import divisors, listed, nearest, neighbours
+from ....rules.sources import megatron_deepspeed, megatron_lm
+from ..run import (
+    CHUNKS,
+    COUNTED_ENDS,
+    FIRST_STAGE,
+    HEADS,
+    LAST_STAGE,
+    LAYERS,
+    LAYERS_PER_CHUNK,
+    PIPELINE,
+    STAGE_LAYOUT,
+    MegatronRun,
+)
+from ..stage_layout import faults
+from .rule import CONFIG, at, divides, excludes, lm_runs, mds_runs, needs
+
+_POSITIONS: Final = "--max-position-embeddings"
+_GROUPS: Final = "--num-query-groups"
+_GROUPED: Final = "--group-query-attention"
+_KV_HEADS: Final = "--num-key-value-heads"
+_FURTHER: Final = "--mtp-num-layers"
+
+
+@lm_runs.rule("MLM007", ERROR, "init", megatron_lm("training/arguments.py:1332"))
+def heads_divide_hidden(run: MegatronRun) -> Violations:
+    """Without --kv-channels, a head's width is the hidden size over the heads, an integer.
+
+    Prevents: AssertionError
+    Fix: change the heads, or give --kv-channels"""
+    hidden, heads = run.size("--hidden-size"), run.heads
+    if hidden and heads and hidden % heads and run.lacks("--kv-channels"):
+        fitting = nearest([count for count in divisors(hidden) if count <= 4 * heads], heads, 3)
+        message = f"--hidden-size {hidden} is not a multiple of {HEADS} {heads}"
+        yield at(run, HEADS, message, f"use {HEADS} {listed(fitting)}, or give --kv-channels")
+
+
+@lm_runs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
+def positions_reach_the_sequence(run: MegatronRun) -> Violations:
+    """--max-position-embeddings is at least the sequence length, whatever the kind of positions.
+
+    Prevents: AssertionError: max_position_embeddings must be greater than or equal to seq_length
+    Fix: raise --max-position-embeddings"""
+    most = run.size(_POSITIONS)
+    for name in ("--seq-length", "--encoder-seq-length", "--decoder-seq-length"):
+        tokens = run.size(name)
+        if most is not None and tokens is not None and most < tokens:
+            yield at(run, _POSITIONS, f"{_POSITIONS} {most} is less than {name} {tokens}", f"use {_POSITIONS} {tokens}")
+
+
+@mds_runs.rule("MDS011", ERROR, "init", megatron_deepspeed("megatron/arguments.py:299, 311, 446"))
+def shape_is_whole(run: MegatronRun) -> Violations:
+    """Heads divide the hidden size, key-value heads divide the heads, and positions reach the sequence's end.
+
+    Prevents: AssertionError
+    Fix: use the numbers of the model's card"""
+    yield from heads_divide_hidden.check(run)
+    yield from positions_reach_the_sequence.check(run)
+    yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", 3)
+
+
+@lm_runs.rule("MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)"))
+def query_groups_are_asked_for(run: MegatronRun) -> Violations:
+    """--num-query-groups and --group-query-attention are given together.
+
+    Prevents: No error: a model with another attention is trained.
+    Fix: give --group-query-attention and --num-query-groups together"""
+    groups, heads = run.size(_GROUPS), run.heads
+    if groups is not None and groups != heads and not run.has("--multi-latent-attention") and run.lacks(_GROUPED):
+        every = f"all {heads}" if heads else "all"
+        message = f"{_GROUPS} {groups} is ignored without {_GROUPED}: {every} heads get their own keys"
+        yield at(run, _GROUPS, message, f"add {_GROUPED}")
+    if run.has(_GROUPED) and run.lacks(_GROUPS):
+        message = f"{_GROUPED} without {_GROUPS} gives 1 group: multi-query attention"
+        yield at(run, _GROUPED, message, f"add {_GROUPS} N", severity=Severity.WARNING)
+
+
+@lm_runs.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
+def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
+    """Multi-latent attention and grouped queries exclude each other.
+
+    Prevents: AssertionError: Group query attention is mutually exclusive with multi latent attention
+    Fix: remove one of the two"""
+    yield from excludes(run, "--multi-latent-attention", [_GROUPED], ", which has its own keys")
+    yield from needs(run, "--mla-down-proj-fusion", "--multi-latent-attention")
+
+
+@lm_runs.rule("MLM056", ERROR, "init", megatron_lm("training/arguments.py:1306, 1347"))
+@mds_runs.rule("MDS030", ERROR, "init", megatron_deepspeed("megatron/arguments.py:269, 304"))
+def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
+    """Layers and sequence length are given by one name each, without the encoder's.
+
+    Prevents: AssertionError: cannot have both num-layers and encoder-num-layers specified
+    Fix: give --num-layers and --seq-length alone"""
+    yield from excludes(run, LAYERS, ["--encoder-num-layers"], ", which means the same")
+    yield from excludes(run, "--seq-length", ["--encoder-seq-length"], ", which means the same")
+
+
+@lm_runs.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
+def stages_share_layers(run: MegatronRun) -> Violations:
+    """Pipeline stages hold equal numbers of layers, with the ends counted or set apart as given.
+
+    Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
+    Fix: change the stages, count the ends as layers, or set the last stage's layers"""
+    layers, stages = run.shared_layers, run.pipeline
+    if layers is None or stages is None or run.has("--decoder-num-layers"):
+        return
+    ends = {name: run.size(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name)}
+    if ends and None not in ends.values():
+        yield from _middle_stages(run, layers, stages, [count or 0 for count in ends.values()])
+    elif not ends and layers % stages:
+        counted = sum(map(run.has, COUNTED_ENDS))
+        plus = f" with {counted} more for the ends counted is {layers}," if counted else " is"
+        message = f"{LAYERS} {layers - counted}{plus} not a multiple of {PIPELINE} {stages}"
+        last = layers - (stages - 1) * -(-layers // stages)
+        hint = f"use {PIPELINE} {listed(nearest(divisors(layers), stages, 4))}"
+        yield at(run, PIPELINE, message, f"{hint}, or add {LAST_STAGE} {last}" if last > 0 else hint)
+
+
+def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) -> Violations:
+    """The stages between those whose layers are given."""
+    rest, middle = layers - sum(ends), stages - len(ends)
+    fits = (rest == 0) == (middle == 0) and (middle == 0 or rest % middle == 0)
+    if rest >= 0 and (fits or middle < 0):
+        return
+    given = " and ".join(run.shown(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name))
+    message = f"{given} leave {rest} of {layers} layers for the other {middle} stages, which must share them evenly"
+    name = run.first_of(LAST_STAGE, FIRST_STAGE)
+    own = run.size(name) or 1
+    room = rest + own  # of this end and of the stages between
+    near = own + (room - own) % middle if middle > 0 else 0
+    fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
+    yield at(run, name, message, f"use {name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None)
+
+
+@lm_runs.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))
+def interleaving_has_stages(run: MegatronRun) -> Violations:
+    """Interleaving needs a pipeline: more than one stage, more than two where sends don't overlap.
+
+    Prevents: AssertionError: When interleaved schedule is used ...
+    Fix: use more stages, or no interleaving"""
+    stages, name = run.pipeline, run.first_of(LAYERS_PER_CHUNK, CHUNKS, STAGE_LAYOUT)
+    if stages is None or run.chunks in (None, 1):
+        return
+    alone = run.has("--no-overlap-p2p-communication")
+    least, why = (3, " with --no-overlap-p2p-communication") if alone else (2, "")
+    if stages < least:
+        message = f"{run.shown(name)}{why} needs {PIPELINE} {least} or more, not {stages}"
+        yield at(run, name, message, f"use {PIPELINE} {least}, or remove {name}")
+
+
+@lm_runs.rule("MLM015", ERROR, "init", megatron_lm("training/arguments.py:968-973"))
+def chunks_share_layers(run: MegatronRun) -> Violations:
+    """Every chunk of an interleaved stage holds the same number of layers.
+
+    Prevents: AssertionError: number of layers per pipeline stage must be divisible ...
+    Fix: use chunks that divide a stage's layers"""
+    layers, stages = run.shared_layers, run.pipeline
+    if layers is None or stages is None:
+        return
+    if run.has_any(FIRST_STAGE, LAST_STAGE):
+        yield from _uneven_chunks(run, layers, stages)
+        return
+    each = layers // stages
+    for name in (LAYERS_PER_CHUNK, CHUNKS) if layers % stages == 0 else ():
+        yield from divides(run, name, each, f"the {each} layers of a stage ({layers} over {stages} stages)")
+
+
+def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
+    """Chunks of the stages whose layers are given, and of those between them."""
+    chunks = run.size(CHUNKS) or 1
+    ends = {name: run.size(name) or 0 for name in (FIRST_STAGE, LAST_STAGE) if run.has(name)}
+    for name, held in ends.items():
+        if held % chunks:
+            hint = f"use {name} {listed(neighbours(chunks, held))}"
+            yield at(run, name, f"{CHUNKS} {chunks} does not divide {name} {held}", hint)
+    rest, middle = layers - sum(ends.values()), stages - len(ends)
+    each = rest // middle if middle > 0 and rest > 0 and rest % middle == 0 else None
+    yield from divides(run, CHUNKS, each, f"the {each} layers of a stage between the ends")
+
+
+@lm_runs.rule("MLM055", ERROR, "init", megatron_lm(f"training/arguments.py:926, {CONFIG}:2229-2259"))
+def stages_are_cut_one_way(run: MegatronRun) -> Violations:
+    """Stages and chunks are cut in one way only.
+
+    Prevents: AssertionError, or ValueError
+    Fix: keep one"""
+    yield from excludes(run, LAYERS_PER_CHUNK, [CHUNKS, STAGE_LAYOUT])
+    yield from excludes(run, CHUNKS, [STAGE_LAYOUT])
+    yield from excludes(run, STAGE_LAYOUT, [FIRST_STAGE, LAST_STAGE, *COUNTED_ENDS])
+    for end in (FIRST_STAGE, LAST_STAGE):
+        yield from excludes(run, end, COUNTED_ENDS)
+        yield from excludes(run, LAYERS_PER_CHUNK, [end], f": {CHUNKS} goes with uneven stages")
+
+
+@lm_runs.rule(
+    "MLM080",
+    ERROR,
+    "init",
+    megatron_lm("core/transformer/pipeline_parallel_layer_layout.py:87-160") + " (core_v0.16.1)",
+)
+def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
+    """--pipeline-model-parallel-layout lists every layer of the model once, in chunks that the stages share.
+
+    Prevents: AssertionError: Number of decoder layers must match num_layers ...
+    Fix: list E, as many t as --num-layers, as many m as --mtp-num-layers, and L"""
+    chunks, stages, name = run.listed_chunks, run.pipeline, STAGE_LAYOUT
+    if chunks is None or stages is None:
+        return
+    if len(chunks) % stages:
+        near = listed(neighbours(stages, len(chunks)))
+        message = f"{name} has {len(chunks)} chunks, not a multiple of {PIPELINE} {stages}"
+        yield at(run, name, message, f"list {near} chunks, separated by |")
+    for fault in faults(chunks, stages):
+        yield at(run, name, f"{name} {fault}", "list E, every t, every m and L in this order")
+    for letter, option, count in (("t", LAYERS, run.layers), ("m", _FURTHER, run.setting(_FURTHER, 0))):
+        given = "".join(chunks).count(letter)
+        if count is not None and count != given:
+            message = f"{name} has {letter} {given} times, not {count} times as {run.shown(option, 0)} says"
+            yield at(run, name, message, f"list {letter} {count} times, or use {option} {given}")
+
+
+@mds_runs.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))
+def deepspeed_interleaves_long_pipelines(run: MegatronRun) -> Violations:
+    """Interleaving needs more than two stages, and chunks that divide the layers.
+
+    Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule
+    Fix: use more stages, or no interleaving"""
+    name, stages, size = LAYERS_PER_CHUNK, run.pipeline, run.size(LAYERS_PER_CHUNK)
+    if size is not None and stages is not None and stages <= 2:
+        message = f"{name} {size} needs {PIPELINE} 3 or more, not {stages}"
+        yield at(run, name, message, f"use {PIPELINE} 4, or remove {name}")
+    yield from divides(run, name, run.layers, f"{LAYERS} {run.layers}")

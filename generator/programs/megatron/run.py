@@ -1,0 +1,188 @@
+"""`MegatronRun`: the arguments of one program as a typed view, and what the submission has of its GPUs and config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Final
+
+from ..deepspeed.config import Config
+from ..links import named_in
+from ..submission import Submission
+from ..world import world_of
+from .arguments import MegatronArguments
+from .stage_layout import chunks_of
+
+TENSOR: Final = "--tensor-model-parallel-size"
+PIPELINE: Final = "--pipeline-model-parallel-size"
+CONTEXT: Final = "--context-parallel-size"
+ULYSSES: Final = "--ds-sequence-parallel-size"
+EXPERT: Final = "--expert-model-parallel-size"
+MOE_EXPERT: Final = "--moe-expert-parallel-size"
+MICRO: Final = "--micro-batch-size"
+GLOBAL: Final = "--global-batch-size"
+LAYERS: Final = "--num-layers"
+HEADS: Final = "--num-attention-heads"
+LAYERS_PER_CHUNK: Final = "--num-layers-per-virtual-pipeline-stage"
+CHUNKS: Final = "--num-virtual-stages-per-pipeline-rank"
+FIRST_STAGE: Final = "--decoder-first-pipeline-num-layers"
+LAST_STAGE: Final = "--decoder-last-pipeline-num-layers"
+STAGE_LAYOUT: Final = "--pipeline-model-parallel-layout"
+#: Ends of the model that count as layers of a stage.
+COUNTED_ENDS: Final = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
+
+#: No size is larger: what 32 bits hold.
+LARGEST: Final = 2**31 - 1
+
+#: Ways to divide layers that have no number of layers per stage.
+_OTHER_CUTS: Final = (
+    STAGE_LAYOUT,
+    "--hybrid-layer-pattern",
+    "--hybrid-override-pattern",
+    "--standalone-embedding-stage",
+)
+_CUTS: Final = (*_OTHER_CUTS, *COUNTED_ENDS, FIRST_STAGE, LAST_STAGE, LAYERS_PER_CHUNK, CHUNKS)
+#: GPUs divided in ways beyond tensor × pipeline × context: encoders' own ranks, weight shards.
+_OTHER_SIZES: Final = (
+    *("--encoder-tensor-model-parallel-size", "--encoder-pipeline-model-parallel-size"),
+    *("--tensor-parallel-num-weight-shards", "--yaml-cfg"),
+)
+
+
+def _size_of(name: str) -> cached_property[int | None]:
+    """A size that is given."""
+    return cached_property(lambda run: run.size(name))
+
+
+def _degree_of(name: str, of_deepspeed: str = "") -> cached_property[int | None]:
+    """A size of parallelism, by another option where Megatron-DeepSpeed has one; 1 by default."""
+    return cached_property(lambda run: run.degree(name if run.is_lm else of_deepspeed or name))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MegatronRun(MegatronArguments):
+    """Sizes are None where they can't be known, or are none: below 1, or more than 32 bits hold."""
+
+    submission: Submission
+
+    def has_any(self, *names: str) -> bool:
+        """Whether one of the options is given."""
+        return any(map(self.has, names))
+
+    def lacks_all(self, *names: str) -> bool:
+        """Whether surely none of the options is given."""
+        return all(map(self.lacks, names))
+
+    def first_of(self, *names: str) -> str:
+        """The first of the options that is given, else the first."""
+        return next(filter(self.has, names), names[0])
+
+    def size(self, name: str) -> int | None:
+        """A size that is given."""
+        return size(self.integer(name))
+
+    def degree(self, name: str) -> int | None:
+        """A size of parallelism, 1 by default."""
+        return size(self.setting(name, 1))
+
+    def shown(self, name: str, default: object = None) -> str:
+        """An option with its value, as in `--hidden-size 4096`; the default's where nothing is given."""
+        return f"{name} {self.value(name)}" if self.has(name) else f"{name} {default} (the default)"
+
+    @property
+    def is_lm(self) -> bool:
+        """Whether the arguments are Megatron-LM's."""
+        return self.flavour == "megatron-lm"
+
+    tensor = _degree_of(TENSOR)  #: tensor parallelism
+    pipeline = _degree_of(PIPELINE)  #: pipeline stages
+    context = _degree_of(CONTEXT, ULYSSES)  #: context parallelism; of Megatron-DeepSpeed, Ulysses
+    expert = _degree_of(EXPERT, MOE_EXPERT)  #: expert parallelism
+    micro_batch = _size_of(MICRO)  #: sequences of a pass
+    global_batch = _size_of(GLOBAL)  #: sequences of a step
+    layers = _size_of(LAYERS)  #: of the model
+    heads = _size_of(HEADS)  #: of the attention
+    experts = _size_of("--num-experts")  #: of a layer
+
+    @cached_property
+    def recomputes(self) -> object:
+        """The granularity of recomputation; None where no option gives one, or it can't be known."""
+        selective = "selective" if self.has("--recompute-activations") else None
+        return self.value("--recompute-granularity") or selective
+
+    @cached_property
+    def shared_layers(self) -> int | None:
+        """The layers that stages share, ends included where they count; None where they can't be known."""
+        layers = self.size(self.first_of(LAYERS, "--encoder-num-layers"))
+        if layers is None or not self.sure(*_CUTS) or self.has_any(*_OTHER_CUTS):
+            return None
+        return layers + sum(map(self.has, COUNTED_ENDS))
+
+    @property
+    def counts_all_layers(self) -> bool:
+        """Whether a fork's option may count embeddings as layers that stages share, or weigh layers otherwise."""
+        return any(stray.word == "--pp-partition-method" for stray in self.strays)
+
+    @cached_property
+    def listed_chunks(self) -> tuple[str, ...] | None:
+        """The chunks that a list gives, each as its letters; None where there is none, or it can't be known."""
+        text = self.value(STAGE_LAYOUT)
+        return chunks_of(text) if isinstance(text, str) else None
+
+    @cached_property
+    def chunks(self) -> int | None:
+        """Model chunks of a stage; None where interleaving isn't asked for, or can't be known."""
+        if self.has(STAGE_LAYOUT):
+            listed, stages = self.listed_chunks, self.pipeline
+            return len(listed) // stages if listed and stages and len(listed) % stages == 0 else None
+        if self.has(CHUNKS):
+            return self.size(CHUNKS)
+        layers, stages, each = self.shared_layers, self.pipeline, self.size(LAYERS_PER_CHUNK)
+        if not each or layers is None or stages is None or layers % stages or layers // stages % each:
+            return None
+        return layers // stages // each
+
+    @cached_property
+    def model_parallel(self) -> int | None:
+        """GPUs that hold one replica."""
+        if self.tensor is None or self.pipeline is None or self.context is None or self.has_any(*_OTHER_SIZES):
+            return None
+        return self.tensor * self.pipeline * self.context
+
+    @cached_property
+    def gpus(self) -> int | None:
+        """The GPUs of the run; None where the submission has several jobs and none of them is surely its own."""
+        whole = self.submission
+        if len({script.path for script in whole.commands}) < 2:
+            return world_of(whole).gpus
+        own = tuple(document for document in whole.documents if getattr(document, "path", None) == self.path)
+        return world_of(replace(whole, documents=own, around=whole.files)).gpus
+
+    @cached_property
+    def replicas(self) -> int | None:
+        """Model replicas; None where the GPUs are not known or don't divide into replicas."""
+        gpus, size = self.gpus, self.model_parallel
+        return gpus // size if gpus and size and gpus % size == 0 else None
+
+    @cached_property
+    def config(self) -> Config | None:
+        """Megatron-DeepSpeed's DeepSpeed config: the one named, else the only one; None where that can't be known."""
+        configs = self.submission.configs
+        named = named_in(self.submission, self.path)
+        own = [config for config in configs if config.path == self.path or id(config.json) in (named or ())]
+        found = own or (configs if named is None else ())
+        return found[0] if len(found) == 1 and not self.is_lm else None
+
+
+def size(value: int | None) -> int | None:
+    """A number where it can be a size; None where it is none."""
+    return value if value is not None and 0 < value <= LARGEST else None
+
+
+def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
+    """A view of each set of Megatron arguments in a submission."""
+    for arguments in submission.megatron:
+        if arguments.given:
+            own = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
+            yield MegatronRun(**own, submission=submission)

@@ -1,0 +1,295 @@
+"""Files that a document names: `--deepspeed_config ds.json`, `--hostfile hosts`, `sbatch train.sh`."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise, zip_longest
+from pathlib import PurePath
+from posixpath import dirname, join
+from typing import Final
+
+from ..findings import Location
+from .document import (
+    AzureMLJob,
+    CommandDocument,
+    Document,
+    DsConfig,
+    EnvironmentFile,
+    JobSpec,
+    Kind,
+    KubernetesJob,
+    LaunchScript,
+    SkyPilotTask,
+)
+from .launching.hostfile import Hostfile
+from .launching.launch_line import Launch
+from .lookup import Files, is_written, place_of
+from .megatron.arguments import MegatronArguments
+from .shell.records import Assignment, Word
+from .trainer.accelerate import AccelerateConfig
+from .trainer.training_arguments import TrainingArguments
+
+#: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
+_CONFIG_OPTIONS: Final = frozenset(
+    {"--deepspeed_config", "--deepspeed-config", "--deepspeed", "--ds_config", "--ds-config", "--deepspeed_config_file"}
+)
+_NESTED: Final = re.compile(r"--(\w+\.)+")  # of a parser with groups: `--training_arguments.deepspeed ds.json`
+#: Names one for Lightning.
+LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
+_INPUT: Final = re.compile(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
+#: Options of launchers, and the kind of document that they name.
+_LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
+    ("deepspeed", "--hostfile", "hostfile"),
+    ("mpirun", "--hostfile", "hostfile"),
+    ("accelerate", "--deepspeed_config_file", "DeepSpeed config"),
+    ("accelerate", "--deepspeed_hostfile", "hostfile"),
+    ("accelerate", "--config_file", "accelerate config"),
+)
+#: The documents of each kind that others may name or use.
+CLASSES: Final[dict[Kind, type]] = {
+    "DeepSpeed config": DsConfig,
+    "accelerate config": AccelerateConfig,
+    "hostfile": Hostfile,
+    "launch script": LaunchScript,
+    "training arguments": TrainingArguments,
+    "Megatron arguments": MegatronArguments,
+    "job spec": JobSpec,
+    "environment file": EnvironmentFile,
+}
+_DATA: Final = (".json", ".hjson")
+_REWRITERS: Final = frozenset({"sed", "envsubst", "cat", "cp", "perl", "awk", "jq"})
+_ENOUGH_LETTERS: Final = 3  # of a name that is known in part
+_MAY_BE_NAMED: Final = (*_DATA, ".yaml", ".yml", ".txt", ".sh", ".bash", ".sbatch", ".slurm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A file that a document names."""
+
+    kind: Kind
+    path: str  #: as written, variables expanded; only its end where the folder is a variable that isn't known
+    where: Location
+    reader: str | None = None  #: the program that reads it as a DeepSpeed config, where that is known
+    documents: tuple[Document, ...] = field(default=(), compare=False, repr=False)  #: the file, where it was found
+    exists: bool = False  #: whether there is such a file, read or not
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folders."""
+        return PurePath(self.path).name
+
+
+def references_of(documents: Iterable[Document], files: Files) -> Iterator[Reference]:
+    """Every file that the launch lines and configs among these documents name, where its name can be known."""
+    every = tuple(documents)
+    readers = {id(one.launch): reader for one in every if (reader := _reader_of(one)) is not None}  # type: ignore[union-attr]
+    for document in every:
+        if isinstance(document, LaunchScript | CommandDocument):
+            yield from _Lines(document, files, readers).references()
+        elif isinstance(document, AccelerateConfig) and document.config_file:
+            where = document.locate("deepspeed_config/deepspeed_config_file")
+            yield from _named_config(document.config_file, where, files, "accelerate")
+        elif isinstance(document, TrainingArguments) and document.launch is None:
+            yield from _named_config(document.value("deepspeed"), document.locate("deepspeed"), files, "huggingface")
+
+
+def configures_lightning(launch: Launch) -> bool:
+    """Whether Lightning gets a DeepSpeed config by its variable, and no other strategy is named.
+
+    Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (DEEPSPEED_ENV_VAR).
+    """
+    words = [word.value or word.prefix for word in launch.arguments]
+    named = [value for option, value in pairwise(words) if option == "--strategy"]
+    named += [word.removeprefix("--strategy=") for word in words if word.startswith("--strategy=")]
+    return LIGHTNING_CONFIG in launch.environment and all(name.startswith("deepspeed") for name in named if name)
+
+
+def templates_of(document: Document, files: Files) -> Iterator[Document]:
+    """The configs that a script rewrites or copies: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
+    if not isinstance(document, LaunchScript):
+        return
+    for command in document.shell.commands:
+        if command.words and command.words[0].value in _REWRITERS:
+            for word in command.words[1:]:
+                path = _path_of(word)
+                if path and path.endswith(_DATA):
+                    yield from files.find(path, document.path, DsConfig, starts=_starts(document))
+
+
+def _reader_of(document: Document) -> str | None:
+    """The program that reads the DeepSpeed config which the launch line of these arguments names."""
+    if isinstance(document, MegatronArguments) and document.launch is not None:
+        return document.flavour if document.flavour == "megatron-deepspeed" else None
+    return "huggingface" if isinstance(document, TrainingArguments) and document.launch is not None else None
+
+
+def _named_config(path: object, where: Location, files: Files, reader: str) -> Iterator[Reference]:
+    if isinstance(path, str) and path.endswith(_DATA):
+        yield _reference("DeepSpeed config", path, where, files, reader=reader)
+
+
+def _reference(
+    kind: Kind, path: str, where: Location, files: Files, *, starts: tuple[str, ...] = (), reader: str | None = None
+) -> Reference:
+    found = files.find(path, where.path, CLASSES[kind], starts=starts)
+    exists = bool(found) or files.exists(path, where.path, starts)
+    return Reference(kind=kind, path=path, where=where, reader=reader, documents=found, exists=exists)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The launch lines of a script, or of the command of an AzureML job."""
+
+    holder: LaunchScript | CommandDocument
+    files: Files
+    readers: dict[int, str]  #: of the DeepSpeed config, by launch line
+
+    def references(self) -> Iterator[Reference]:
+        """What the lines name. A path of an image's or a volume's names the file beside the job, or none."""
+        found, elsewhere = self._references(), isinstance(self.holder, KubernetesJob | SkyPilotTask)
+        yield from (link for link in found if link.exists) if elsewhere else found
+
+    def _references(self) -> Iterator[Reference]:
+        starts = _starts(self.holder)
+        for launch in self.holder.launches:
+            stated = [*self._by_program(launch, starts), *self._by_launchers(launch, starts)]
+            stated += self._by_environment(launch, starts)
+            yield from stated
+            yield from self._other(launch, starts, {link.where for link in stated})
+        if isinstance(self.holder, AzureMLJob):
+            yield from self._inputs(self.holder, starts)
+
+    @cached_property
+    def _assigned(self) -> dict[str, list[Assignment]]:
+        """The assignments of the script by name."""
+        script, found = _script_of(self.holder), defaultdict[str, list[Assignment]](list)
+        for assignment in script.shell.assignments if script is not None else ():
+            found[assignment.name].append(assignment)
+        return found
+
+    def _by_program(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
+        switch = any(word.raw == "--deepspeed" for word in launch.arguments)
+        for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
+            option, equals, _ = word.raw.partition("=")
+            value, name = word if equals else following, _NESTED.sub("--", option)
+            if name not in _CONFIG_OPTIONS or value is None:
+                continue
+            where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
+            path = _path_of(value)
+            path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
+            if path and isinstance(self.holder, KubernetesJob | SkyPilotTask):
+                path = PurePath(path).name
+            if path and path.endswith(_DATA):
+                yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
+            elif path is None:
+                yield from self._one_of(value, where, reader)
+
+    def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
+        """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches set a variable."""
+        written = word.raw.rpartition("=")[2].strip("\"'{}$")
+        assigned = self._assigned.get(written, ()) if written in word.variables else ()
+        forms = [(one.value,) if one.value else one.parts for one in assigned] or [word.parts]
+        patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
+        beside = self.files.beside(self.holder.path, DsConfig) if patterns else ()
+        found = tuple(one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns))
+        if found:
+            names = " or ".join(one.name for one in found)
+            yield Reference(
+                kind="DeepSpeed config", path=names, where=where, reader=reader, documents=found, exists=True
+            )
+
+    def _reader(self, launch: Launch, option: str, *, switch: bool) -> str | None:
+        """The program that reads the config which this option of the training program names."""
+        if reader := self.readers.get(id(launch)):
+            return reader
+        if option == "--deepspeed":  # with a path: TrainingArguments.deepspeed
+            return "huggingface"
+        if launch.call("accelerate") is not None:
+            return "accelerate"
+        # Both are the arguments that deepspeed.add_config_arguments adds: deepspeed/__init__.py:240-280 @ 0.19.8
+        return "deepspeed" if switch and option == "--deepspeed_config" else None
+
+    def _by_launchers(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
+        for call in launch.calls:
+            for program, name, kind in _LAUNCHER_OPTIONS:
+                option = call.options.get(name) if call.program == program else None
+                if option is not None and option.values and (path := _path_of(option.values[0])):
+                    where, reader = launch.script.locate(option.values[0]), "accelerate" if "deep" in name else None
+                    yield _reference(kind, path, where, self.files, starts=starts, reader=reader)
+
+    def _by_environment(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
+        path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
+        if path and path.endswith(_DATA):
+            where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])
+            yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader="lightning")
+
+    def _other(self, launch: Launch, starts: tuple[str, ...], known: set[Location]) -> Iterator[Reference]:
+        """Documents that the program itself, or another word of the line, names: `sbatch train.sh`, `run.py a.yaml`."""
+        for word in (launch.program, *launch.arguments):
+            path = _path_of(word) if word is not None else None
+            path = path.partition("=")[2] if path and path.startswith("--") else (path or "").lstrip("@")
+            if word is None or not path.endswith(_MAY_BE_NAMED) or launch.script.locate(word) in known:
+                continue
+            found = self.files.find(path, self.holder.path, *CLASSES.values(), starts=starts)
+            if found and found[0].path != self.holder.path and not is_written(found[0]):
+                kind = next(kind for kind, of_kind in CLASSES.items() if isinstance(found[0], of_kind))
+                where = launch.script.locate(word)
+                yield Reference(kind=kind, path=path, where=where, documents=found, exists=True)
+
+    def _inputs(self, job: AzureMLJob, starts: tuple[str, ...]) -> Iterator[Reference]:
+        """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
+        for launch in job.launches:
+            for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
+                binding = _INPUT.fullmatch(value.raw) if option.raw in _CONFIG_OPTIONS else None
+                name = f"inputs/{binding[1]}/path" if binding else ""
+                path = job.value(name) if binding else None
+                if isinstance(path, str) and path.endswith(_DATA) and ":" not in path:
+                    reader = self._reader(launch, option.raw, switch=False)
+                    where = job.locate(name)
+                    yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
+
+
+def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
+    """The folders in which the lines are run, where the document has them: `code: src`, `cd training`."""
+    here = dirname(place_of(holder.path))
+    if isinstance(holder, AzureMLJob):
+        code = holder.value("code")
+        here = join(here, code) if isinstance(code, str) and ":" not in code else here
+    script = _script_of(holder)
+    commands = script.shell.commands if script is not None else ()
+    moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in ("cd", "pushd")]
+    moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
+    return (*moved, here)
+
+
+def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:
+    return holder.script if isinstance(holder, CommandDocument) else holder
+
+
+def _path_of(word: Word) -> str | None:
+    """The path that a word names; its end where the folders before it are a variable: `$HERE/ds.json`."""
+    if word.value is not None:
+        return word.value
+    name = word.raw.strip("\"'").rpartition("/")[2].strip("\"'")
+    if not name or set(name) & set("$`*?{}\"'"):
+        return None
+    tail = ((word.parts[-1] if word.parts else None) or "").partition("/")[2]
+    return tail if tail.endswith(name) else name
+
+
+def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
+    """What a file's name looks like of which some parts are unknown; None where too little is known."""
+    name: list[str | None] = []
+    for part in parts:
+        _, slash, after = (part or "").rpartition("/")
+        name = [after] if slash else [*name, part]
+    if name and name[0] is not None:
+        name[0] = name[0].rpartition("=")[2]
+    known = "".join(part or "" for part in name)
+    if not known.endswith(_DATA) or len(PurePath(known).stem) < _ENOUGH_LETTERS:
+        return None
+    return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in name))

@@ -1,0 +1,79 @@
+"""Secrets in the files of a job: what one is, `secrecy` says for every kind of file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ..findings import ERROR, WARNING, Violation, Violations
+from ..rules.sources import derived
+from .rule import submissions
+from .submission import Submission
+
+_COPIED: Final = derived("the script is copied to the controller, and kept with the job")
+_SHOWN: Final = derived("a job's variables are shown in the studio and stored with its runs")
+_LOGGED: Final = derived("runtime/config.py:620 of DeepSpeed 0.19.8 logs the whole config")
+_SHARED: Final = derived("the files of a job are shared, committed and kept with its checkpoints")
+_SCRIPTS: Final = ("launch script", "environment file")
+_OTHERS: Final = ("accelerate config", "training arguments", "Megatron arguments", "hostfile")
+
+
+@submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=_SCRIPTS)
+def scripts_hold_none(submission: Submission) -> Violations:
+    """No secret is written into a script, or into the file of variables for the nodes.
+
+    Prevents: A leaked token.
+    Fix: export it where you submit, or read it from a private file"""
+    hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
+    reader = "whoever may read the script, or scontrol's copy, has it"
+    yield from secrets_of(submission, {script.path for script in submission.scripts}, reader, hint)
+    everywhere = "deepspeed puts it on the command line of every node"
+    files = {file.path for file in submission.environment_files}
+    yield from secrets_of(submission, files, everywhere, "let the script read it from a private file")
+
+
+@submissions.rule("AML042", WARNING, "silent", _SHOWN, reads=("AzureML job",))
+def jobs_hold_none(submission: Submission) -> Violations:
+    """Tokens and passwords are not written into a job: everybody with access to the workspace reads them.
+
+    Prevents: No error: a token that others can read and use.
+    Fix: use a key vault, which the script reads with the compute's managed identity"""
+    hint = "keep it in a key vault, which the script reads with azure.keyvault.secrets.SecretClient"
+    paths = {job.path for job in submission.azureml_jobs}
+    yield from secrets_of(submission, paths, "everybody who can see the job has it", hint)
+
+
+@submissions.rule("MON007", WARNING, "silent", _LOGGED, reads=("DeepSpeed config",))
+def configs_hold_none(submission: Submission) -> Violations:
+    """Secrets are not written into configs.
+
+    Prevents: A secret in every log.
+    Fix: set them in the environment"""
+    paths = {config.path for config in submission.configs if not config.embedded}
+    hint = "set it in the environment: COMET_API_KEY, WANDB_API_KEY"
+    yield from secrets_of(submission, paths, "the file is shared, logged and checkpointed", hint)
+
+
+@submissions.rule("SUB014", WARNING, "silent", _SHARED, reads=_OTHERS)
+def other_files_hold_none(submission: Submission) -> Violations:
+    """No secret is written into the other files of a job.
+
+    Prevents: A secret in files that are shared and committed.
+    Fix: set it in the environment where the job is submitted, or let the script read it from a private file"""
+    paths = {file.path for file in submission.accelerate_configs} | {file.path for file in submission.hostfiles}
+    paths |= {file.path for file in submission.training_arguments if file.launch is None}
+    paths |= {file.path for file in submission.megatron if file.launch is None}
+    hint = "set it in the environment where you submit the job, or let the script read it from a private file"
+    yield from secrets_of(submission, paths, "whoever gets the file has it", hint)
+
+
+def secrets_of(submission: Submission, paths: Iterable[str], reader: str, hint: str) -> Iterator[Violation]:
+    """A violation for each secret of these files: an error where its form tells, a warning where its name does."""
+    for path in sorted(paths):
+        text = submission.texts.get(path)
+        for secret in text.secrets if text is not None else ():
+            if text is not None and secret.sure:
+                what = secret.name.strip("-") or secret.what
+                severity = ERROR if secret.what else WARNING
+                message = f"{what} is written in plain text: {reader}"
+                yield Violation(text.locate_offset(secret.at), message, hint, severity=severity)

@@ -1,0 +1,215 @@
+"""Cuts a bash script into tokens: words, operators, array literals, here-documents. Nothing is expanded here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ...facts.placeholders import IN_WORDS
+from .pieces import HOLE
+from .scan import COMMENT_TEXT, EASY, scan, word_end
+
+WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
+
+ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
+_PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
+_PLAIN_WORD: Final = re.compile(rf"{_PLAIN}(?=[\s;&|()<>]|\Z)")
+_AFTER: Final = r"[\s;&|)]|\Z"  # ends a word; what begins with another character needs a closer look
+#: The tokens that most scripts are made of, each a group; nothing but blanks where another one comes.
+_USUAL: Final = re.compile(
+    r"(?:[ \t\r]|\\\r?\n)*(?:"
+    rf"({_PLAIN})(?={_AFTER})"
+    rf'|"([^"\\$`{HOLE}]*)"(?={_AFTER})'
+    rf"|'([^'{HOLE}]*)'(?={_AFTER})"
+    r"|(\n)"
+    r"|(\#[^\n]*)"
+    r"|(;;&|;;|;&|&&|\|\||\|&|[;|)]|&(?!>)|\((?!\())"
+    rf"|((?!\[\[){EASY})((?={_AFTER}))?"
+    r"|)"
+)
+_IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = range(1, 9)
+_OPERATOR: Final = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
+_REDIRECT: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)")
+_BLANKS: Final = re.compile(r"[ \t]*")
+#: After these a command begins, so `[[` and `((` are what they seem.
+_BEFORE_COMMAND: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"})
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The text of a here-document: from `start` up to `end`."""
+
+    start: int
+    end: int
+    expands: bool  #: whether bash expands variables in it
+    strips_tabs: bool
+
+
+@dataclass(slots=True)
+class Token:
+    """A token from `start` up to `end`; `words` are those of an array literal.
+
+    All operators and line ends of a kind are one object, and have no place: nothing asks for it, and scripts have many.
+    """
+
+    kind: int
+    start: int
+    end: int
+    text: str = ""  #: of an operator, and of a word in which bash has nothing to do
+    value: str = ""  #: of a word that is one quoted text without expansions; empty as well where that isn't so
+    words: tuple[tuple[int, int], ...] = ()
+    body: Body | None = None
+
+
+_NEWLINE: Final = Token(NEWLINE, 0, 0, "\n")
+_OPERATORS: Final = {
+    text: Token(OPERATOR, 0, 0, text) for text in (";;&", ";;", ";&", "&&", "||", "|&", ";", "&", "|", "(", ")")
+}
+
+
+class Tokens:
+    """The tokens of a text. `unterminated` is where a quote or bracket opens that nothing closes."""
+
+    def __init__(self, text: str) -> None:
+        self.found: list[Token] = []
+        self.unterminated: int | None = None
+        self._text = text
+        self._waiting: list[tuple[Token, str, bool, bool]] = []  # here-documents whose bodies begin at the next line
+        position: int | None = 0
+        while position is not None:
+            position = self._usual(position)
+
+    def _usual(self, position: int) -> int | None:
+        """Reads up to the first token that isn't usual, and that one; the place behind it, None at the text's end."""
+        add = self.found.append
+        for match in _USUAL.finditer(self._text, position):
+            group = match.lastindex
+            if group == _IS_PLAIN:
+                start, end = match.span(1)
+                add(Token(WORD, start, end, match[1]))
+            elif group == _IS_EASY:
+                start, end = match.span(_GOES_ON)
+                add(Token(WORD, start, end))
+            elif group == _IS_OPERATOR:
+                add(_OPERATORS[match[_IS_OPERATOR]])
+            elif group == _IS_NEWLINE:
+                add(_NEWLINE)
+                if self._waiting:
+                    return self._bodies(match.end())
+            elif group in (_IS_DOUBLE, _IS_SINGLE):
+                start, end = match.span(group)
+                add(Token(WORD, start - 1, end + 1, value=match[group]))
+            elif group == _IS_COMMENT:
+                self._comment(*match.span(_IS_COMMENT))
+            else:
+                start = match.end() if group is None else match.start(group)
+                return self._unusual(start) if start < len(self._text) else None
+        return None
+
+    def _unusual(self, position: int) -> int:
+        plain = _PLAIN_WORD.match(self._text, position)
+        after = "" if plain is None else self._text[plain.end() : plain.end() + 1]
+        if plain is None or (after in ("<", ">") and (plain[0].isdigit() or IN_WORDS.match(self._text, plain.end()))):
+            return self._other(position)
+        return self._word(position, plain.end(), plain[0])
+
+    def _comment(self, start: int, end: int) -> None:
+        if self._text.startswith("#SBATCH", start) and (start == 0 or self._text[start - 1] == "\n"):
+            self.found.append(Token(COMMENT, start, end))
+
+    def _other(self, position: int) -> int:
+        text = self._text
+        redirect = _REDIRECT.match(text, position)
+        if redirect and not IN_WORDS.match(text, position):
+            return self._redirect(redirect)
+        if text.startswith("((", position) and self._begins_command():
+            end = self._word_end(position + 2, (")", ")"))
+            self.found.append(Token(TEST, position, end))
+            return end
+        operator = _OPERATOR.match(text, position)
+        if operator:
+            self.found.append(_OPERATORS[operator[0]])
+            return operator.end()
+        if text.startswith("[[", position) and text[position + 2 : position + 3].isspace() and self._begins_command():
+            return self._test(position)
+        end = self._word_end(position)
+        return self._word(position, end) if end > position else position + 1  # what begins nothing is skipped
+
+    def _word(self, start: int, end: int, plain: str = "") -> int:
+        """A word, or an array where it is `NAME=` with a bracket behind it."""
+        text = self._text
+        if text[end : end + 1] == "(" and text[end - 1] == "=" and ASSIGNMENT.fullmatch(text, start, end):
+            return self._array(start, end)
+        self.found.append(Token(WORD, start, end, plain))
+        return end
+
+    def _begins_command(self) -> bool:
+        last = self.found[-1] if self.found else _NEWLINE
+        return last.kind in (OPERATOR, NEWLINE, COMMENT) or self._text[last.start : last.end] in _BEFORE_COMMAND
+
+    def _test(self, position: int) -> int:
+        start = position
+        position += 2
+        last = ""
+        while position < len(self._text) and last != "]]":
+            end = self._word_end(position)
+            last = self._text[position:end]
+            position = max(end, position + 1)
+        self.found.append(Token(TEST, start, position))
+        return position
+
+    def _redirect(self, match: re.Match[str]) -> int:
+        token = Token(REDIRECT, match.start(), match.end(), match[1] or match[2])
+        self.found.append(token)
+        if token.text not in ("<<", "<<-"):
+            return match.end()
+        blanks = _BLANKS.match(self._text, match.end())
+        start = blanks.end() if blanks else match.end()
+        end = self._word_end(start)
+        raw = self._text[start:end]
+        delimiter = re.sub(r"\\(.)|['\"]", r"\1", raw)
+        self._waiting.append((token, delimiter, delimiter == raw, token.text == "<<-"))
+        return end
+
+    def _bodies(self, position: int) -> int:
+        """Reads the here-documents that begin at a line; the place after the last of them."""
+        for token, delimiter, expands, strips in self._waiting:
+            tabs = r"\t*" if strips else ""
+            close = re.compile(rf"^{tabs}{re.escape(delimiter)}\r?$", re.MULTILINE).search(self._text, position)
+            if close is None and self.unterminated is None:
+                self.unterminated = token.start
+            end = close.start() if close else len(self._text)
+            token.body = Body(position, end, expands, strips)
+            position = min(close.end() + 1, len(self._text)) if close else end
+        self._waiting.clear()
+        return position
+
+    def _array(self, start: int, bracket: int) -> int:
+        """Reads `NAME=(words)`; comments and line ends may be between the words."""
+        text, position, words = self._text, bracket + 1, list[tuple[int, int]]()
+        while position < len(text):
+            character = text[position]
+            if character == ")":
+                self.found.append(Token(ARRAY, start, position + 1, words=tuple(words)))
+                return position + 1
+            if character.isspace() or text.startswith("\\\n", position):
+                position += 1 + (character == "\\")
+            elif character == "#":
+                comment = COMMENT_TEXT.match(text, position)
+                position = comment.end() if comment else position + 1
+            else:
+                end = self._word_end(position)
+                if end > position:
+                    words.append((position, end))
+                position = max(end, position + 1)
+        if self.unterminated is None:
+            self.unterminated = bracket
+        self.found.append(Token(ARRAY, start, position, words=tuple(words)))
+        return position
+
+    def _word_end(self, position: int, closers: tuple[str, ...] = ()) -> int:
+        end, terminated = scan(self._text, position, closers) if closers else word_end(self._text, position)
+        if not terminated and self.unterminated is None:
+            self.unterminated = position
+        return end

@@ -1,0 +1,81 @@
+"""Plain machines and scale sets: one script that starts torchrun on every host over ssh or pdsh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...search.plan import Plan
+from ..launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
+from ..launching.call import environment, fill, fill_pick, header, launch_options, processes_per_node
+from ..launching.quoting import Raw
+from ..program import Program, RenderedFile
+
+
+def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
+    """`launch.sh`, and `hostfile` when the spec names the hosts and the job has more than one node."""
+    options: Mapping[str, Any] = launch_options(plan)
+    text = fill(
+        "shell.sh.j2",
+        plan,
+        program,
+        header=header(plan, program, command),
+        environment=tuple(f"{name}={value}" for name, value in environment(plan, program).items()),
+        pdsh=options.get("launcher", "ssh") == "pdsh",
+        ssh_port=int(options.get("ssh_port", 22)),
+        master_port=int(options.get("master_port", 29500)),
+        hostfile=_default_hostfile(options),
+        checkpoints=plan.job.output.checkpoints or "",
+        named="hosts" not in options and "hostfile" in options,
+    )
+    script = RenderedFile(path="launch.sh", text=text, executable=True)
+    return (script, *_hostfiles(options, plan.job.nodes, processes_per_node(plan)))
+
+
+def _default_hostfile(options: Mapping[str, Any]) -> object:
+    """What the script reads when it is given no other: beside it, where the hosts are named, else as the spec says."""
+    beside = Raw('"$CONFIG_DIR"/hostfile')
+    return beside if "hosts" in options else options.get("hostfile", beside)
+
+
+def _hostfiles(options: Mapping[str, Any], nodes: int, slots: int) -> tuple[RenderedFile, ...]:
+    """DeepSpeed's form, one `host slots=N` a line; the first host is the master."""
+    hosts: Sequence[str] = options.get("hosts", ()) if nodes > 1 else ()
+    text = "".join(f"{host} slots={slots}\n" for host in hosts[:nodes])
+    return (RenderedFile(path="hostfile", text=text),) if hosts else ()
+
+
+def pick_file(plans: Sequence[Plan], _: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
+    """`launch.sh` of an elastic job, which runs the plan for as many hosts as the hostfile names, and that file."""
+    options: Mapping[str, Any] = launch_options(plans[0])
+    text = fill_pick("shell_pick.sh.j2", plans, command, hostfile=_default_hostfile(options))
+    script = RenderedFile(path="launch.sh", text=text, executable=True)
+    return (script, *_hostfiles(options, plans[0].job.nodes, processes_per_node(plans[0])))
+
+
+def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
+    """`tune.sh`: the launch scripts of the trials, one after another."""
+    note = f"Trials of {len(plans)} plans, the first of which follows."
+    text = fill(
+        "tune.sh.j2",
+        plans[0],
+        programs[0],
+        header=header(plans[0], programs[0], command, (note,)),
+        trials=len(plans),
+        limit_s=max(plan.job.launch.time_limit_s or 0 for plan in plans),  # 0: none
+        mark=TRIAL,
+        log=TRIAL_LOG,
+    )
+    return RenderedFile(path="tune.sh", text=text, executable=True)
+
+
+LAUNCHER: Final = Launcher(
+    name="shell",
+    keys=frozenset({"hosts", "hostfile", "launcher", "ssh_port", "master_port"}),
+    files=launch_files,
+    start="{}/launch.sh",
+    file="launch.sh",
+    trials=trials_file,
+    pick=pick_file,
+    scheduler=Scheduler(submit=("{file}",), trial=None, identity=None),
+)

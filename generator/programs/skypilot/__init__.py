@@ -1,0 +1,1 @@
+"""SkyPilot: tasks, written and checked."""

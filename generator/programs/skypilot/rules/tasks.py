@@ -1,0 +1,125 @@
+"""SkyPilot tasks against the schema that SkyPilot reads them by, and the nodes that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ....check.rules.secrets import secrets_of
+from ....facts.published_schema import differences
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....rules.sources import derived, skypilot
+from ...document import SkyPilotTask
+from ...published import Difference
+from ...replicated import Replicated, one_process, replicated, without_the_other_nodes
+from ...rule import subject
+from ...submission import Submission
+
+_SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
+_CONVERTED: Final = ("/envs/", "/secrets/")  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1
+
+
+@subject("SkyPilot task")
+def tasks(submission: Submission) -> Iterator[SkyPilotTask]:
+    """The tasks of a submission that are mappings."""
+    return (task for task in submission.skypilot_tasks if task.readable)
+
+
+@subject("SkyPilot task")
+def _differences(submission: Submission) -> Iterator[Difference]:
+    for task in tasks(submission):
+        for problem in differences(task.source.data, "skypilot", "task"):
+            found = Difference(task, problem, "a task", "sky launch")
+            plain = problem.pointer.startswith(_CONVERTED) and not isinstance(found.value, (dict, list))
+            if found.certain and not plain:
+                yield found
+
+
+@_differences.rule("SKY001", ERROR, "submit", _SCHEMA)
+def keys_are_known(difference: Difference) -> Violations:
+    """Every key of a task is one that SkyPilot has, at every level.
+
+    Prevents: Invalid task YAML: Additional properties are not allowed. A warning where another release may have it.
+    Fix: correct the key, or remove it"""
+    if difference.is_key:
+        yield difference.of_key()
+
+
+@_differences.rule("SKY002", ERROR, "submit", _SCHEMA)
+def values_have_their_types(difference: Difference) -> Violations:
+    """Values have the types and the forms that SkyPilot reads.
+
+    Prevents: Invalid task YAML: '2' is not of type 'integer'.
+    Fix: write a value of the type"""
+    if not difference.is_key:
+        yield difference.of_value()
+
+
+@tasks.rule("SKY003", ERROR, "submit", skypilot("task.py:1175"))
+def there_is_a_node(task: SkyPilotTask) -> Violations:
+    """num_nodes is 1 or more.
+
+    Prevents: ValueError: num_nodes should be a positive int.
+    Fix: set it to the number of nodes"""
+    nodes = task.integer("num_nodes")
+    if nodes is not None and nodes < 1:
+        yield Violation(
+            task.locate("num_nodes"), f"num_nodes is {nodes}; a task needs at least 1", "set num_nodes to 1"
+        )
+
+
+@subject("SkyPilot task")
+def _replicated(submission: Submission) -> Iterator[Replicated]:
+    return replicated(tasks(submission))
+
+
+@_replicated.rule("SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1"))
+def launchers_know_the_other_nodes(started: Replicated) -> Violations:
+    """A launcher in a task of several nodes gets their number, its own, and the address of the first.
+
+    Prevents: No error: as many trainings as there are nodes, each by itself. A warning for a launcher that may read a
+    file of the image's.
+    Fix: give torchrun --nnodes, --node-rank and --master-addr from SkyPilot's variables"""
+    hint = (
+        "write torchrun --nnodes=$SKYPILOT_NUM_NODES --node-rank=$SKYPILOT_NODE_RANK "
+        '--master-addr=$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
+    )
+    yield from without_the_other_nodes(started, hint)
+
+
+@tasks.rule("SKY005", NOTE, "submit", skypilot("task.py:712-719"))
+def variables_have_a_value(task: SkyPilotTask) -> Violations:
+    """Every variable under envs has a value, or gets one by --env.
+
+    Prevents: ValueError: Environment variable 'X' is None. A note: --env may give it.
+    Fix: write a value, or move it to secrets"""
+    for name, at, value in task.entries("envs"):
+        if value is None:
+            hint = f"write a value, launch with --env {name}=..., or move it to secrets"
+            yield Violation(task.locate_key(at), f"{name} has no value: sky launch stops unless --env gives it", hint)
+
+
+@tasks.rule("SKY007", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
+def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
+    """A training with DeepSpeed or Megatron on nodes of several GPUs is started by torchrun.
+
+    Prevents: No error: one busy GPU on each node.
+    Fix: start it by torchrun"""
+    yield from one_process(task)
+
+
+@subject("SkyPilot task")
+def _submissions(submission: Submission) -> Iterator[Submission]:
+    if submission.skypilot_tasks:
+        yield submission
+
+
+@_submissions.rule("SKY006", WARNING, "silent", derived("a task's variables are stored with its job, and shown"))
+def tasks_hold_no_secret(submission: Submission) -> Violations:
+    """Tokens and passwords are not written into a task.
+
+    Prevents: A token in a file that is shared, and in SkyPilot's database.
+    Fix: name it under secrets without a value, and launch with --secret"""
+    paths = {task.path for task in submission.skypilot_tasks}
+    hint = "name it under secrets without a value, and launch with --secret NAME"
+    yield from secrets_of(submission, paths, "everybody with the file has it", hint)

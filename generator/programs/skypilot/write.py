@@ -1,0 +1,148 @@
+"""SkyPilot: a task that torchrun starts on every node, on any cloud or on Kubernetes.
+
+SkyPilot runs the task's `run` by bash on each node, with SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS, SKYPILOT_NUM_NODES and
+SKYPILOT_NUM_GPUS_PER_NODE set. Source: skypilot 0.14.1 sky/skylet/constants.py:641-646, sky/skylet/log_lib.py:391.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ...job.records import Launch
+from ...search.plan import Plan
+from ..launcher import Launcher, Scheduler, from_the_scripts_folder
+from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
+from ..launching.quoting import Raw
+from ..launching.yaml_text import yaml_text
+from ..program import Program, RenderedFile
+
+_PORT: Final = 29500
+_SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
+_EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)  # of secrets: without a value
+#: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
+_NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
+_OWN_FOLDER: Final = "."  #: the one that it is launched from is uploaded unless the spec names another
+#: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885 (ALL_CLOUDS).
+_CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
+#: Accelerators whose names SkyPilot doesn't make of their first part, by how they begin.
+#: Source: docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a).
+_NAMES: Final = {"a100-80gb": "A100-80GB", "v100-32gb": "V100-32GB", "rtx-4090": "RTX4090", "rtx-a6000": "A6000"}
+
+
+def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
+    """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the script."""
+    top = "\n".join(line.text for line in header(plan, program, command, tuple(_notes(plan))))
+    return (RenderedFile(path="task.yaml", text=f"{top}\n\n{yaml_text(_task(plan, program))}"),)
+
+
+def _task(plan: Plan, program: Program) -> dict[str, object]:
+    options: Mapping[str, Any] = launch_options(plan)
+    in_pods = str(options.get("infra", "")).lower().startswith(("k8s", "kubernetes"))
+    mounts = {target: source for source, target in _pairs(options, "file_mounts")}
+    buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
+    entries: dict[str, object] = {
+        "name": "-".join(_NAME.findall(plan.job.name)) or "job",
+        "resources": _resources(plan, options),
+        "num_nodes": plan.job.nodes,
+        "workdir": str(options.get("workdir", _OWN_FOLDER)),
+        "file_mounts": {**mounts, **buckets},
+        "envs": (pod_environment if in_pods else environment)(plan, program),
+        "secrets": dict.fromkeys(options.get("passed_variables", ())),
+        "setup": options.get("setup"),
+        "run": _script(plan, program),
+    }
+    return {key: value for key, value in entries.items() if value not in (None, {})}
+
+
+def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
+    """Source and destination of each `source:destination`."""
+    for text in options.get(key, ()):
+        source, _, target = text.rpartition(":")
+        yield source, target
+
+
+def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
+    cluster = plan.job.cluster
+    name = str(options.get("accelerator", _accelerator(cluster.accelerator.name)))
+    cloud = cluster.provider if cluster.provider in _CLOUDS else None
+    found = {
+        "infra": options.get("infra", cloud),
+        "instance_type": options.get("instance_type"),
+        "accelerators": f"{name}:{processes_per_node(plan)}",
+        "image_id": options.get("image"),
+        "use_spot": options.get("use_spot"),
+        "disk_size": options.get("disk_size"),
+        "network_tier": "best" if plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node else None,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _accelerator(name: str) -> str:
+    """SkyPilot's name of an accelerator of the catalog: `h100-80gb-sxm` is `H100`."""
+    known = next((short for start, short in _NAMES.items() if name.startswith(start)), None)
+    return known or name.partition("-")[0].upper()
+
+
+def _script(plan: Plan, program: Program) -> str:
+    """What bash runs on each node."""
+    limit = plan.job.launch.time_limit_s
+    written = tuple((file.path, Raw(file.text), Raw(_end(file.text))) for file in program.files)
+    seconds = "" if limit is None else Raw(str(limit))
+    return fill("skypilot.sh.j2", plan, program, limit=seconds, port=_PORT, written=written)
+
+
+def _end(text: str) -> str:
+    """A line that a here-document doesn't have."""
+    lines, end = set(text.split("\n")), "END"
+    while end in lines:
+        end += "_"
+    return end
+
+
+def _notes(plan: Plan) -> Iterator[str]:
+    options, script = launch_options(plan), plan.job.launch.script
+    yield "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs in, not to this file."
+    if "workdir" not in options:
+        yield f"`workdir` is that folder, which is uploaded and holds {script}; launch.skypilot.workdir names another."
+    mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(options, key))
+    yield from not_kept(plan, mounted, "launch.skypilot.buckets")
+    if options.get("passed_variables"):
+        yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
+
+
+def _secrets(file: Path) -> tuple[str, ...]:
+    """Options that give the task's secrets their values, which are not in the file."""
+    block = _SECRETS.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    names = _EMPTY.findall(block[1]) if block else ()
+    return tuple(word for name in names for word in ("--secret", name))
+
+
+def _before(launch: Launch, folder: Path) -> str:
+    """What is uploaded, which has to hold the script."""
+    if "workdir" in launch.options:
+        return f"Start the job, which uploads {launch.options['workdir']} with {launch.script}:"
+    return from_the_scripts_folder(launch, folder)
+
+
+LAUNCHER: Final = Launcher(
+    name="skypilot",
+    keys=frozenset({
+        "infra", "instance_type", "accelerator", "image", "use_spot", "disk_size", "workdir", "file_mounts", "buckets",
+        "passed_variables", "setup",
+    }),
+    files=launch_files,
+    start="sky launch {}/task.yaml",
+    file="task.yaml",
+    more=_secrets,
+    scheduler=Scheduler(
+        submit=("sky", "launch", "--yes", "--detach-run", "{file}"),
+        trial=("sky", "launch", "--yes", "--dryrun", "{file}"),
+        identity=r"sky logs ([\w.-]+)",  # the cluster's name
+        watch=("sky queue {id}", "sky logs {id}"),
+    ),
+    in_folder=False,  # or in another that is uploaded
+    before=_before,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Slurm: batch scripts, written and checked."""

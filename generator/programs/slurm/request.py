@@ -1,0 +1,186 @@
+"""What a script asks of Slurm, in its `#SBATCH` block and in calls of sbatch, salloc and srun, read as Slurm does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from ...facts.placeholders import is_placeholder
+from ...findings import Edit, Location
+from ..document import LaunchScript
+from ..launching.command_line import Argument, CommandLine
+from ..launching.launch_line import Call, Launch, Option
+from ..launching.launcher_options import TABLES, Options, Table
+from ..shell.script import Word
+from .values import gpus, gres_list, node_range, number, seconds
+
+#: They start the ranks of a node themselves.
+LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(CommandLine):
+    """Options of one `#SBATCH` block, or of one call."""
+
+    block: LaunchScript | None = None  #: the script whose `#SBATCH` block it is
+
+    @property
+    def command(self) -> str:
+        """What messages call it."""
+        return "#SBATCH" if self.block else self.program
+
+    def name_of(self, option: Option) -> str:
+        """An option's name in messages: in full, also where its letter is written."""
+        return option.name
+
+    @property
+    def table(self) -> Table:
+        """The options that the program has."""
+        return TABLES[self.program]
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launch lines of the script whose block it is."""
+        return self.block.launches if self.block else ()
+
+    def edit(self, word: Word, replacement: str | None) -> tuple[Edit, ...]:
+        """The edit that puts `replacement` in a word's place; none in a command within another document."""
+        if self.block is None or replacement is None:
+            return ()
+        end = word.offset + len(word.raw)
+        return (Edit(path=self.shell.text.path, start=word.offset, end=end, replacement=replacement),)
+
+    def valued(self, *names: str) -> Iterator[Argument[str]]:
+        """The options (of these names) whose values are known, also with shell variables in `#SBATCH` lines."""
+        for option in self.options.entries:
+            asked = option.known and (not names or option.name in names)
+            if asked and option.values and option.values[0].value is not None:
+                yield self.view(option, option.values[0].value)
+
+    def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
+        """The options of these names as sbatch gets them; variables and placeholders have rules of their own.
+
+        With `last`, an option that is given again later is left out: Slurm reads some values only when all are there.
+        """
+        for found in self.valued(*names):
+            if "$" in found.value or "`" in found.value or is_placeholder(found.value):
+                continue
+            if not last or self.options.get(found.option.name) is found.option:
+                yield found
+
+    def count(self, name: str) -> Argument[int] | None:
+        """An option that counts tasks or cores."""
+        return self.read(name, number)
+
+    def gpus(self, name: str = "--gpus") -> Argument[int] | None:
+        """An option that counts GPUs, with or without their type: --gpus, --gpus-per-task."""
+        return self.read(name, lambda text: (gpus(text) or (None, None))[1])
+
+    def seconds(self, name: str) -> float | None:
+        """A time limit; infinity where it is unlimited."""
+        found = self.read(name, seconds)
+        return found.value if found else None
+
+    @cached_property
+    def node_range(self) -> tuple[int, int] | None:
+        """The least and most nodes asked for."""
+        found = self.read("--nodes", node_range)
+        return found.value if found else None
+
+    @property
+    def nodes(self) -> int | None:
+        """The nodes asked for; None where none are, or a range."""
+        span = self.node_range
+        return span[0] if span and span[0] == span[1] else None
+
+    @property
+    def most_nodes(self) -> int | None:
+        """The nodes asked for, of a range the most; None where none are."""
+        return self.node_range[1] if self.node_range else None
+
+    @cached_property
+    def tasks_per_node(self) -> int | None:
+        """Tasks on each node as far as the options say: --ntasks-per-node, else --ntasks over the nodes, else 1."""
+        each, tasks = self.count("--ntasks-per-node"), self.count("--ntasks")
+        if each is not None or self.has("--ntasks-per-node"):
+            return each.value if each else None
+        if tasks is not None and self.nodes:
+            return tasks.value // self.nodes if tasks.value % self.nodes == 0 else None
+        by_gpus = self.has("--gpus-per-task", "--ntasks-per-gpu", "--ntasks-per-tres", "--ntasks-per-socket")
+        return None if by_gpus or self.has("--ntasks") else 1
+
+    @cached_property
+    def gpus_per_node(self) -> Argument[int] | None:
+        """The option that says how many GPUs a node gives: --gres before --gpus-per-node, as Slurm has it."""
+        return self.read("--gres", _gpus_of_gres) or self.gpus("--gpus-per-node")
+
+    @cached_property
+    def gpus_of_tasks(self) -> Argument[int] | None:
+        """--gpus-per-task with the GPUs of all tasks of a node."""
+        each, tasks = self.gpus("--gpus-per-task"), self.count("--ntasks-per-node")
+        return self.view(each.option, each.value * tasks.value) if each and tasks else None
+
+
+def _gpus_of_gres(text: str) -> int | None:
+    counts = [item.count for item in gres_list(text) or () if item.name == "gpu"]
+    return sum(counts) if counts else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A launch through srun in a script with an `#SBATCH` block, with the nodes and tasks that it gets."""
+
+    block: Request
+    launch: Launch
+    srun: Request
+    where: Location  #: of the word srun
+    nodes: int | None
+    tasks: int | None  #: on each node; None where it can't be known
+    where_tasks: Location | None  #: of the option that says so
+
+    @property
+    def launcher(self) -> Call | None:
+        """The program under srun that starts a node's ranks."""
+        return next((call for call in self.launch.calls if call.program in LAUNCHERS), None)
+
+    @property
+    def starts_python(self) -> bool:
+        """Whether srun starts the training program itself, by python."""
+        return self.launcher is None and any(call.program == "python" for call in self.launch.calls)
+
+    @property
+    def variables(self) -> set[str]:
+        """The variables that the script sets anywhere, or the line gets."""
+        return {assignment.name for assignment in self.launch.script.assignments} | set(self.launch.environment)
+
+
+def steps_of(block: Request) -> Iterator[Step]:
+    """The steps of a batch script; of those that join another job the block is empty, as nothing is known of it."""
+    for launch in block.launches:
+        srun = launch.call("srun")
+        if srun is not None:
+            own = Request(shell=launch.script, options=srun.options, program="srun")
+            elsewhere = own.options.text("--jobid") is not None  # of $SLURM_JOB_ID it is not known
+            job = replace(block, options=Options()) if elsewhere else block
+            nodes = own.nodes if own.has("--nodes") else job.nodes if elsewhere or job.has("--nodes") else 1
+            tasks, where = _tasks(own, job, nodes)
+            place = launch.script.locate(srun.word)
+            yield Step(block=job, launch=launch, srun=own, where=place, nodes=nodes, tasks=tasks, where_tasks=where)
+
+
+def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:
+    """Tasks on each node. srun takes the job's number of tasks, and then its own --ntasks-per-node doesn't count."""
+    if own.options.opaque or own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
+        return None, None
+    given, total = own.argument("--ntasks"), own.count("--ntasks")
+    if given is not None:
+        return (total.value // nodes if total and nodes and total.value % nodes == 0 else None), given.where
+    given, each = own.argument("--ntasks-per-node"), own.count("--ntasks-per-node")
+    if given is not None and not block.has("--ntasks", "--ntasks-per-node"):
+        return (each.value if each else None), given.where
+    if own.has("--nodes") and own.nodes != block.nodes:
+        return None, None
+    given = block.argument("--ntasks-per-node")
+    return block.tasks_per_node, given.where if given else None

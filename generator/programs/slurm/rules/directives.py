@@ -1,0 +1,188 @@
+"""`#SBATCH` lines as sbatch reads them: which of them count, and whether each names an option."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Final
+
+from ....facts.placeholders import is_placeholder
+from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
+from ....job.wording import show
+from ....rules.sources import slurm, slurm_manual
+from ...document import LaunchScript
+from ...launching.command_line import Argument
+from ...launching.launcher_options import Table
+from ...shell.script import Word
+from ...subjects import blocks, requests, scripts
+from ..request import Request
+
+#: Hyphens and dashes that word processors put in the place of the plain one.
+_DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+#: Names that other schedulers, srun, and DeepSpeed's users have for an option of sbatch.
+_OTHER_NAMES: Final = {
+    "--walltime": "--time",
+    "--queue": "--partition",
+    "--name": "--job-name",
+    "--memory": "--mem",
+    "--mem-per-node": "--mem",
+    "--cpus": "--cpus-per-task",
+    "--gpu": "--gpus-per-node",
+    "--ntask": "--ntasks",
+    "--tasks": "--ntasks",
+    "--workdir": "--chdir",
+    "--share": "--oversubscribe",
+    "--email": "--mail-user",
+    "--logfile": "--output",
+    "-g": "-G",
+}
+#: Each of them adds to those before. Sources: src/common/slurm_opt.c:2520 @ slurm-22-05-8-1; pyxis args.c, add_mount
+_ADDED_UP: Final = frozenset({"--mail-type", "--gres-flags", "--container-mounts", "--container-env"})
+#: srun's, which sbatch refuses; they belong on the srun line.
+_OF_SRUN: Final = frozenset(
+    {"--cpu-bind", "--kill-on-bad-exit", "--label", "--unbuffered", "--mpi", "--overlap", "--exact", "--pty"}
+    | {"--multi-prog", "--task-prolog", "--task-epilog", "--het-group"}
+)
+#: Likeness of names of which one is taken for a slip of the other; plug-ins of a site add options of their own.
+_SLIP: Final = 0.75
+_SHORT_SLIP: Final = 0.6  # of names of up to five letters, where one letter makes a larger share
+_SHORT: Final = 5
+
+
+def _did_you_mean(name: str, table: Table) -> str | None:
+    """The option that a misspelt one is for."""
+    if name in _OTHER_NAMES:
+        return _OTHER_NAMES[name]
+    stem = name.lstrip("-").lower().replace("_", "-")
+    long = {known.lstrip("-"): known for known in table.options if known.startswith("--")}
+    cutoff = _SHORT_SLIP if len(stem) <= _SHORT else _SLIP
+    near = [stem] if stem in long else difflib.get_close_matches(stem, long, n=1, cutoff=cutoff)
+    return long[near[0]] if near else None
+
+
+@scripts.rule("SLM007", ERROR, "silent", slurm("sbatch/opt.c:578, _opt_batch_script"))
+def directives_come_first(script: LaunchScript) -> Violations:
+    """Every #SBATCH line is above the script's first command.
+
+    Prevents: The option is ignored silently: a job of one node, or with the default time limit.
+    Fix: move the line above the first command; even `set -e` is one"""
+    shell = script.shell
+    for directive in shell.directives:
+        if directive.ignored and directive.words:
+            first = next((command for command in shell.commands[:1] if command.offset < directive.offset), None)
+            after = f"the command on line {shell.locate(first).line}" if first else "a command"
+            text = f"#SBATCH {' '.join(word.raw for word in directive.words)}"
+            message = f"{text} comes after {after}: sbatch stops reading there, so it is ignored"
+            yield Violation(shell.locate(directive), message, "move it above the first command")
+
+
+@requests.rule("SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05"))
+def every_option_is_known(request: Request) -> Violations:
+    """Every option given to sbatch, salloc or srun is one that it has.
+
+    Prevents: sbatch: unrecognized option. A note where no option is alike: a plug-in of the site may add it.
+    Fix: correct the name"""
+    for option in request.options.unknown:
+        if (written := option.written.value) is None or _matches(request, option.name):
+            continue
+        name, severity = option.name, ERROR
+        if request.program == "sbatch" and name in _OF_SRUN:
+            hint = f"give {name} to srun: srun {written} ..."
+        elif near := _did_you_mean(name, request.table):
+            hint = f"did you mean {near}?"
+        else:
+            hint, severity = "see sbatch --help on the cluster", NOTE if name.startswith("--") else ERROR
+        effect = f"which refuses the {'script' if request.block else 'call'}"
+        effect = effect if severity is ERROR else "if no plug-in of the site adds it"
+        what = f"unknown option of {request.program}, {effect}"
+        message = f"{request.command} {name}: {what}"
+        yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
+
+
+def _matches(request: Request, name: str) -> list[str]:
+    """The options that an abbreviation may stand for."""
+    if not name.startswith("--") or len(name) < 3:
+        return []
+    return sorted({known.name for spelling, known in request.table.options.items() if spelling.startswith(name)})
+
+
+@requests.rule("SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations"))
+def abbreviations_are_unambiguous(request: Request) -> Violations:
+    """A shortened option is the beginning of one option only.
+
+    Prevents: sbatch: option '--gpu=8' is ambiguous.
+    Fix: write the option in full"""
+    for option in request.options.unknown:
+        found = _matches(request, option.name)
+        if len(found) > 1 and option.written.value is not None:
+            message = f"{request.command} {option.name} may stand for {len(found)} options: {', '.join(found[:4])}"
+            hint = f"did you mean {_did_you_mean(option.name, request.table) or found[0]}?"
+            yield Violation(request.shell.locate(option.written), message, hint)
+
+
+@requests.rule("SLM026", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"))
+def options_have_their_values(request: Request) -> Violations:
+    """An option has a value where it requires one, and none where it accepts none.
+
+    Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
+    Fix: give the value, or leave it out"""
+    for option in request.options.entries:
+        known = request.table.find(option.name) if option.known else None
+        if known is None:
+            continue
+        given, edits = request.view(option, None), tuple[Edit, ...]()
+        attached = option.written.value or ""
+        if known.values and not option.values and not request.options.opaque:
+            message = f"{given} has no value, and {request.program} requires one"
+            hint = f"write {known.name}=VALUE"
+        elif known.values and re.match(r"-[A-Za-z]=", attached):  # getopt takes the equals sign for part of the value
+            message = f"{attached} gives {option.name} the value {show(attached[2:])}, with the equals sign"
+            hint = f"write {known.name}{attached[2:]}"
+            edits = request.edit(option.written, f"{known.name}{attached[2:]}")
+        elif not known.values and not known.optional and option.values:
+            message, hint = f"{given} has a value, but the option accepts none", f"write {known.name}"
+        else:
+            continue
+        yield Violation(given.where, message, hint, edits=edits)
+
+
+@blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))
+def nothing_but_options(request: Request) -> Violations:
+    """A #SBATCH line has options and their values only.
+
+    Prevents: sbatch: error: Invalid directive found in batch script.
+    Fix: quote values with spaces; put remarks behind a #"""
+    for word in request.options.rest[:1]:
+        text = word.value or word.raw
+        hint, edits, severity = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...](), ERROR
+        if text[:1] in _DASHES:
+            plain = f"--{text.lstrip(_DASHES)}"
+            hint = f"write two plain hyphens: {plain}"
+            edits = request.edit(word, plain) if word.raw == text else ()
+        elif is_placeholder(_line_of(request, word)):
+            hint, severity = "fill it in", NOTE
+        elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
+            hint = f"did you mean --{text}?"
+        message = f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
+        yield Violation(request.shell.locate(word), message, hint, severity=severity, edits=edits)
+
+
+def _line_of(request: Request, word: Word) -> str:
+    """The text of the #SBATCH line that a word is on."""
+    line = next((line for line in request.shell.directives if word in line.words), None)
+    return " ".join(each.raw for each in line.words) if line is not None else word.raw
+
+
+@blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))
+def options_are_given_once(request: Request) -> Violations:
+    """A #SBATCH option is given once, or always with the same value.
+
+    Prevents: A job of another size than the top of the script suggests.
+    Fix: keep one"""
+    seen: dict[str, Argument[str]] = {}
+    for given in request.valued():
+        before = seen.get(given.name)
+        if before is not None and before.value != given.value and given.name not in _ADDED_UP:
+            message = f"{given} replaces {given.name}={before.value} on line {before.where.line}"
+            yield given.bad_option(message, "keep one of the two")
+        seen[given.name] = given

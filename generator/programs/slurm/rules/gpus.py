@@ -1,0 +1,184 @@
+"""Options of Slurm that ask for GPUs, against one another."""
+
+from __future__ import annotations
+
+import math
+
+from ....findings import ERROR, NOTE, WARNING, Violations
+from ....rules.sources import slurm, slurm_manual
+from ...subjects import blocks
+from ..request import Request
+from ..values import gpus, gres_list
+
+
+@blocks.rule("SLM005", ERROR, "submit", slurm("common/gres.c:5034, gres_job_state_validate"))
+def gpus_of_job_and_node_agree(request: Request) -> Violations:
+    """--gpus counts the whole job: nodes × GPUs per node; and GPUs per node are given in one form.
+
+    Prevents: sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required
+    nodes.
+    Fix: give --gpus-per-node alone"""
+    yield from _two_forms(request)
+    yield from _fewer_than_ranks(request)
+    job, each, nodes = request.gpus(), request.gpus_per_node, request.nodes
+    if job is None or job.value == 0:
+        return
+    if each is not None and each.value > 0:
+        needed = job.value / each.value
+        if needed != int(needed) or nodes not in (None, needed):
+            right = each.value * (math.ceil(needed) if nodes is None else nodes)
+            gives = f"a multiple of {each.value}" if nodes is None else f"{nodes} nodes × {each.value} = {right}"
+            message = f"{job} is the whole job's, and {each.name} gives {gives}"
+            yield job.bad_value(message, f"leave --gpus out, or write --gpus={right}")
+    elif nodes is not None and job.value < nodes:
+        message = f"{job} is the whole job's: fewer than one for each of {nodes} nodes"
+        yield job.bad_value(message, f"write --gpus-per-node={job.value}")
+
+
+def _two_forms(request: Request) -> Violations:
+    """--gres and --gpus-per-node together: sbatch accepts both, and goes by --gres."""
+    gres, other, used = request.argument("--gres"), request.gpus("--gpus-per-node"), request.gpus_per_node
+    if gres is None or other is None or used is None or used.option is not gres.option:
+        return
+    differ = f": a node gives {used.value} GPUs, not {other.value}" if other.value != used.value else ", in two forms"
+    message = f"{other} comes with {gres}, which Slurm goes by{differ}"
+    yield other.bad_value(message, "keep one of them", severity=WARNING if other.value != used.value else NOTE)
+
+
+def _fewer_than_ranks(request: Request) -> Violations:
+    """--gpus alone, against the ranks that torchrun or deepspeed starts on the nodes."""
+    job, nodes = request.gpus(), request.nodes
+    if job is None or not job.value or not nodes or request.gpus_per_node is not None:
+        return
+    for launch in request.launches:
+        step = launch.call("srun")
+        for program, name in (("torchrun", "--nproc-per-node"), ("deepspeed", "--num_gpus")):
+            call = launch.call(program)
+            each = call.options.integer(name) if call is not None else None
+            if each is None or (step is not None and step.options.has("--nodes")) or each <= 1:
+                continue
+            if job.value < nodes * each and (step is not None or nodes == 1):
+                ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
+                yield job.bad_value(f"{job} is the whole job's: fewer than {ranks}", f"write --gpus-per-node={each}")
+                return
+
+
+@blocks.rule("SLM053", WARNING, "silent", slurm_manual("sbatch(1), --gpus: the total, which Slurm spreads"))
+def gpus_are_spread_evenly(request: Request) -> Violations:
+    """--gpus of a job over several nodes is a multiple of the nodes.
+
+    Prevents: Nodes with different numbers of GPUs, while every launcher has one number for all.
+    Fix: give --gpus-per-node in place of --gpus"""
+    job, nodes = request.gpus(), request.nodes or 0
+    if job and nodes > 1 and request.gpus_per_node is None and job.value > nodes and job.value % nodes:
+        message = f"{job} is the whole job's: {job.value} GPUs on {nodes} nodes are not the same on each"
+        yield job.bad_value(message, f"write --gpus-per-node={job.value // nodes}")
+
+
+@blocks.rule("SLM044", ERROR, "submit", slurm("common/gres.c:5137 to 5155, gres_job_state_validate"))
+def gpus_of_task_and_node_agree(request: Request) -> Violations:
+    """GPUs per node are tasks per node × GPUs per task.
+
+    Prevents: Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.
+    Fix: give a node tasks per node × GPUs per task"""
+    task, node, tasks = request.gpus("--gpus-per-task"), request.gpus_per_node, request.count("--ntasks-per-node")
+    if task is None or task.value == 0:
+        return
+    each = task.value
+    if node is not None and node.value % each:
+        message, hint = f"{task} doesn't divide the {node.value} GPUs of {node.name}", "write --gpus-per-task=1"
+    elif node is not None and tasks is not None and tasks.value * each != node.value:
+        product = f"{tasks.value} tasks per node × {each} GPU{'s' * (each > 1)} per task = {tasks.value * each}"
+        message = f"{product}, but {node.name} gives {node.value}"
+        hint = f"write --ntasks-per-node={node.value // each}"
+    elif not _has_tasks(request, node is not None and node.value != each):
+        message = f"{task} has neither --ntasks, --gpus, nor --ntasks-per-node with --nodes"
+        hint = "add --ntasks-per-node and --nodes"
+    else:
+        return
+    yield task.bad_value(message, hint)
+
+
+def _has_tasks(request: Request, by_node: bool) -> bool:
+    """Whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
+    if request.has("--gpus", "--ntasks"):
+        return True
+    exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)  # in words: SLM031
+    if request.has("--ntasks-per-node"):
+        return exact or not request.has("--nodes")
+    return exact and not by_node and not request.has("--cpus-per-task")
+
+
+@blocks.rule("SLM063", ERROR, "submit", slurm("common/gres.c:5098 to 5117, gres_job_state_validate"))
+def gpus_of_task_and_job_agree(request: Request) -> Violations:
+    """GPUs of the job are its tasks × GPUs per task.
+
+    Prevents: Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ.
+    Fix: write tasks × GPUs per task as --gpus"""
+    task, job = request.gpus("--gpus-per-task"), request.gpus()
+    count, per_node = request.count("--ntasks"), request.count("--ntasks-per-node")
+    tasks = count.value if count else 0
+    tasks = tasks or (request.nodes * per_node.value if request.nodes and per_node else 0)
+    if task is None or job is None or not task.value or not job.value:
+        return
+    each, total = task.value, job.value
+    if total % each == 0 and tasks in (0, total // each):
+        return
+    of = f"not {tasks} tasks × {each} = {tasks * each}" if tasks else f"not a multiple of {each}"
+    hint = f"write --gpus={tasks * each}, or leave it out" if tasks else f"write --gpus={-(-total // each) * each}"
+    yield task.bad_value(f"{task}: --gpus={total} is {of}", hint)
+
+
+@blocks.rule("SLM062", ERROR, "submit", slurm_manual("sbatch(1), --gpus: types; seen with --test-only"))
+def types_of_gpus_agree(request: Request) -> Violations:
+    """The options that ask for GPUs name one type, or none of them names one.
+
+    Prevents: sbatch: error: Invalid GRES specification (with and without type identification).
+    Fix: write the same type in all, or none"""
+    names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
+    found = (request.read("--gres", _first_gpus), *(request.read(name, gpus) for name in names))
+    typed = [argument for argument in found if argument is not None]
+    odd = next((argument for argument in typed[1:] if argument.value[0] != typed[0].value[0]), None)
+    if odd is not None:
+        message = f"{odd} and {typed[0].name}={typed[0].text} differ in type"
+        yield odd.bad_value(message, "write the same type in both, or none")
+
+
+def _first_gpus(text: str) -> tuple[str | None, int] | None:
+    """The type and number of the first GPUs of --gres; None where it asks for none, or can't be read."""
+    return next(((item.type, item.count) for item in gres_list(text) or () if item.name == "gpu"), None)
+
+
+@blocks.rule("SLM061", ERROR, "submit", slurm_manual("sbatch(1), --mem-per-gpu; seen with sbatch --test-only"))
+def memory_by_gpu_has_gpus(request: Request) -> Violations:
+    """--mem-per-gpu comes with a number of GPUs.
+
+    Prevents: sbatch: error: Requested mem_per_tres=gres:gpu but did not request any GPU.
+    Fix: add --gpus-per-node"""
+    asking = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
+    memory = request.argument("--mem-per-gpu")
+    texts = {request.options.text(name) for name in asking if request.has(name)}
+    if memory is not None and texts <= {"0", "gpu:0"} and not request.options.unknown:
+        yield memory.bad_option(f"{memory}, and no GPU is asked for", "add --gpus-per-node, or write --mem")
+
+
+@blocks.rule("SLM057", ERROR, "submit", slurm("common/gres.c:5863, gres_job_state_validate"))
+def gpus_are_said(request: Request) -> Violations:
+    """--ntasks-per-gpu comes with a number of GPUs, tasks or nodes.
+
+    Prevents: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification.
+    Fix: add --gpus-per-node"""
+    tasks = request.argument("--ntasks-per-gpu")
+    if tasks is not None and not request.has("--gpus", "--gpus-per-node", "--gres", "--ntasks", "--nodes"):
+        yield tasks.bad_option(f"{tasks} comes without a number of GPUs", "add --gpus-per-node")
+
+
+@blocks.rule("SLM047", ERROR, "submit", slurm("common/gres.c:5015, gres_job_state_validate"))
+def sockets_are_said(request: Request) -> Violations:
+    """--gpus-per-socket comes with --sockets-per-node.
+
+    Prevents: sbatch: error: --gpus-per-socket option requires --sockets-per-node specification.
+    Fix: write --gpus-per-node in its place"""
+    found = request.argument("--gpus-per-socket")
+    if found is not None and not request.has("--sockets-per-node", "--extra-node-info"):
+        yield found.bad_option(f"{found} requires --sockets-per-node", "write --gpus-per-node in its place")

@@ -1,0 +1,150 @@
+"""What jobs, and launch lines that run at the same time, share but should have for themselves: ports, logs, folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....rules.sources import deepspeed_now, slurm_manual
+from ...launching.command_line import Argument
+from ...launching.launch_line import Launch
+from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
+from ...rule import submissions
+from ...shell.script import ShellScript, Word
+from ...subjects import blocks
+from ...submission import Submission
+from ...world import FLAGS, world_of
+from ..request import LAUNCHERS, Request
+from .steps import in_background, trains_nothing
+
+#: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
+_FOLDERS: Final = frozenset(
+    {"--output_dir", "--output-dir", "--save", "--save_dir", "--save-dir", "--checkpoint_dir", "--checkpoint-dir"}
+    | {"--ckpt_dir", "--ckpt-dir", "--checkpoints_path", "--save_path", "--save-path", "--out_dir", "--output"}
+)
+_OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
+#: An option for a part of the data: `--shard-name`, `--start_index`.
+_PIECE: Final = re.compile(
+    r"--?(?:\w+[-_])?(?:shard|split|part|partition|chunk|slice|piece|block|file|input|subset|index|idx|start|end|offset)s?"
+    r"(?:[-_](?:name|path|file|id|idx|index|num|number))?(?:=.*)?",
+    re.IGNORECASE,
+)
+_USUAL_GPUS: Final = 8  # of a node; a job that asks for less may share one, where nothing says how many there are
+_SOURCE: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
+
+
+@blocks.rule("SLM022", WARNING, "training", slurm_manual("sbatch(1), --array, and filename pattern"))
+def tasks_of_an_array_differ(request: Request) -> Violations:
+    """The jobs of an array have their own logs, checkpoints, ports and work.
+
+    Prevents: Jobs that write the same checkpoint folder and log at the same time.
+    Fix: put %A_%a into the paths"""
+    for array in request.texts("--array", last=True):
+        if array.value.endswith("%1") or re.fullmatch(r"\d+", array.value):  # one after the other: a chain that goes on
+            continue
+        if not any(name in request.shell.text.content for name in _OWN):
+            message = f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: all jobs do the same"
+            hint = "choose the work by $SLURM_ARRAY_TASK_ID, and give each job its own checkpoint folder"
+            yield array.bad_value(message, hint)
+        for log in request.texts("--output", "--error"):
+            if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
+                yield log.bad_value(f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out")
+        for launch in request.launches:
+            if not launch.calls[0].command.guarded and not trains_nothing(launch):
+                yield from _shared(request, array, launch)
+
+
+def _shared(request: Request, array: Argument[str], launch: Launch) -> Violations:
+    """Folders and a port that are literal in a launch line, and so the same in every job."""
+    apart = _has_own_piece(request.shell, launch)  # whose outputs may have names of their own in the folder
+    for name, word, value in _folders(launch):
+        message = f"{name} {value} is one folder for all jobs of {array}"
+        hint = f'write {name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
+        yield Violation(launch.script.locate(word), message, hint, severity=NOTE if apart else None)
+    port = None if request.has("--exclusive") else fixed_port(launch)
+    if port is not None:
+        message = f"{port.text}, for all jobs of {array}, which may run on one node"
+        yield Violation(port.where, message, f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}")
+
+
+def _has_own_piece(shell: ShellScript, launch: Launch) -> bool:
+    """Whether a program, started without a launcher, is given another piece of data by each job of an array."""
+    own, size = {_OWN[0]}, 0
+    while len(own) > size:
+        size, uses = len(own), re.compile(rf"\b(?:{'|'.join(map(re.escape, own))})\b")
+        own |= {assignment.name for assignment in shell.assignments if uses.search(assignment.raw)}
+    pairs = zip((None, *launch.arguments), launch.arguments, strict=False)
+    named = ((word if "=" in word.raw or before is None else before, word) for before, word in pairs)
+    pieces = any(own & set(word.variables) and _PIECE.fullmatch(option.prefix) for option, word in named)
+    return pieces and not any(call.program in LAUNCHERS for call in launch.calls)
+
+
+def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
+    words = launch.arguments
+    for word, following in zip(words, (*words[1:], None), strict=False):
+        name, equals, value = (word.value or "").partition("=")
+        if name in _FOLDERS and equals:
+            yield name, word, value
+        elif name in _FOLDERS and following and following.value and not following.value.startswith("-"):
+            yield name, following, following.value
+
+
+@submissions.rule("LNCH022", WARNING, "training", _SOURCE, reads=("launch script",))
+def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
+    """Two jobs on one node have different ports, and so have two launch lines that run at the same time.
+
+    Prevents: RuntimeError: Address already in use. An error for two lines of one script.
+    Fix: derive the port from the job's number"""
+    for block in blocks(submission):
+        free = _free_gpus(submission, block)
+        for port in map(fixed_port, block.launches) if free is not None else ():
+            if port is not None and free is not None:
+                message = f"{port.text}, and other users' jobs may run on {free[0]}"
+                hint = f"write {port.instead('$((20000 + SLURM_JOB_ID % 10000))')}"
+                yield Violation(port.where, message, hint, severity=free[1])
+    for script in submission.commands:
+        yield from _side_by_side(script.launches)
+
+
+def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] | None:
+    """The GPUs of its nodes that a job leaves to others; None where it leaves none."""
+    asked, cluster = block.gpus_per_node, submission.cluster
+    if asked is None or asked.value == 0 or block.has("--exclusive"):
+        return None
+    claims = world_of(submission).claims_on("GPUs per node")
+    has = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
+    has = cluster.accelerators_per_node if cluster else has
+    if has is not None:
+        return (f"the {has - asked.value} other GPUs", WARNING) if asked.value < has else None
+    return ("the node's other GPUs, if it has more", NOTE) if asked.value < _USUAL_GPUS else None
+
+
+def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
+    running: list[Port] = []
+    for last, launch in zip((None, *launches), launches, strict=False):
+        port, command = fixed_port(launch), launch.calls[0].command
+        if last is not None and _waits_between(last, launch):
+            running = []
+        elsewhere = any(call.program in (*ON_EVERY_NODE, "sbatch") for call in launch.calls)
+        if port is None or elsewhere or command.guarded or command.shell is not None:
+            continue
+        if port.call.options.has("--hostfile") or port.call.options.integer("--num_processes") == 1:
+            continue
+        before = next((other for other in running if other.number == port.number), None)
+        if before is not None:
+            line = launch.script.locate(before.call.word).line
+            message = f"{port.text}, and so does line {line}, which still runs in the background"
+            hint = f"write {port.instead(str(port.number + 1))}, another for each"
+            yield Violation(port.where, message, hint, severity=ERROR)
+        if in_background(launch.script, command):
+            running.append(port)
+
+
+def _waits_between(first: Launch, second: Launch) -> bool:
+    start, end = first.calls[0].command.index, second.calls[0].command.index
+    return any(
+        command.words and command.words[0].value in ("wait", "sleep", "kill", "exit", "return")
+        for command in first.script.commands[start:end]
+    )

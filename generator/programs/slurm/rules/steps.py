@@ -1,0 +1,240 @@
+"""srun's steps: what they ask of their job, what they start on each node, and what they wait for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Final
+
+from ....facts import purpose
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....rules.sources import ml_engineering, slurm, slurm_manual
+from ...launching.launch_line import Launch
+from ...launching.launcher_call import program_text
+from ...rule import submissions
+from ...shell.script import Command, ShellScript
+from ...subjects import blocks, steps
+from ...submission import Submission
+from ..request import LAUNCHERS, Request, Step
+
+#: Options by which a step takes a part of its job, or shares it.
+_SHARES: Final = (
+    *("--overlap", "--gres", "--gpus", "--exact", "--exclusive", "--nodelist", "--relative", "--nodes"),
+    *("--jobid", "--het-group", "--oversubscribe", "-w", "-N", "-G", "-r", "-s"),
+)
+_GPUS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task")
+_ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
+_REDIRECTION: Final = re.compile(r"\d*[<>]&\d*-?|&>>?")  # an ampersand that puts nothing into the background
+_END: Final = re.compile(r"&&|\|\||[&;|\n]")
+_LONGEST: Final = 2_000  # characters of redirections behind a command
+_STARTERS: Final = (*sorted(LAUNCHERS), "python")
+_NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
+_CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
+_OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")
+_PER_TASK: Final = slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=per_task; seen in a real job")
+
+
+def trains_nothing(launch: Launch) -> bool:
+    """Whether a program, or the script that starts it, is named after something else than training."""
+    words = [word for call in launch.calls for word in (call.word, *call.options.rest[:1])]
+    names = [PurePosixPath(word.value or word.raw).name for word in (*words, launch.program) if word is not None]
+    script = PurePosixPath(launch.script.text.path).name
+    return any(map(purpose.trains_nothing, (script, *names))) or any(map(purpose.prepares, names))
+
+
+def _measures_or_prepares(step: Step) -> bool:
+    """Whether one of the commands that the step hands to a shell trains nothing, and none starts a program that may."""
+    srun = step.launch.call("srun")
+    started = [one for one in step.block.launches if srun and any(call.command is srun.command for call in one.calls)]
+    return trains_nothing(step.launch) or (
+        any(map(trains_nothing, started)) and not any(one.call(name) for one in started for name in _STARTERS)
+    )
+
+
+def in_background(shell: ShellScript, command: Command) -> bool:
+    """Whether a single `&` ends this command."""
+    if not command.words or command.shell is not None:
+        return False
+    last = command.words[-1]
+    start = last.offset + len(last.raw)
+    rest = shell.text.content[start : start + _LONGEST].replace("\\\n", " ")
+    end = _END.search(_REDIRECTION.sub(" ", rest))
+    return end is not None and end[0] == "&"
+
+
+@steps.rule("SLM001", ERROR, "launcher", ml_engineering("orchestration/slurm/users.md:583"))
+def launcher_starts_once_a_node(step: Step) -> Violations:
+    """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks.
+
+    Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.
+    Fix: write --ntasks-per-node=1"""
+    call = step.launcher
+    if call is not None and step.tasks not in (None, 1):
+        message = f"srun starts {step.tasks} {call.program} tasks per node, and each starts all ranks of the node"
+        yield Violation(step.where_tasks or step.launch.script.locate(call.word), message, "write --ntasks-per-node=1")
+
+
+@steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
+def tasks_are_the_gpus(step: Step) -> Violations:
+    """Where srun starts the training program itself, each node has one task for each of its GPUs.
+
+    Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
+    Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
+    asked = step.block.gpus_per_node
+    if not step.starts_python or step.tasks is None or asked is None or asked.value in (0, step.tasks):
+        return
+    if step.tasks != 1 or step.nodes != 1:
+        tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} per node"
+        message = f"srun starts {tasks}, and a node gives {asked.value} GPUs: start one task per GPU"
+        hint = f"write --ntasks-per-node={asked.value}, or start torchrun once per node"
+        severity = NOTE if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
+        yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
+
+
+@steps.rule("SLM003", WARNING, "silent", _CPUS)
+def srun_is_told_the_cores(step: Step) -> Violations:
+    """srun is given the cores of a task, as it doesn't inherit them from sbatch (Slurm 22.05 to 23.02).
+
+    Prevents: Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.
+    Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK"""
+    cores, srun = step.block.count("--cpus-per-task"), step.srun
+    own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.options.opaque
+    if cores is not None and cores.value > 1 and not own and "SRUN_CPUS_PER_TASK" not in step.variables:
+        message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
+        hint = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
+        yield Violation(step.where, message, f"write {hint}")
+
+
+@steps.rule("SLM004", WARNING, "init", _PER_TASK)
+def tasks_see_all_gpus(step: Step) -> Violations:
+    """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
+
+    Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer. A note where the program isn't there.
+    Fix: use --gpus-per-node"""
+    for request in (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ():
+        given = request.argument("--gpus-per-task")
+        if given is not None and not request.has("--gpu-bind"):
+            only = "shows each task its own GPUs only, as number 0"
+            message = f"{given.command} {given.name} {only}: cuda:LOCAL_RANK fails from 1 on"
+            severity = WARNING if "LOCAL_RANK" in (program_text(step.launch) or "") else NOTE
+            hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
+            yield Violation(given.where, message, hint, severity=severity)
+
+
+@steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
+def step_ends_with_its_first_failure(step: Step) -> Violations:
+    """A step over several nodes ends when one of its tasks fails.
+
+    Prevents: A job that hangs until its time limit, on all its nodes.
+    Fix: write srun --kill-on-bad-exit=1 --wait=60"""
+    several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
+    ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
+    if several and not ends and not step.srun.options.opaque and not _measures_or_prepares(step):
+        message = "srun without --kill-on-bad-exit=1: when one task fails, the others wait for it until the time limit"
+        yield Violation(step.where, message, "write srun --kill-on-bad-exit=1 --wait=60")
+
+
+@steps.rule("SLM064", ERROR, "silent", _NTASKS)
+def tasks_are_counted_anew(step: Step) -> Violations:
+    """srun's --ntasks-per-node comes with --ntasks where the job has a number of tasks already.
+
+    Prevents: srun: Warning: can't honor --ntasks-per-node. Eight launchers on a node instead of one.
+    Fix: give srun --ntasks as well, or the job one task per node"""
+    own, block = step.srun, step.block
+    given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
+    if given is None or before is None or own.options.opaque or own.has("--ntasks") or block.has("--ntasks"):
+        return
+    each, nodes = given.value, block.nodes if block.has("--nodes") else None
+    if before.value != each:
+        total = f"{nodes * before.value} tasks, {before.value} per node" if nodes else f"{before.value} tasks per node"
+        message = f"{given} is ignored: srun uses the job's {total}"
+        right = nodes * each if nodes else "..."
+        hint = f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH --ntasks-per-node={each}"
+        yield given.bad_value(message, hint)
+
+
+@steps.rule("SLM065", ERROR, "launcher", slurm_manual("srun(1), --nodes; seen in a real job"))
+def step_has_its_nodes(step: Step) -> Violations:
+    """A step asks for no more nodes than its job has.
+
+    Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
+    Fix: ask for no more nodes than the job's"""
+    own, block, asked = step.srun, step.block, step.srun.nodes or 0
+    given, has = own.argument("--nodes"), block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
+    if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
+        message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
+        yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
+
+
+@steps.rule("SLM066", ERROR, "launcher", slurm_manual("srun(1), --gpus-per-node; seen in a real job"))
+def step_has_its_gpus(step: Step) -> Violations:
+    """A step asks for no more GPUs of a node than its job has.
+
+    Prevents: srun: error: Step requested gres_per_node=gpu:2 is more than the job's gres_per_node=gpu:1.
+    Fix: ask for no more GPUs than the job's"""
+    asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
+    if asked is not None and has is not None and asked.value > has.value:
+        message = f"{asked}, and the job has {has.value} GPUs of each node"
+        yield asked.bad_value(message, f"ask for {asked.value} in #SBATCH {has.name}, or leave it out of srun")
+
+
+@submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
+def no_step_in_a_step(submission: Submission) -> Violations:
+    """No step waits for GPUs of another: none starts in a task of srun, or while one runs in the background.
+
+    Prevents: srun: Job step creation temporarily disabled, retrying.
+    Fix: use one srun, or --overlap"""
+    for request in blocks(submission):
+        if request.has(*_GPUS):
+            yield from _steps_side_by_side(request.shell)
+    for script in submission.scripts:
+        commands = script.shell.commands
+        for command in commands:
+            inner = command.inside is not None and _is_srun(command) and _is_srun(commands[command.inside])
+            if inner and not any(word.value == "--overlap" for word in command.words):
+                message = "srun inside a task of srun: the inner step waits for the GPUs that the outer one holds"
+                yield Violation(script.shell.locate(command), message, "use one srun, or --overlap on the inner one")
+
+
+def _steps_side_by_side(shell: ShellScript) -> Violations:
+    """A launch after a step in the background that holds the job's GPUs, as steps share none by default."""
+    behind: Command | None = None
+    for command in shell.commands:
+        name = command.words[0].value if command.words else None
+        if name in ("wait", "kill") and command.shell is None:
+            behind = None
+        if command.shell is not None or command.guarded or not _is_srun(command) or _has_a_share(command):
+            continue
+        if behind is not None:
+            line = shell.locate(behind).line
+            message = f"this step waits for the GPUs that the step of line {line} holds in the background"
+            hint = "add --overlap to the one in the background, or --gres=none"
+            yield Violation(shell.locate(command), message, hint)
+            return
+        if in_background(shell, command):
+            behind = command
+
+
+def _has_a_share(command: Command) -> bool:
+    """Whether a step says which part of the job it takes, so that others may run at the same time."""
+    return any(word.prefix.startswith(_SHARES) for word in command.words[1:])
+
+
+def _is_srun(command: Command) -> bool:
+    return [word.value for word in command.words if word.value != "exec"][:1] == ["srun"]
+
+
+@blocks.rule("SLM059", ERROR, "init", slurm_manual("sbatch(1): the script runs on the first node"))
+def every_node_starts_its_launcher(request: Request) -> Violations:
+    """In a job over several nodes the launcher is started on each of them, not by the batch script alone.
+
+    Prevents: One node waits for the others at the rendezvous until the time limit.
+    Fix: start it by srun: srun torchrun ..."""
+    for launch in request.launches if (request.nodes or 1) > 1 else ():
+        call = next((call for call in launch.calls if call.program in ("torchrun", "accelerate")), None)
+        if call is None or _ELSEWHERE & {outer.program for outer in launch.calls}:
+            continue
+        if not call.options.opaque and call.command.words[0].value is not None and call.command.shell is None:
+            first = f"the batch script runs on the first of {request.nodes} nodes only"
+            message, hint = f"{first}, and starts {call.program} there without srun", f"write srun {call.program} ..."
+            yield Violation(launch.script.locate(call.word), message, hint)

@@ -1,0 +1,98 @@
+"""Containers of Slurm jobs: the image in the runtime's own terms, its one pull, mounts, and what goes in.
+
+**Source**: NVIDIA/pyxis wiki, Usage (srun --help): `[USER@][REGISTRY#]IMAGE[:TAG]|PATH`, mount flags joined by `+`,
+--container-env; NVIDIA/enroot doc/cmd/import.md; apptainer.org/docs/user/latest: bind_paths_and_mounts,
+environment_and_metadata (--no-eval, APPTAINERENV_), gpu (--nv, --rocm), docker_and_oci (docker://).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from ...search.plan import Plan
+from ..launching.quoting import Raw, plain_name, shell_word
+
+_GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
+_OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
+_REGISTRY: Final = re.compile(r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+")  # its first part is a host
+_SCHEME: Final = re.compile(r"[a-z]+://")
+
+
+def values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
+    """What the templates need; `names` are the variables that the job sets."""
+    if "container_image" not in options:
+        return {"container": "none"}
+    runtime = options.get("container_runtime", "pyxis")
+    image = str(options["container_image"])
+    folder = str(options.get("container_folder", ".")).rstrip("/")
+    pulled = "" if is_file(image) else f"{folder}/{plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
+    mounts = [*options.get("container_mounts", ()), *_output_mounts(plan, options)]
+    return {
+        "container": runtime,
+        "image": image if is_file(image) else _NAMED[runtime](image),
+        "pulled": pulled,
+        "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
+        "gpu_flag": Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
+        "passed": Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
+    }
+
+
+def is_file(image: str) -> bool:
+    """Whether an image is a file that the nodes share, not a name in a registry."""
+    return image.startswith(("/", "./", "../")) or image.endswith((".sqsh", ".squashfs", ".sif", ".img"))
+
+
+def _of_enroot(image: str) -> str:
+    """`docker://[USER@][REGISTRY#]IMAGE[:TAG]`: without `#`, the registry would be taken for a name at Docker Hub."""
+    name = image if _SCHEME.match(image) is None else image.partition("://")[2]
+    scheme = _SCHEME.match(image)[0] if _SCHEME.match(image) else "docker://"  # type: ignore[index]
+    return scheme + (name.replace("/", "#", 1) if "#" not in name and _REGISTRY.fullmatch(name) else name)
+
+
+def _of_apptainer(image: str) -> str:
+    """`docker://REGISTRY/IMAGE[:TAG]`: `#` is enroot's own."""
+    return image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}"
+
+
+_NAMED: Final = {"pyxis": _of_enroot, "apptainer": _of_apptainer}
+_SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
+
+
+def _mount(mount: str, runtime: str) -> str:
+    """source:destination[:flags] with flags as the runtime separates them; a comma would begin the next mount."""
+    source, destination, *flags = mount.split(":")
+    joined = re.sub(r"[,+]", "+" if runtime == "pyxis" else ",", flags[0]) if flags else ""
+    return ":".join((source, destination, *([joined] if joined else [])))
+
+
+def _output_mounts(plan: Plan, options: Mapping[str, Any]) -> Iterable[str]:
+    """Folders that the run writes to, as they are called on the host, unless a mount has them."""
+    for folder in (plan.job.output.checkpoints, plan.job.output.logs):
+        if folder is not None and folder.startswith("/") and _mount_of(folder, options) is None:
+            yield f"{folder}:{folder}"
+
+
+def host_path(path: str, options: Mapping[str, Any]) -> str:
+    """Where the batch script finds what the program calls `path`: in a container, through the mount that has it."""
+    mount = _mount_of(path, options) if "container_image" in options else None
+    if mount is None:
+        return path
+    source, destination = mount
+    return str(PurePosixPath(source) / PurePosixPath(path).relative_to(destination))
+
+
+def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Source and destination of the mount that `path` is in."""
+    pairs = [mount.split(":")[:2] for mount in options.get("container_mounts", ())]
+    found = [(source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to)]
+    return max(found, key=lambda pair: len(pair[1]), default=None)
+
+
+def torchrun(options: Mapping[str, Any]) -> Raw:
+    """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if there is one."""
+    if "container_image" in options and "virtual_environment" in options:
+        return Raw(shell_word(f"{options['virtual_environment']}/bin/torchrun"))
+    return Raw("torchrun")

@@ -1,0 +1,100 @@
+"""Documents of a submission as subjects of rules, one by one, and the parts of launch scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .deepspeed.config import Config
+from .document import EnvironmentFile, LaunchScript
+from .launching.launch_line import Launch
+from .launching.launcher_call import LauncherCall
+from .rule import Subject, subject
+from .slurm.request import LAUNCHERS, Request, Step, steps_of
+from .submission import Submission
+from .trainer.training_arguments import TrainingArguments
+
+
+@subject("DeepSpeed config")
+def ds_configs(submission: Submission) -> Iterable[Config]:
+    """DeepSpeed configs, those that could not be read to their end included."""
+    return submission.configs
+
+
+@subject("launch script")
+def scripts(submission: Submission) -> Iterable[LaunchScript]:
+    """Launch scripts that are files."""
+    return submission.scripts
+
+
+@subject("launch script", "AzureML job")
+def commands(submission: Submission) -> Iterable[LaunchScript]:
+    """Every shell text: scripts, and the commands of AzureML jobs."""
+    return submission.commands
+
+
+@subject("training arguments")
+def training_arguments(submission: Submission) -> Iterable[TrainingArguments]:
+    """TrainingArguments, from files and from launch lines."""
+    return submission.training_arguments
+
+
+@subject("environment file")
+def environment_files(submission: Submission) -> Iterable[EnvironmentFile]:
+    """Files named `.deepspeed_env`."""
+    return submission.environment_files
+
+
+@subject("launch script")
+def blocks(submission: Submission) -> Iterator[Request]:
+    """The `#SBATCH` blocks, of one component each: of a heterogeneous job every component has its own options."""
+    for script in submission.scripts:
+        firsts = [directive.words[0].value or "" for directive in script.shell.directives if directive.words]
+        if script.shell.directives and not {"hetjob", "packjob"} & set(map(str.lower, firsts)):
+            yield Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
+
+
+@subject("launch script")
+def requests(submission: Submission) -> Iterator[Request]:
+    """The blocks, and every call of a Slurm command that starts a program."""
+    yield from blocks(submission)
+    calls = {id(call): (launch, call) for launch in submission.launches for call in launch.calls}
+    for launch, call in calls.values():
+        if call.program in ("sbatch", "salloc", "srun"):
+            yield Request(shell=launch.script, options=call.options, program=call.program)
+
+
+@subject("launch script")
+def steps(submission: Submission) -> Iterator[Step]:
+    """Every launch through srun in the batch scripts."""
+    for block in blocks(submission):
+        yield from steps_of(block)
+
+
+@subject("launch script")
+def launches(submission: Submission) -> Iterable[Launch]:
+    """Every launch line."""
+    return submission.launches
+
+
+@subject("launch script")
+def launcher_calls(submission: Submission) -> Iterator[LauncherCall]:
+    """Every call of torchrun, deepspeed or accelerate."""
+    nodes = {id(block.shell): block.nodes for block in blocks(submission)}
+    for launch in submission.launches:
+        for call in launch.calls:
+            if call.program in LAUNCHERS:
+                yield LauncherCall.of(call, launch, submission, nodes.get(id(launch.script)))
+
+
+def _calls_of(program: str, *reads: str) -> Subject[LauncherCall]:
+    @subject("launch script", *reads)
+    def calls(submission: Submission) -> Iterator[LauncherCall]:
+        return (call for call in launcher_calls(submission) if call.program == program)
+
+    return calls
+
+
+torchrun_calls = _calls_of("torchrun")
+deepspeed_calls = _calls_of("deepspeed")
+deepspeed_calls_with_hostfiles = _calls_of("deepspeed", "hostfile")
+accelerate_calls = _calls_of("accelerate")

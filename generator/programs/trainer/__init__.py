@@ -1,0 +1,1 @@
+"""Transformers' Trainer and accelerate: their arguments and configs, written and checked."""

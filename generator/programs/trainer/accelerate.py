@@ -1,0 +1,80 @@
+"""What `accelerate config` writes, in YAML or JSON, as `accelerate launch` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeGuard
+
+from ...facts.yaml_document import YamlDocument
+
+#: Source: accelerate utils/other.py (str_to_bool) @ 1.15.0.
+TRUE: Final = ("y", "yes", "t", "true", "on", "1")
+FALSE: Final = ("n", "no", "f", "false", "off", "0")
+STAGES: Final = (0, 1, 2, 3)
+_AT: Final = "deepspeed_config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccelerateConfig(YamlDocument):
+    """An accelerate config. Source of what its values mean: accelerate commands/launch.py, utils/launch.py @ 1.15.0."""
+
+    @property
+    def for_sagemaker(self) -> bool:
+        """Whether SageMaker starts the processes."""
+        return self.value("compute_environment", "LOCAL_MACHINE") == "AMAZON_SAGEMAKER"
+
+    @property
+    def uses_deepspeed(self) -> bool:
+        """Whether the processes run under DeepSpeed."""
+        return self.value("distributed_type") == "DEEPSPEED"
+
+    @property
+    def machines(self) -> int:
+        """The machines, one where nothing else is written."""
+        return self.integer("num_machines") or 1
+
+    @property
+    def processes(self) -> int | None:
+        """The processes of all machines; on a single machine accelerate passes their number on, even as text."""
+        value = self.value("num_processes")
+        return int(value) if self.machines == 1 and is_digits(value) else self.integer("num_processes")
+
+    @property
+    def deepspeed(self) -> Mapping[str, object]:
+        """The section of DeepSpeed's settings; empty where there is none."""
+        return self.block(_AT)
+
+    @property
+    def config_file(self) -> object:
+        """The DeepSpeed config that the section names, which then has all the settings."""
+        return self.deepspeed.get("deepspeed_config_file")
+
+    @property
+    def zero_stage(self) -> int | None:
+        """The section's ZeRO stage, 2 where it has none; accelerate converts text. None where that is no stage."""
+        value = self.deepspeed.get("zero_stage")
+        return 2 if value is None else next((stage for stage in STAGES if str(value) == str(stage)), None)
+
+    @property
+    def launcher(self) -> object:
+        """How DeepSpeed reaches the other machines."""
+        return self.deepspeed.get("deepspeed_multinode_launcher", "pdsh")
+
+
+def is_digits(value: object) -> TypeGuard[str]:
+    """Whether this is text that holds a number of reasonable size."""
+    return isinstance(value, str) and value.isdecimal() and len(value) < 10
+
+
+def is_true(value: object) -> bool:
+    """Whether accelerate reads a flag as true."""
+    return str(value).lower() in TRUE
+
+
+def number_of_text(value: object) -> float | None:
+    """A number, also one that is written as text, as accelerate passes both on; None for "auto"."""
+    try:
+        return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,53 @@
+"""Logs of the Hugging Face Trainer, which prints its speed once, at the end.
+
+**Source**: transformers 5.23: trainer_utils.py, speed_metrics; trainer.py, the lines under `Running training`;
+trainer_pt_utils.py, log_metrics. Numbers are text from version 5 on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ...facts.measurement import NUMBER, LogFacts, positive, whole
+
+_STEPS: Final = re.compile(rf"train_steps_per_second'?\s*[:=] '?{NUMBER}")
+_SAMPLES: Final = re.compile(rf"train_samples_per_second'?\s*[:=] '?{NUMBER}")
+_KEYS: Final = {
+    "training.global_batch": re.compile(
+        r"Total train batch size \(w\. parallel, distributed & accumulation\) = (\d{1,9})\b"
+    ),
+    "layout.micro_batch": re.compile(r"Instantaneous batch size per device = (\d{1,9})\b"),
+    "layout.gradient_accumulation": re.compile(r"Gradient Accumulation steps = (\d{1,9})\b"),
+}
+_LOSS: Final = re.compile(r"\{'loss': .*'epoch': ")
+
+
+def read(lines: Sequence[str]) -> LogFacts | None:
+    """What the log has; `None` when it isn't one of the Trainer's."""
+    rates, keys, places = [], {}, {}
+    ours = False
+    samples = None
+    for number, line in enumerate(lines, start=1):
+        ours = ours or "train_runtime" in line or bool(_LOSS.search(line))
+        if found := _STEPS.search(line):
+            rates.append(positive(found[1]))
+            many = _SAMPLES.search(line)
+            samples = positive(many[1]) if many else samples
+        for key, pattern in _KEYS.items():
+            if "=" in line and (found := pattern.search(line)) and (value := whole(found[1])):
+                keys[key], places[key], ours = value, number, True
+    if not ours and not rates:
+        return None
+    rate = next((rate for rate in reversed(rates) if rate), None)
+    if rate and samples and "training.global_batch" not in keys:
+        keys["training.global_batch"] = max(round(samples / rate), 1)
+    return LogFacts(
+        writer="the Hugging Face Trainer",
+        steps=(1 / rate,) if rate else (),
+        keys=keys,
+        lines=places,
+        notes=("start of the run included: give a run of a few hundred steps",) if rate else (),
+        hint="the Trainer writes `train_steps_per_second` when it has finished: let the run end, with --max_steps",
+    )

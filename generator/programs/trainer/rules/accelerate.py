@@ -1,0 +1,189 @@
+"""accelerate configs as accelerate loads them: keys and values that stop `accelerate launch`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ....findings import ERROR, NOTE, Severity, Violation, Violations
+from ....job.wording import show
+from ....rules.numbers import listed
+from ....rules.sources import accelerate
+from ....rules.violations import note_if_to_fill, suggest, violation
+from ..accelerate import AccelerateConfig, is_digits
+from .accelerated import Accelerated, clusters
+
+#: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
+TOP_KEYS: Final = (
+    *("compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "num_processes"),
+    *("machine_rank", "num_machines", "gpu_ids", "main_process_ip", "main_process_port", "rdzv_backend"),
+    *("same_network", "main_training_function", "enable_cpu_affinity", "fp8_config", "deepspeed_config"),
+    *("fsdp_config", "parallelism_config", "megatron_lm_config", "mpirun_config", "downcast_bf16", "tpu_name"),
+    *("tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "command_file", "commands", "tpu_vm", "tpu_env"),
+    *("dynamo_config", "fp16", "dynamo_backend"),
+)
+#: Source: accelerate utils/dataclasses.py:625-638.
+DISTRIBUTED_TYPES: Final = (
+    *("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU"),
+    *("DEEPSPEED", "FSDP", "XLA", "MEGATRON_LM", "MULTI_HPU", "MULTI_NEURON"),
+)
+ENVIRONMENTS: Final = ("LOCAL_MACHINE", "AMAZON_SAGEMAKER")  # accelerate utils/dataclasses.py:685-687
+PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasses.py:783-786
+_COUNTS: Final = ("num_processes", "num_machines", "machine_rank", "main_process_port")
+_PASSED_ON: Final = ("num_processes", "machine_rank")  # text too, on one machine; the others are compared
+_SECTIONS: Final = ("deepspeed_config", "fsdp_config", "megatron_lm_config", "parallelism_config", "fp8_config")
+_MAX_PORT: Final = 65_535  # 16 bits
+_OF_DEEPSPEED: Final = (
+    *("zero_stage", "gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag", "deepspeed_config_file"),
+)
+
+
+@clusters.rule("ACC001", ERROR, "launcher", accelerate("commands/config/config_args.py (from_yaml_file)"))
+def keys_are_known(run: Accelerated) -> Violations:
+    """Every key of an accelerate config is one that accelerate knows.
+
+    Prevents: ValueError: The config file had unknown keys
+    Fix: correct the key, or remove it"""
+    for key, at, _ in run.config.entries(""):
+        if key not in TOP_KEYS:
+            own = key in _OF_DEEPSPEED
+            hint = f"move {key} into deepspeed_config" if own else suggest(key.lower(), TOP_KEYS, "remove it")
+            yield Violation(run.config.locate_key(at), f"unknown key {key}: accelerate 1.15 refuses it", hint)
+
+
+@clusters.rule(
+    "ACC002", ERROR, "launcher", accelerate("commands/config/config_args.py (process_config, __post_init__)")
+)
+def type_is_known(run: Accelerated) -> Violations:
+    """distributed_type is there, in capitals, and compute_environment too where it is given.
+
+    Prevents: ValueError: A `distributed_type` must be specified, or: 'x' is not a valid DistributedType
+    Fix: set distributed_type: DEEPSPEED"""
+    config = run.config
+    if not config.has("distributed_type"):
+        yield violation(config, "", "distributed_type is missing", "add distributed_type: DEEPSPEED")
+    elif isinstance(config.value("distributed_type"), str):
+        yield from _not_among(config, "distributed_type", DISTRIBUTED_TYPES)
+    if config.has("compute_environment"):
+        yield from _not_among(config, "compute_environment", ENVIRONMENTS)
+
+
+def _not_among(config: AccelerateConfig, name: str, choices: tuple[str, ...]) -> Violations:
+    value = config.value(name)
+    if value not in choices:
+        message = f"{name} is {show(value)}, which accelerate doesn't have"
+        yield violation(config, name, message, suggest(str(value).upper(), choices))
+
+
+@clusters.rule("ACC019", ERROR, "silent", accelerate("commands/config/config_args.py (__post_init__)"))
+def type_is_text(run: Accelerated) -> Violations:
+    """distributed_type is text: 'NO' in quotes, because YAML reads no as false.
+
+    Prevents: No error: one process, whatever num_processes is.
+    Fix: write 'NO' in quotes, or DEEPSPEED"""
+    value = run.config.value("distributed_type", "NO")
+    if not isinstance(value, str):
+        message = f"distributed_type is {show(value)}, not text: accelerate starts one process only"
+        yield violation(run.config, "distributed_type", message, "set distributed_type to 'NO', or to DEEPSPEED")
+
+
+@clusters.rule("ACC003", ERROR, "launcher", accelerate("utils/launch.py (prepare_deepspeed_cmd_env)"))
+def precision_is_known(run: Accelerated) -> Violations:
+    """mixed_precision is 'no', in quotes, fp16, bf16 or fp8.
+
+    Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'
+    Fix: use 'no', fp16, bf16 or fp8"""
+    value = run.config.value("mixed_precision")
+    if value is None or run.overridden("--mixed_precision"):
+        return
+    if isinstance(value, bool):
+        message = f"mixed_precision is {show(value)}: YAML reads no as false, and accelerate requires text"
+        yield violation(run.config, "mixed_precision", message, "set mixed_precision to 'no', in quotes")
+    elif not isinstance(value, str) or value.lower() not in PRECISIONS:
+        message = f"mixed_precision is {show(value)}, which accelerate doesn't have"
+        yield violation(run.config, "mixed_precision", message, f"use {listed(PRECISIONS)}")
+
+
+@clusters.rule(
+    "ACC004", ERROR, "launcher", accelerate("commands/config/config_args.py (ClusterConfig), utils/launch.py")
+)
+def counts_are_integers(run: Accelerated) -> Violations:
+    """num_processes, num_machines, machine_rank and main_process_port are integers in their ranges.
+
+    Prevents: TypeError or ValueError in the launcher.
+    Fix: write integers"""
+    for key in _COUNTS:
+        value, port = run.config.value(key), key == "main_process_port"
+        absent = not run.config.has(key) or (value is None and port)
+        passed_on = run.config.machines == 1 and key in _PASSED_ON and is_digits(value)
+        if absent or passed_on or run.overridden(f"--{key}"):
+            continue
+        if type(value) is not int:
+            message = f"{key} is {show(value)}, not an integer"
+            severity = NOTE if value is None and not run.launches else None  # for a launch line to give
+            severity = severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
+            yield violation(run.config, key, message, f"set {key} to {_integer_for(key, value)}", severity=severity)
+        elif port and not 0 <= value <= _MAX_PORT:
+            message = f"main_process_port is {value}, not a port number"
+            yield violation(run.config, key, message, f"use a port from 1024 to {_MAX_PORT}")
+        elif key == "num_machines" and value < 1:
+            message = f"num_machines is {value}; it must be at least 1"
+            yield violation(run.config, key, message, "set num_machines to 1", severity=Severity.WARNING)
+
+
+def _integer_for(key: str, value: object) -> str:
+    usual = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
+    return str(value) if is_digits(value) else usual.get(key, "8")
+
+
+@clusters.rule("ACC005", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+def processes_are_counted(run: Accelerated) -> Violations:
+    """num_processes is at least 1, in the config or on the launch line.
+
+    Prevents: ValueError: You need to manually pass in `--num_processes` using this config yaml.
+    Fix: set num_processes to nodes × GPUs of a node"""
+    config, value = run.config, run.config.value("num_processes", -1)
+    if run.overridden("--num_processes") or config.value("distributed_type") in (None, "NO", "XLA"):
+        return
+    if type(value) is int and value < 1:
+        absent = not config.has("num_processes")
+        message = "num_processes is missing" if absent else f"num_processes is {value}"
+        hint = "set num_processes to the GPUs of all nodes together, or add --num_processes to the launch line"
+        severity = None if run.launches else NOTE  # a launch line may give it
+        yield violation(config, "" if absent else "num_processes", message, hint, severity=severity)
+
+
+@clusters.rule("ACC006", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+def ids_are_text(run: Accelerated) -> Violations:
+    """gpu_ids is text, and has an id for every process of a node.
+
+    Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal
+    Fix: set gpu_ids: all"""
+    config, value = run.config, run.config.value("gpu_ids")
+    if value is None or run.overridden("--gpu_ids"):
+        return
+    if not isinstance(value, str):
+        message = f"gpu_ids is {show(value)}, not text, and accelerate splits it at commas"
+        shown = ",".join(map(str, value)) if isinstance(value, list) else value
+        yield violation(config, "gpu_ids", message, f"set gpu_ids to '{shown}', or to all")
+        return
+    each = (config.processes or 0) // max(config.machines, 1)
+    named = [part for part in value.split(",") if part.strip()]
+    if value != "all" and len(named) < each and not run.overridden("--num_processes", "--num_machines"):
+        message = f"gpu_ids names {len(named)} GPUs for {each} processes on a machine"
+        hint = f"set gpu_ids to all, or num_processes to {len(named) * config.machines}"
+        yield violation(config, "gpu_ids", message, hint)
+
+
+@clusters.rule("ACC007", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+def sections_are_mappings(run: Accelerated) -> Violations:
+    """deepspeed_config, fsdp_config and the other sections are mappings.
+
+    Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently ignored.
+    Fix: write a mapping"""
+    for key in _SECTIONS:
+        value, own = run.config.value(key), key == "deepspeed_config"
+        if value is not None and not isinstance(value, Mapping):
+            hint = "write a mapping" + (" with deepspeed_config_file or zero_stage" if own else ", or {}")
+            severity = None if own and run.config.uses_deepspeed else Severity.WARNING  # else it isn't read
+            yield violation(run.config, key, f"{key} is {show(value)}, not a mapping", hint, severity=severity)

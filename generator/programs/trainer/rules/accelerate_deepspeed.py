@@ -1,0 +1,250 @@
+"""The deepspeed_config section of accelerate configs: its keys and values, and the DeepSpeed config with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....job.pointer import whole_number
+from ....job.wording import show
+from ....rules.numbers import listed
+from ....rules.sources import accelerate
+from ....rules.violations import suggest, violation
+from ...rule import subject
+from ...submission import Submission
+from ..accelerate import FALSE, STAGES, TRUE, AccelerateConfig, is_true
+from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS
+from .accelerated import Accelerated, AccelerateLaunch, accelerate_launches, clusters
+
+_PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
+_STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
+_VALIDATED: Final = "commands/launch.py (_validate_launch_command"
+_AT: Final = "deepspeed_config"
+_FILE: Final = f"{_AT}/deepspeed_config_file"
+#: Source: accelerate commands/launch.py (the options of its DeepSpeed group) @ 1.15.0.
+KEYS: Final = (
+    *("deepspeed_config_file", "deepspeed_exclusion_filter", "deepspeed_hostfile", "deepspeed_inclusion_filter"),
+    *("deepspeed_moe_layer_cls_names", "deepspeed_multinode_launcher", "gradient_accumulation_steps"),
+    *("gradient_clipping", "offload_optimizer_device", "offload_optimizer_nvme_path", "offload_param_device"),
+    *("offload_param_nvme_path", "zero3_init_flag", "zero3_save_16bit_model", "zero_stage"),
+)
+#: Refused with deepspeed_config_file. Source: accelerate utils/dataclasses.py (_deepspeed_config_checks).
+_REFUSED: Final = (
+    *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device"),
+    *("offload_param_device", "offload_param_nvme_path", "zero3_save_16bit_model"),
+)
+_DEVICES: Final = ("none", "cpu", "nvme")
+_SHORT: Final = 60  # characters; a config in base64, which deepspeed_config_file may be too, is longer
+
+
+@subject("accelerate config", "launch script", "DeepSpeed config")
+def _sections(submission: Submission) -> Iterator[Accelerated]:
+    return (run for run in clusters(submission) if run.config.deepspeed)
+
+
+@_sections.rule("ACC008", WARNING, "silent", accelerate(f"{_VALIDATED} sets any key, nothing reads it)"))
+def keys_are_known(run: Accelerated) -> Violations:
+    """Every key of deepspeed_config is one that accelerate reads.
+
+    Prevents: No error: the setting has its default.
+    Fix: correct the key, or remove it"""
+    for key, at, _ in run.config.entries(_AT):
+        if key not in KEYS:
+            hint = suggest(key.lower(), KEYS, "move it into the JSON that deepspeed_config_file names")
+            hint = "move it to the top of the file" if key in TOP_KEYS else hint
+            message = f"unknown key {key} in deepspeed_config: accelerate ignores it"
+            yield Violation(run.config.locate_key(at), message, hint)
+
+
+@_sections.rule("HF007", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"))
+def one_source_of_settings(run: Accelerated) -> Violations:
+    """With deepspeed_config_file there is no zero_stage, mixed_precision or other setting that belongs in the file.
+
+    Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...
+    Fix: keep these settings in the JSON only"""
+    config = run.config
+    if not config.config_file or not config.uses_deepspeed:
+        return
+    for key in _REFUSED:
+        if key in config.deepspeed:
+            message = f"{key} with deepspeed_config_file {config.config_file}"
+            yield Violation(config.locate_key(f"{_AT}/{key}"), message, "remove it, and set it in the JSON")
+    key = "fp16" if config.value("fp16") and not config.has("mixed_precision") else "mixed_precision"
+    if config.value(key) is not None and not run.overridden("--mixed_precision"):
+        message = f"{key} {show(config.value(key))} with deepspeed_config_file"
+        yield Violation(config.locate_key(key), message, "remove it, and set bf16 or fp16 in the JSON")
+
+
+def _is_steps(value: object) -> bool:
+    text = isinstance(value, str) and value.isdecimal() and value.strip("0") != ""
+    return value == "auto" or text or (type(value) is int and value > 0)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, str) and value != "auto":
+        try:
+            float(value[:40])
+        except ValueError:
+            return False
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+def _among(choices: tuple[object, ...]) -> Callable[[object], bool]:
+    return lambda value: str(value).lower() in map(str, choices)
+
+
+#: What the values of some keys must be, and what to write.
+_VALUES: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "zero_stage": (_among(STAGES), f"use {listed(STAGES)}"),
+    "offload_optimizer_device": (_among(_DEVICES), f"use {listed(_DEVICES)}"),
+    "offload_param_device": (_among(_DEVICES), f"use {listed(_DEVICES)}"),
+    "zero3_init_flag": (_among((*TRUE, *FALSE)), "use true or false"),
+    "gradient_accumulation_steps": (_is_steps, "use an integer of at least 1"),
+    "gradient_clipping": (_is_number, "use a number such as 1.0"),
+}
+
+
+@_sections.rule("ACC009", ERROR, "init", _PLUGIN)
+def values_are_deepspeeds(run: Accelerated) -> Violations:
+    """zero_stage is 0 to 3, offload devices are none, cpu or nvme, and flags are true or false.
+
+    Prevents: ValueError when the plugin converts it, or DeepSpeed's own error about the config.
+    Fix: use a value that DeepSpeed has"""
+    for key, (fits, hint) in _VALUES.items():
+        value = run.config.deepspeed.get(key)
+        if value is not None and not fits(value):
+            yield violation(run.config, f"{_AT}/{key}", f"{key} is {show(value)}, which DeepSpeed refuses", hint)
+
+
+@_sections.rule(
+    "ACC010", ERROR, "silent", accelerate("utils/launch.py (prepare_deepspeed_cmd_env exports no nvme path)")
+)
+def nvme_has_a_path(run: Accelerated) -> Violations:
+    """Offloading to nvme has its path in the DeepSpeed config: accelerate does not pass its own on.
+
+    Prevents: No error from accelerate: DeepSpeed swaps into a folder called none of the working directory.
+    Fix: use a deepspeed_config_file with nvme_path"""
+    for what in ("optimizer", "param"):
+        key, variable = f"offload_{what}_device", f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH"
+        unset = not run.config.config_file and variable not in run.exported
+        if run.config.deepspeed.get(key) == "nvme" and unset:
+            message = f"{key} is nvme, and accelerate 1.15 passes no offload_{what}_nvme_path on: the path is 'none'"
+            hint = f"use a deepspeed_config_file with a nvme_path, or export {variable}"
+            yield violation(run.config, f"{_AT}/{key}", message, hint)
+
+
+@clusters.rule("ACC011", ERROR, "silent", accelerate(f"{_VALIDATED})"))
+def section_is_of_the_type(run: Accelerated) -> Violations:
+    """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
+
+    Prevents: No error: training runs without DeepSpeed or FSDP.
+    Fix: set the distributed_type of the section"""
+    kind = run.config.value("distributed_type")
+    for key, right, option in (
+        ("deepspeed_config", "DEEPSPEED", "--use_deepspeed"),
+        ("fsdp_config", "FSDP", "--use_fsdp"),
+        ("megatron_lm_config", "MEGATRON_LM", "--use_megatron_lm"),
+    ):
+        unused = kind in DISTRIBUTED_TYPES and kind != right and not run.overridden(option)
+        if unused and run.config.block(key):
+            message = f"{key} has no effect with distributed_type {kind}"
+            hint = f"set distributed_type to {right}, or remove {key}"
+            yield Violation(run.config.locate_key(key), message, hint, severity=_loss(run.config, key))
+
+
+def _loss(config: AccelerateConfig, key: str) -> Severity | None:
+    """A note where nothing is lost: FSDP, unless it offloads, does nothing for a process that is alone."""
+    alone = key == "fsdp_config" and config.processes == 1
+    return NOTE if alone and not is_true(config.value("fsdp_config/fsdp_offload_params")) else None
+
+
+@_sections.rule("HF014", WARNING, "silent", _PLUGIN)
+def init_is_for_stage_3(run: Accelerated) -> Violations:
+    """zero3_init_flag is true under ZeRO stage 3 only.
+
+    Prevents: A warning that the flag is only applicable for ZeRO stage 3, and every rank loads the whole model.
+    Fix: set zero3_init_flag: false, or stage 3"""
+    stage = run.config.zero_stage
+    if run.config.config_file:
+        stage = run.linked.stage if run.linked is not None else None
+    if is_true(run.config.deepspeed.get("zero3_init_flag")) and stage in (0, 1, 2):
+        message = f"zero3_init_flag is true under ZeRO stage {stage}: accelerate sets it to false"
+        yield violation(run.config, f"{_AT}/zero3_init_flag", message, "set zero3_init_flag: false")
+
+
+@_sections.rule("ACC012", WARNING, "silent", _STAGE_3)
+def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
+    """offload_param_device is cpu or nvme under ZeRO stage 3 only.
+
+    Prevents: No error: the parameters stay on the GPU.
+    Fix: use stage 3"""
+    device, stage = run.config.deepspeed.get("offload_param_device"), run.config.zero_stage
+    if device in ("cpu", "nvme") and stage in (0, 1, 2) and not run.config.config_file:
+        message = f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
+        hint = "set zero_stage: 3, or offload_param_device: none"
+        yield violation(run.config, f"{_AT}/offload_param_device", message, hint)
+
+
+@_sections.rule("ACC013", WARNING, "silent", _PLUGIN)
+def stage_is_the_configs(run: Accelerated) -> Violations:
+    """accelerate's zero_stage is that of the DeepSpeed config in the same submission.
+
+    Prevents: No error: one of the two stages has no effect.
+    Fix: set deepspeed_config_file, and remove zero_stage"""
+    stage, linked = run.config.zero_stage, run.linked
+    if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
+        return
+    if None not in (stage, linked.stage) and linked.stage != stage:
+        message = f"zero_stage is {stage} here and {linked.stage} in {linked.name}: one of them is not used"
+        hint = f"set deepspeed_config_file to {linked.name}, and remove zero_stage"
+        yield violation(run.config, f"{_AT}/zero_stage", message, hint)
+
+
+@clusters.rule("ACC018", ERROR, "init", accelerate("utils/deepspeed.py (HfDeepSpeedConfig.__init__)"))
+def config_file_is_a_path(run: Accelerated) -> Violations:
+    """deepspeed_config_file is the path of a DeepSpeed config.
+
+    Prevents: ValueError: Expected a string path to an existing deepspeed config
+    Fix: set deepspeed_config_file: ds_config.json"""
+    value = run.config.config_file
+    if value is None or run.overridden("--deepspeed_config_file"):
+        return
+    path = isinstance(value, str) and not value.isdecimal()
+    named = path and (len(str(value)) >= _SHORT or value == "none" or PurePosixPath(str(value)).suffix)
+    if not named:
+        message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
+        severity = Severity.WARNING if path else None
+        yield violation(run.config, _FILE, message, "set deepspeed_config_file to ds_config.json", severity=severity)
+
+
+@accelerate_launches.rule(
+    "HF008", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)")
+)
+def precision_is_the_configs(line: AccelerateLaunch) -> Violations:
+    """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
+
+    Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
+    Fix: use the same precision in both"""
+    precision = line.call.options.text("--mixed_precision") or ""
+    other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision)
+    if other is not None and line.linked is not None and line.linked.switch(f"/{other}/enabled"):
+        message = f"--mixed_precision {precision}, and {other} is enabled in {line.linked.name}"
+        yield violation(line, "--mixed_precision", message, f"use --mixed_precision {other}, or remove it")
+
+
+@accelerate_launches.rule("HF012", WARNING, "silent", _PLUGIN)
+def accumulation_is_the_configs(line: AccelerateLaunch) -> Violations:
+    """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts.
+
+    Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
+    Fix: use the same number in both"""
+    option, config = "--gradient_accumulation_steps", line.linked
+    steps = line.call.options.integer(option)
+    if steps is None or config is None or not line.call.options.has("--deepspeed_config_file"):
+        return
+    value = whole_number(config.value("/gradient_accumulation_steps"))
+    if value is not None and value != steps:
+        message = f"{option} {steps} is not used: {config.name} has {value}"
+        yield violation(line, option, message, f"use {value} in both, or only in the JSON")

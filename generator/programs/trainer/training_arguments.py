@@ -1,0 +1,252 @@
+"""Hugging Face TrainingArguments: from YAML, from JSON, or from a launch line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, cast
+
+from ...facts.hjson.text import JsonText
+from ...facts.reader import Reader
+from ...findings import Location
+from ...job.pointer import whole_number
+from ...job.source import Source, escape
+from ..launching.launch_line import Launch
+from ..launching.program_options import declares_its_own, program_path
+from ..shell.records import Word
+
+#: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
+_TELLING: Final = frozenset(
+    [
+        *("ddp_timeout", "do_train", "eval_strategy", "evaluation_strategy", "load_best_model_at_end"),
+        *("logging_first_step", "logging_strategy", "overwrite_output_dir", "per_device_eval_batch_size", "report_to"),
+        *("save_only_model", "save_strategy", "save_total_limit", "warmup_ratio"),
+    ]
+)
+_COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_train_epochs"])
+#: Options of programs whose own arguments look alike: DeepSpeed-Chat, examples without a Trainer, Megatron.
+_FOREIGN: Final = frozenset(["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"])
+_TRUE: Final = frozenset(["yes", "true", "t", "y", "1"])  # transformers src/transformers/hf_argparser.py:36-46
+_FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
+_MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """An argument's value, and whether it is written or the default."""
+
+    value: object
+    written: bool
+    text: str  #: `learning_rate 1e-05`, with `(the default)`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaBatch:
+    """The sequences that a replica trains on for each optimizer step, as the arguments set them."""
+
+    micro: int
+    steps: int
+    text: str  #: `per_device_train_batch_size 8 × gradient_accumulation_steps 2`
+    written: bool  #: whether both are written, not the default
+    name: str  #: the argument that changes the batch most easily
+
+    @property
+    def sequences(self) -> int:
+        """Their product."""
+        return self.micro * self.steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingArguments(Reader):
+    """Arguments by their Python name (`per_device_train_batch_size`), with the types that TrainingArguments gives them.
+
+    An argument whose value can't be known, such as a variable's, has a place and no value. One that isn't of its type
+    has the text as written.
+    """
+
+    path: str
+    values: Mapping[str, object]
+    places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
+    launch: Launch | None = None  #: the launch line that has them
+    complete: bool = True  #: whether there can be no others, as in words that aren't known
+
+    def value(self, name: str, default: object = None) -> object:
+        """What is given for an argument; `default` where nothing is."""
+        return self.values.get(name, default)
+
+    def has(self, name: str) -> bool:
+        """Whether an argument is there, its value known or not."""
+        return name in self.values or name in self.places
+
+    def locate(self, name: str) -> Location:
+        """The place of an argument, else the file."""
+        return self.places.get(name, Location(path=self.path))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the arguments that are there."""
+        return frozenset((*self.values, *self.places))
+
+    def number(self, name: str) -> int | float | None:
+        """A number that is written; None where there is none, or something else."""
+        return _number(self.value(name))
+
+    def integer(self, name: str) -> int | None:
+        """An integer that is written; None where there is none, or something else."""
+        return whole_number(self.value(name))
+
+    def is_on(self, name: str) -> bool:
+        """Whether a flag is written as true."""
+        return self.value(name) is True
+
+    def stated(self, name: str) -> Stated | None:
+        """What an argument is, by default too; None where it can't be known or isn't of its type."""
+        entry = known_arguments()[name]
+        if self.has(name):
+            value = self.value(name)
+            fits = isinstance(value, bool) if entry["type"] == "bool" else isinstance(value, (int, float, str))
+            number = entry["type"] not in ("int", "float") or isinstance(value, (int, float))
+            return Stated(value=value, written=True, text=f"{name} {value}") if fits and number else None
+        if not self.complete or "default" not in entry:
+            return None
+        return Stated(value=entry["default"], written=False, text=f"{name} {entry['default']} (the default)")
+
+    def setting(self, name: str) -> object:
+        """The value of an argument, by default too; None where it can't be known or isn't of its type."""
+        stated = self.stated(name)
+        return stated.value if stated is not None else None
+
+    @property
+    def batch(self) -> ReplicaBatch | None:
+        """The batch of a replica; None where it can't be known, or transformers searches for one that fits."""
+        micro, steps = self.stated("per_device_train_batch_size"), self.stated("gradient_accumulation_steps")
+        if micro is None or steps is None or self.is_on("auto_find_batch_size"):
+            return None
+        sequences, passes = whole_number(micro.value), whole_number(steps.value)
+        if sequences is None or passes is None:
+            return None
+        return ReplicaBatch(
+            micro=sequences,
+            steps=passes,
+            text=f"{micro.text} × {steps.text}",
+            written=micro.written and steps.written,
+            name="gradient_accumulation_steps" if steps.written else "per_device_train_batch_size",
+        )
+
+
+def _arguments_in(name: str) -> Any:
+    return json.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))["arguments"]
+
+
+@cache
+def gone_arguments() -> Mapping[str, Mapping[str, str]]:
+    """Arguments of older transformers by name: the `last` release seen that has it, and what to write `instead`."""
+    return cast(Mapping[str, Mapping[str, str]], _arguments_in("gone_arguments.json"))
+
+
+@cache
+def known_arguments() -> Mapping[str, Mapping[str, Any]]:
+    """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by scripts/."""
+    return cast(Mapping[str, Mapping[str, Any]], _arguments_in("training_arguments.json"))
+
+
+def _number(value: object) -> int | float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def from_file(path: str, read: JsonText | Source) -> TrainingArguments:
+    """The arguments of a JSON or YAML file."""
+    values = read.data if isinstance(read.data, dict) else {}
+    places = {name: read.locate(f"/{escape(name)}") for name in values}
+    return TrainingArguments(path=path, values=values, places=places)
+
+
+def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
+    """The arguments on the launch lines of programs that accept TrainingArguments."""
+    for launch in launches:
+        found = list(_options(launch.arguments))
+        names = {name for name, _, _ in found}
+        # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch
+        config = any(name == "deepspeed" and value is not True for name, _, value in found)
+        theirs = (names & _TELLING or config) and names & _COMMON and not names & _FOREIGN
+        if theirs and not _is_of_its_own(launch):
+            values: dict[str, object] = {}
+            places: dict[str, Location] = {}
+            for name, word, value in found:
+                places[name] = launch.script.locate(word)
+                values.pop(name, None)
+                if value is not None:
+                    values[name] = value
+            yield TrainingArguments(
+                path=launch.script.text.path,
+                values=values,
+                places=places,
+                launch=launch,
+                complete=not _may_hide(launch.arguments),
+            )
+
+
+def _is_of_its_own(launch: Launch) -> bool:
+    """Whether the program is there, and has options of the same names but no TrainingArguments."""
+    return declares_its_own(program_path(launch), launch.script.text.path, _TELLING | _COMMON)
+
+
+def _may_hide(words: tuple[Word, ...]) -> bool:
+    """Whether a word that isn't known may be an option, or several: `$EXTRA`, but not `--seed $SEED`."""
+    for before, word in zip((None, *words), words, strict=False):
+        if word.value is None and not word.prefix.startswith("--"):
+            option = before is not None and before.prefix.startswith("--") and "=" not in before.raw
+            name = before.prefix[2:].replace("-", "_") if before is not None and option else ""
+            if not option or known_arguments().get(name, {}).get("alone"):
+                return True
+    return False
+
+
+def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
+    """Each option's Python name, its word and its value, None where that can't be known."""
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        spelled, equals, _ = word.prefix.partition("=")
+        if not spelled.startswith("--") or len(spelled) < 3:
+            continue
+        name = spelled[2:].replace("-", "_")
+        values: list[str | None] = []
+        if equals:
+            values = [word.value.partition("=")[2] if word.value is not None else None]
+        else:
+            while index < len(words) and not words[index].prefix.startswith("--"):
+                values.append(words[index].value)
+                index += 1
+        yield from _typed(name, word, values)
+
+
+def _typed(name: str, word: Word, values: list[str | None]) -> Iterator[tuple[str, Word, object]]:
+    positive = name.removeprefix("no_")
+    entry = known_arguments().get(name)
+    if entry is None and positive != name and known_arguments().get(positive, {}).get("negated"):
+        yield positive, word, False
+    elif entry is None:
+        yield name, word, values[0] if values else True
+    elif not values:
+        yield name, word, True if entry.get("alone") else None
+    elif entry["type"] == "list":
+        yield name, word, None if None in values else list(values)
+    else:
+        yield name, word, None if values[0] is None else read_value(values[0], entry["type"])
+
+
+def read_value(text: str, kind: str) -> object:
+    """A launch line's text as an argument's type; as it is where it isn't of that type."""
+    if kind == "bool" and text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    if kind in ("int", "float") and len(text) <= _MAX_NUMBER:
+        try:
+            return int(text) if kind == "int" else float(text)
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,264 @@
+"""A script around the Hugging Face Trainer: its arguments, and a ds_config with identical values.
+
+The Trainer compares its own arguments with the JSON and refuses any difference. Identical numbers, rather than `auto`,
+keep the file readable by DeepSpeed and by any validator.
+
+**Source**: transformers 5.23, integrations/deepspeed.py, `HfTrainerDeepSpeedConfig`; accelerate 1.15, accelerator.py,
+`_prepare_deepspeed`, and parallelism_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
+from ...estimate.layout import Layout, Recompute
+from ...job.framework import Checkpoints, Framework, Need
+from ...job.records import Job
+from ...search.plan import Plan
+from ..arguments import BETA1, EPSILON, Value, beta2, gives, group, holds, make_program, training_steps
+from ..deepspeed import write_config as ds_config
+from ..program import ArgumentGroup, ConfigPath, Program, Resume
+
+#: Of TrainingArguments, and of the example scripts of transformers and trl.
+OPTIONS: Final = {
+    "data.path": ("--dataset_name", "--train_file"),
+    "data.tokenizer.path": ("--tokenizer_name",),
+    "output.checkpoints": ("--output_dir",),
+    "output.save_interval": ("--save_steps",),
+    "output.keep": ("--save_total_limit",),
+    "output.resume": ("--resume_from_checkpoint",),
+}
+NEEDS: Final = (
+    Need(what="data", key="data.path", words=("data", "train_file", "corpus")),
+    Need(
+        what="model or tokenizer",
+        key="data.tokenizer",
+        hint="set data.tokenizer.path, or add --model_name_or_path to launch.arguments",
+        words=("model", "tokenizer"),
+    ),
+    # Source: transformers 5.23, examples/pytorch/*/run_*.py, ModelArguments, which make a new model of --config_name or
+    # --model_type; trl's scripts, ModelConfig.
+    Need(
+        what="model",
+        key="launch.arguments",
+        options=("--model_name_or_path", "--config_name", "--model_type"),
+        hint="add --model_name_or_path to launch.arguments",
+        words=("model",),
+        scripts=("run_*.py", "sft*.py", "dpo*.py", "kto*.py", "grpo*.py", "reward_modeling.py"),
+        replaces="data.tokenizer",
+    ),
+    Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save_dir", "checkpoint", "ckpt")),
+)
+_FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
+
+
+def config(job: Job, layout: Layout) -> ds_config.Config:
+    """The whole `ds_config.json`."""
+    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
+    own: ds_config.Config = {"sequence_parallel_size": layout.context} if layout.context > 1 else {}
+    return ds_config.script_config(job, layout, own)
+
+
+def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
+    """TrainingArguments, by subject."""
+    training = job.training
+    return (
+        group(
+            "ZeRO and the optimizer; the arguments below repeat its numbers",
+            {"--deepspeed": ConfigPath(ds_config.FILE_NAME)},
+        ),
+        group(
+            "batch per device and pass, and passes per step",
+            {
+                "--per_device_train_batch_size": layout.micro_batch,
+                "--gradient_accumulation_steps": layout.gradient_accumulation,
+            },
+        ),
+        group(
+            "precision and recomputation",
+            {
+                "--fp16": "true" if training.precision == "fp16" else None,
+                "--bf16": "true" if training.precision in ("bf16", "fp8") else None,  # fp8 is bf16 to the Trainer
+                "--gradient_checkpointing": "true" if layout.recompute == Recompute.FULL else "false",
+                "--use_liger_kernel": "true" if training.kernels == "fused" else None,
+            },
+        ),
+        group(
+            "optimizer: the same as in the JSON, or the Trainer refuses to start",
+            {
+                # Needs bitsandbytes. Source: transformers 5.23, training_args.py, OptimizerNames.
+                "--optim": "adamw_bnb_8bit" if training.optimizer == ds_config.EIGHT_BIT else None,
+                "--learning_rate": training.learning_rate,
+                "--weight_decay": training.weight_decay,
+                "--adam_beta1": BETA1,
+                "--adam_beta2": beta2(job),
+                "--adam_epsilon": EPSILON,
+                "--max_grad_norm": training.gradient_clipping,
+            },
+        ),
+        group("duration", {"--max_steps": training_steps(training)}),
+    )
+
+
+def _data_group(job: Job) -> ArgumentGroup:
+    """Data and tokenizer, for scripts with the options of transformers' and trl's."""
+    own, data = job.launch.arguments, job.data
+    options: dict[str, Value] = {}
+    for path in data.path[:1]:
+        options["--train_file" if path.endswith(_FILES) else "--dataset_name"] = path
+    if data.tokenizer.path is not None:
+        options["--tokenizer_name"] = data.tokenizer.path
+    left = {option: value for option, value in options.items() if not gives(own, option) and not holds(own, value)}
+    return group("data and tokenizer, by the options of the example scripts of transformers", left)
+
+
+def _training_group(job: Job) -> ArgumentGroup:
+    """What the example scripts ask for before they train; the Trainer itself doesn't read it.
+
+    **Source**: transformers 5.23, training_args.py, do_train; examples/pytorch/language-modeling/run_clm.py.
+    """
+    left = not gives(job.launch.arguments, "--do_train", "--do-train")
+    return group(
+        "without it the example scripts of transformers train nothing", {"--do_train": "true" if left else None}
+    )
+
+
+def _checkpoint_group(plan: Plan) -> ArgumentGroup:
+    """Where and how often the Trainer saves."""
+    job, output = plan.job, plan.job.output
+    saves = output.checkpoints is not None or output.save_interval is not None
+    options: dict[str, Value] = {
+        "--output_dir": output.checkpoints,
+        "--save_strategy": "steps" if saves else None,
+        "--save_steps": plan.saving.interval_steps if saves else None,
+        "--save_total_limit": output.keep,
+    }
+    left = {option: value for option, value in options.items() if not gives(job.launch.arguments, option)}
+    return group("checkpoints", left)
+
+
+def _resume(job: Job) -> Resume | None:
+    """The last checkpoint is found when the job starts: TrainingArguments carry its path, and nothing looks for it.
+
+    **Source**: transformers 5.23, training_args.py, resume_from_checkpoint ("not directly used by Trainer"), and
+    examples/pytorch/language-modeling/run_clm.py, which hands it to train; trainer.py, _save_checkpoint, writes
+    trainer_state.json after model and optimizer.
+    """
+    folder, option = job.output.checkpoints, "--resume_from_checkpoint"
+    if folder is None or not job.output.resume or gives(job.launch.arguments, option, "--output_dir"):
+        return None
+    return Resume(option=option, folder=folder, prefix="checkpoint-", complete="trainer_state.json")
+
+
+def _run_notes(job: Job) -> Iterator[str]:
+    """What the script has to do with checkpoints and logs."""
+    if _resume(job) is not None:
+        yield (
+            "To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint, "
+            "which the launch file sets to the last whole checkpoint, or with what "
+            "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
+        )
+    if job.output.logs is not None:
+        yield "TENSORBOARD_LOGGING_DIR is read with --report_to tensorboard, which needs tensorboard."
+
+
+def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
+    """Ulysses is accelerate's to set up, which reads its size from these variables.
+
+    A replica's size is left at 1: accelerate leaves the world's division to DeepSpeed when Ulysses is on.
+    """
+    logs = {"TENSORBOARD_LOGGING_DIR": job.output.logs} if job.output.logs is not None else {}
+    if layout.context == 1:
+        return logs
+    attention = "flash_attention_2" if job.training.attention == "flash" else "sdpa"
+    return {
+        **logs,
+        "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
+        "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed",
+        "PARALLELISM_CONFIG_SP_SIZE": str(layout.context),
+        "PARALLELISM_CONFIG_SP_SEQ_LENGTH": str(job.training.sequence_length),
+        "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE": "false",
+        "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": attention,
+    }
+
+
+def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+    """What isn't in TrainingArguments, and numbers that look wrong but aren't."""
+    attention = "flash_attention_2" if job.training.attention == "flash" else "eager"
+    texts = [
+        f"The plan counts on sequences of {job.training.sequence_length} tokens and attn_implementation={attention}: "
+        "both are the script's to set, TrainingArguments has neither.",
+        *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count"),
+    ]
+    if layout.context > 1:
+        texts.append(
+            f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
+            f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
+        )
+    texts += [*_adapter_notes(job, layout), *_run_notes(job)]
+    if job.training.precision == "fp8":
+        texts.append("fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8.")
+    return tuple(texts)
+
+
+def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
+    """What the script has to do for adapters: TrainingArguments knows nothing of them.
+
+    **Source**: peft 0.21, tuners/lora/config.py, LoraConfig, and docs/source/accelerate/deepspeed.md; transformers
+    5.23, utils/quantization_config.py, BitsAndBytesConfig; bitsandbytes 0.50.
+    """
+    lora = job.training.lora
+    if lora is None:
+        return
+    all_linear = lora.modules == (ALL_LINEAR,)
+    targets = f'"{ALL_LINEAR}"' if all_linear else f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
+    yield (
+        f"LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r={lora.rank}, "
+        f"lora_alpha={lora.alpha}, target_modules={targets}, lora_dropout=0, bias='none', task_type='CAUSAL_LM'): "
+        f"{adapter_parameters(job):,} parameters are trained. Scripts of trl take --use_peft --lora_r {lora.rank} "
+        f"--lora_alpha {lora.alpha} --lora_dropout 0 --lora_target_modules "
+        f"{' '.join([ALL_LINEAR] if all_linear else module_names(job))}."
+    )
+    if layout.recompute == Recompute.FULL:
+        yield "With gradient checkpointing the script must call model.enable_input_require_grads() before training."
+    if lora.base == "4bit":
+        kind = "float16" if job.training.precision == "fp16" else "bfloat16"
+        yield (
+            "QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4'"
+            f", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{kind}, "
+            f"bnb_4bit_quant_storage=torch.{kind}); ZeRO-3 can shard no other storage type."
+        )
+
+
+def program(plan: Plan) -> Program:
+    """The Trainer script, its arguments and the JSON they agree with."""
+    job, layout = plan.job, plan.layout
+    return make_program(
+        job,
+        (*_groups(job, layout), _training_group(job), _data_group(job), _checkpoint_group(plan)),
+        environment=_environment(job, layout),
+        files=(ds_config.rendered(job, config(job, layout)),),
+        notes=notes(job, layout),
+        resume=_resume(job),
+    )
+
+
+FRAMEWORK: Final = Framework(
+    name="huggingface",
+    software=frozenset({"Trainer", "AutoTP", "DeepSpeed engine"}),
+    script="train.py",
+    only={"cross_entropy": "unfused"},
+    # Source: transformers 5.23, training_args.py, save_strategy (steps by default); trainer_callback.py,
+    # DefaultFlowCallback, which then saves after the last step as well.
+    saves_nothing=("--save_strategy", "no"),
+    options=OPTIONS,
+    in_environment=frozenset({"output.logs"}),
+    needs=NEEDS,
+    cross_entropy="unfused",
+    loss_traffic_bytes={"unfused": 32},
+    kernels_per_layer=40,
+    checkpoints=Checkpoints(folder="checkpoint-"),
+    program=program,
+)

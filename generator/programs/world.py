@@ -1,0 +1,222 @@
+"""How many GPUs a submission is for, and how they are divided: every document that sets it, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+from ..findings import Location
+from ..job.wording import counted
+from .document import AzureMLJob, KubernetesJob, LaunchScript, SkyPilotTask
+from .launching.launch_line import Launch
+from .launching.launcher_call import NODES, PER_NODE, LauncherCall
+from .links import used_accelerate_config, used_config
+from .slurm.request import Request
+from .submission import Submission
+
+Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
+
+#: No machine has more GPUs, or nodes: as many as a job spec can have.
+MOST_GPUS: Final = 2**20
+#: Where flags are located.
+FLAGS: Final = "<flags>"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """How many there are of something, by one document."""
+
+    quantity: Quantity
+    value: int
+    where: Location
+    text: str  #: what is written, as in `#SBATCH --nodes 16 × --gres gpu:8`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The machine by what the submission has of it; None where no document has it."""
+
+    claims: tuple[Claim, ...]
+    beyond: tuple[Claim, ...] = ()  #: those that no machine has, which count nowhere
+    gpus: int | None
+    nodes: int | None
+    gpus_per_node: int | None
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1  #: ring context parallelism or Ulysses
+    expert: int = 1
+
+    @property
+    def model_parallel(self) -> int:
+        """GPUs that hold one replica: tensor × pipeline × context."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def replicas(self) -> int | None:
+        """Model replicas; None where the GPUs are unknown or not a multiple of a replica's."""
+        return self.gpus // self.model_parallel if self.gpus and not self.gpus % self.model_parallel else None
+
+    def claims_on(self, quantity: Quantity) -> tuple[Claim, ...]:
+        """Every claim on a quantity, in the order of trust."""
+        return tuple(claim for claim in self.claims if claim.quantity == quantity)
+
+
+#: Options of launchers that set a quantity, by program.
+_COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = ((NODES, "nodes"), (PER_NODE, "GPUs per node"))
+_MEGATRON_DEGREES: Final = (
+    ("tensor", "--tensor-model-parallel-size"),
+    ("pipeline", "--pipeline-model-parallel-size"),
+    ("context", "--context-parallel-size"),
+    ("context", "--ds-sequence-parallel-size"),
+    ("expert", "--expert-model-parallel-size"),
+)
+_DEEPSPEED_DEGREES: Final = (
+    ("tensor", "/tensor_parallel/autotp_size"),
+    ("tensor", "/tensor_parallel/tp/tp_size"),
+    ("pipeline", "/pipeline/stages"),
+    ("context", "/sequence_parallel_size"),
+)
+
+
+@lru_cache(maxsize=4)
+def world_of(submission: Submission) -> World:
+    """The world of a submission: the command line goes before the job spec, which goes before scripts and configs."""
+    made = tuple(_claims(submission))
+    claims = tuple(claim for claim in made if claim.value <= MOST_GPUS)
+    beyond = tuple(claim for claim in made if claim.value > MOST_GPUS)
+
+    def first(quantity: Quantity) -> int | None:
+        return next((claim.value for claim in claims if claim.quantity == quantity), None)
+
+    # A script may prepare data on one GPU before it trains on eight: which line is meant can't be known.
+    started = {claim.value for claim in claims if claim.quantity == "processes"}
+    processes = started.pop() if len(started) == 1 else None
+    per_node, nodes = first("GPUs per node"), first("nodes")
+    gpus = first("GPUs") or processes or (nodes * per_node if nodes and per_node and not started else None)
+    gpus = gpus if gpus and gpus <= MOST_GPUS else None
+    return World(claims=claims, beyond=beyond, gpus=gpus, nodes=nodes, gpus_per_node=per_node, **_degrees(submission))
+
+
+def _claims(submission: Submission) -> Iterator[Claim]:
+    yield from _context_claims(submission)
+    for script in submission.scripts:
+        yield from _sbatch_claims(script)
+    for job in submission.azureml_jobs:
+        yield from _azureml_claims(job)
+    for one in submission.on_clusters:
+        yield from _cluster_claims(one)
+    for hostfile in submission.hostfiles:
+        slots = [entry.slots for entry in hostfile.entries if entry.slots is not None]
+        if slots and len(slots) == len(hostfile.entries):
+            where = Location(path=hostfile.path)
+            yield Claim("nodes", len(slots), where, counted(len(slots), "host"))
+            yield Claim("GPUs", sum(slots), where, counted(sum(slots), "slot"))
+    for launch in (launch for script in submission.scripts for launch in script.launches):
+        yield from _launch_claims(launch, submission, alone=not submission.hostfiles)
+    for launch in (launch for job in (*submission.azureml_jobs, *submission.on_clusters) for launch in job.launches):
+        yield from _launch_claims(launch, submission, alone=False)
+    yield from _accelerate_claims(submission)
+
+
+def _flag(text: str) -> Location:
+    return Location(path=FLAGS, flag=text)
+
+
+def _context_claims(submission: Submission) -> Iterator[Claim]:
+    context, job, cluster = submission.context, submission.job, submission.cluster
+    if context.gpus is not None:
+        flag = f"--gpus {context.gpus}"
+        yield Claim("GPUs", context.gpus, _flag(flag), flag)
+    if context.gpus_per_node is not None:
+        flag = f"--gpus-per-node {context.gpus_per_node}"
+        yield Claim("GPUs per node", context.gpus_per_node, _flag(flag), flag)
+    if job is not None:
+        where = job.origin.locate("/gpus" if "/gpus" in job.origin.locations else "/nodes")
+        yield Claim("GPUs", job.gpus, where, "the job spec")
+        yield Claim("nodes", job.nodes, where, "the job spec")
+    if cluster is not None:
+        each = cluster.accelerators_per_node
+        yield Claim("GPUs per node", each, _flag(f"--cluster {cluster.name}"), f"{each} on a node of {cluster.name}")
+
+
+def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:
+    request = Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
+    nodes, written = request.nodes, request.argument("--nodes")
+    each = request.gpus("--gpus-per-node") or request.gpus_per_node or request.gpus_of_tasks
+    if nodes is not None and written:
+        yield Claim("nodes", nodes, written.where, f"#SBATCH --nodes={nodes}")
+    if each is not None:
+        yield Claim("GPUs per node", each.value, each.where, f"#SBATCH {each.name} ({each.value} a node)")
+        if nodes is not None:
+            text = f"#SBATCH --nodes={nodes} × {each.value} GPUs a node"
+            yield Claim("GPUs", nodes * each.value, each.where, text)
+
+
+def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
+    nodes = job.count("resources/instance_count")
+    processes = job.count("distribution/process_count_per_instance")
+    if nodes is not None:
+        yield Claim("nodes", nodes, job.locate("resources/instance_count"), f"instance_count: {nodes}")
+        if processes is not None and not (processes == 1 and job.runs("torchrun", "deepspeed", "accelerate")):
+            text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
+            yield Claim("processes", nodes * processes, job.locate("distribution/process_count_per_instance"), text)
+
+
+def _cluster_claims(job: KubernetesJob | SkyPilotTask) -> Iterator[Claim]:
+    """The nodes and GPUs that a job asks a cluster for."""
+    nodes_at, gpus_at = ("num_nodes", "resources/accelerators")
+    if isinstance(job, KubernetesJob):
+        nodes_at, gpus_at = next(((role.count_at, role.resources) for role in job.trainers), ("spec", "spec"))
+    if job.nodes:
+        yield Claim("nodes", job.nodes, job.locate(nodes_at), counted(job.nodes, "node"))
+    if job.gpus:
+        yield Claim("GPUs per node", job.gpus, job.locate(gpus_at), f"{counted(job.gpus, 'GPU')} a node")
+        if job.nodes:
+            text = f"{counted(job.nodes, 'node')} × {counted(job.gpus, 'GPU')}"
+            yield Claim("GPUs", job.nodes * job.gpus, job.locate(gpus_at), text)
+
+
+def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> Iterator[Claim]:
+    """Processes that a launch line starts, where it sets them itself. `alone`: no service runs it on several nodes."""
+    for index, call in enumerate(launch.calls):
+        line = LauncherCall.of(call, launch, submission)
+        for options, quantity in _COUNTS:
+            option = options.get(line.program, "")
+            if found := line.integer(option):
+                yield Claim(quantity, found.value, found.where, f"{line.program} {option} {found.value}")
+        if total := line.processes(outermost=alone and index == 0 and not line.opaque):
+            yield Claim("processes", total[0], line.where, f"{line.program} {total[1]}")
+
+
+def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
+    config = used_accelerate_config(submission)
+    calls = [call.options for launch in submission.launches for call in launch.calls if call.program == "accelerate"]
+    if config is None or (submission.launches and not calls):  # another program reads it, and may set the counts itself
+        return
+    counts: tuple[tuple[str, int | None, Quantity], ...] = (
+        ("num_processes", config.processes, "processes"),
+        ("num_machines", config.integer("num_machines"), "nodes"),
+    )
+    for name, value, quantity in counts:
+        overridden = any(options.opaque or options.has(f"--{name}") for options in calls)  # by the command line
+        if value is not None and not overridden:
+            yield Claim(quantity, value, config.locate(name), f"{name}: {value}")
+
+
+def _degrees(submission: Submission) -> dict[str, int]:
+    """Degrees of parallelism, of the Megatron arguments, else of the job's pins, else of the DeepSpeed configs."""
+    found: list[tuple[str, int | None]] = []
+    for arguments in submission.megatron:
+        found += [(name, arguments.integer(option)) for name, option in _MEGATRON_DEGREES]
+    if not submission.megatron and submission.job is not None:
+        pins = submission.job.pins
+        found += [(name, getattr(pins, name)) for name in ("tensor", "pipeline", "context", "expert")]
+    if (config := used_config(submission)) is not None:
+        found += [(name, config.whole(pointer)) for name, pointer in _DEEPSPEED_DEGREES]
+    degrees: dict[str, int] = {}
+    for name, value in found:
+        if value is not None and 0 < value <= MOST_GPUS:
+            degrees.setdefault(name, value)
+    return degrees
