@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....check.rules.secrets import secrets_of
 from ....facts.published_schema import differences
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import derived, skypilot
@@ -13,6 +12,7 @@ from ...document import SkyPilotTask
 from ...published import Difference
 from ...replicated import Replicated, one_process, replicated, without_the_other_nodes
 from ...rule import subject
+from ...secret_rules import secrets_of
 from ...submission import Submission
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
