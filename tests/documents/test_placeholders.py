@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from generator.facts.placeholders import is_left_open
 
 
