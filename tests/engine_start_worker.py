@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-os.environ["DS_ACCELERATOR"] = "cpu"
-
+import cpu_engine
 import deepspeed
 import torch
 from deepspeed.runtime import torch_autocast
@@ -90,7 +89,7 @@ def main(configs_path: str, results_path: str) -> None:
     """Start the engine with every config, and write what came of it."""
     place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
     os.environ.update(place, MASTER_PORT=str(free_port()))
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    cpu_engine.prepare()
     logging.disable(logging.CRITICAL)
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
     results = [start(config) for config in json.loads(Path(configs_path).read_text())]

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import cpu_engine
 import deepspeed
 import torch
 from deepspeed_memory_worker import InPlace
@@ -38,7 +39,7 @@ def saved(run: dict[str, Any]) -> int:
 
 def main(runs_path: str, results_path: str) -> None:
     """All runs of a file."""
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    cpu_engine.prepare()
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="29500")
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{results_path}.store", rank=0, world_size=1)

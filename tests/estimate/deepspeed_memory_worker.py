@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-os.environ["DS_ACCELERATOR"] = "cpu"
-
+import cpu_engine
 import deepspeed
 import torch
 from allocations import Allocations
@@ -158,7 +157,7 @@ def piped(engine: Any, counted: Allocations, tokens: torch.Tensor) -> dict[str, 
 
 def main(runs_path: str, results_path: str) -> None:
     """Count one run after another; all have one number of ranks."""
-    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    cpu_engine.prepare()
     from deepspeed.runtime.zero import partitioned_param_coordinator
 
     partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda _: None  # whom nobody answers for

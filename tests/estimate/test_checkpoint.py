@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from functools import cache
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +18,7 @@ from dsgen.programs.deepspeed.write_config import common_config
 from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers
+from tests.workers import answers, once
 
 WORKER = Path(__file__).with_name("checkpoint_worker.py")
 Run = tuple[str, int, str]  #: framework, ZeRO stage, precision
@@ -45,24 +39,16 @@ def planned(run: Run) -> tuple[Job, Layout]:
     return whole, Layout(data=1, zero_stage=stage)
 
 
-@cache
-def counted() -> dict[Run, Any]:
-    """What the engine writes in every run."""
+@once
+def counted() -> dict[Run, int]:
+    """Bytes that the engine writes in every run."""
     asked = []
     for run in RUNS:
         config = {**common_config(*planned(run)), "zero_allow_untested_optimizer": True}
         if run[2] == "fp16":
             config["fp16"] = {"enabled": True, "loss_scale": 1}
         asked.append({"config": config, "model": SHAPE, "weights_too": run[0] == "huggingface"})
-    with TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("runs.json", "results.json")]
-        paths[0].write_text(json.dumps(asked))
-        environment = {**os.environ, "PYTHONPATH": str(WORKER.parent), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
-        command = [sys.executable, WORKER, *paths]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            return dict.fromkeys(RUNS, f"failed: {done.stderr[-2000:]}")  # once, not once a test
-        return dict(zip(RUNS, json.loads(paths[1].read_text()), strict=True))
+    return dict(zip(RUNS, answers(WORKER, asked), strict=True))
 
 
 @pytest.mark.integration

@@ -5,16 +5,10 @@ What a GPU alone can start is not counted: quantised collectives, fp8 kernels, N
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,6 +20,7 @@ from dsgen.programs.deepspeed.write_config import common_config
 from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers
+from tests.workers import answers, once
 
 pytestmark = [pytest.mark.integration, needs_deepspeed, needs_transformers, pytest.mark.xdist_group("engine memory")]
 
@@ -114,19 +109,11 @@ def asked(run: Run) -> dict[str, Any]:
     }
 
 
-@cache
+@once
 def counted(world: int, stages: int) -> dict[Run, dict[str, int]]:
     """What the engine allocates in every run of a number of ranks, counted once in a process of its own."""
     mine = [run for run in RUNS if (run.world, run.stages) == (world, stages)]
-    with TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("runs.json", "results.json")]
-        paths[0].write_text(json.dumps([asked(run) for run in mine]))
-        environment = {**os.environ, "PYTHONPATH": str(WORKER.parent), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, WORKER, *paths], env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return dict(zip(mine, json.loads(paths[1].read_text()), strict=True))
+    return dict(zip(mine, answers(WORKER, [asked(run) for run in mine]), strict=True))
 
 
 def ours(run: Run) -> Any:

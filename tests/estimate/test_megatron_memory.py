@@ -6,13 +6,8 @@ with both the precision-aware optimizer and fp8 parameters. What the optimizer s
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +18,7 @@ from dsgen.estimate.stages import stage_parameters, vocabulary_rows
 from dsgen.job.records import Job
 from tests.jobs import job
 from tests.needs import needs_megatron
+from tests.workers import answers, once
 
 pytestmark = [pytest.mark.integration, needs_megatron, pytest.mark.xdist_group("engine memory")]
 
@@ -143,17 +139,10 @@ def asked(case: Case) -> dict[str, Any]:
     }
 
 
-@cache
+@once
 def counted() -> dict[Case, dict[str, int]]:
     """What Megatron allocates, all cases in one process."""
-    with TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("cases.json", "results.json")]
-        paths[0].write_text(json.dumps([asked(case) for case in CASES]))
-        done = subprocess.run(
-            [sys.executable, WORKER, *paths], capture_output=True, text=True, timeout=300, check=False
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return dict(zip(CASES, json.loads(paths[1].read_text()), strict=True))
+    return dict(zip(CASES, answers(WORKER, [asked(case) for case in CASES]), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
