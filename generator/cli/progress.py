@@ -46,7 +46,8 @@ class _Line:
         """Draw the line again every second, from the first second on, and wipe it at the end."""
         while not done.wait(_EVERY_S):
             parts = (self._what, self._more, f"{time.monotonic() - self._since:.0f} s")
-            self._draw(printable(", ".join(filter(None, parts)))[: shutil.get_terminal_size().columns - 1])
+            columns = shutil.get_terminal_size().columns or 80  # Python 3.10 says 0 where the terminal doesn't know
+            self._draw(printable(", ".join(filter(None, parts)))[: columns - 1])
         self._draw("")
 
     def _draw(self, text: str) -> None:

@@ -34,6 +34,7 @@ from dsgen.search.compare import Comparison
 from dsgen.search.elastic import Elastic
 from dsgen.search.sweep import Axis, Point, Sweep
 from tests.examples import FOLDER, NAMES
+from tests.workers import HANGS_S
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SGR = re.compile(r"\x1b\[([\d;]*)m")
@@ -156,20 +157,23 @@ def test_findings_are_of_the_palette_and_plain_without_colour(
 
 
 SLOW = """\
-import sys, time
+import sys
+from threading import Event
 from dsgen.cli import progress
 progress._EVERY_S = 0.5
+shown, draw = Event(), progress._Line._draw
+progress._Line._draw = lambda line, text: (draw(line, text), shown.set())
 with progress.working("planning", sys.argv[1]) as tell:
     tell("3 done")
-    time.sleep(0.7)
+    shown.wait(float(sys.argv[2]))
 print("answer")
 """
 
 
-def on_terminal(form: str) -> str:
-    """What a terminal gets from a command that takes longer than the line waits."""
+def on_terminal(form: str, longest_s: float) -> str:
+    """What a terminal gets from a command that ends when a line is shown, or when it took so long."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", SLOW, form], stdout=theirs, stderr=theirs) as process:
+    with subprocess.Popen([sys.executable, "-c", SLOW, form, str(longest_s)], stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         read = b""
         with suppress(OSError):  # when the other end is closed
@@ -182,10 +186,10 @@ def on_terminal(form: str) -> str:
 
 def test_progress_is_shown_and_gone() -> None:
     """What takes long says so on a terminal, and leaves nothing; nothing in pipes, and for other programs."""
-    text = on_terminal("text")
-    said, wiped, answer = text.removeprefix("\r").split("\r", 2)
-    assert re.fullmatch(r"planning, 3 done, [01] s", said)
-    assert (wiped, answer) == (" " * len(said), "answer\r\n")
-    assert on_terminal("json") == "answer\r\n"
-    piped = subprocess.run([sys.executable, "-c", SLOW, "text"], capture_output=True, text=True, check=True)
+    *said, wiped, answer = on_terminal("text", HANGS_S).removeprefix("\r").removesuffix("\r\n").split("\r")
+    assert said
+    assert all(re.fullmatch(r"planning, 3 done, \d+ s", line) for line in said)
+    assert (wiped, answer) == (" " * len(said[-1]), "answer")
+    assert on_terminal("json", 0.7) == "answer\r\n"
+    piped = subprocess.run([sys.executable, "-c", SLOW, "text", "0.7"], capture_output=True, text=True, check=True)
     assert (piped.stdout, piped.stderr) == ("answer\n", "")
