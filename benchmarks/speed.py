@@ -35,14 +35,14 @@ print(json.dumps([sorted(times)[2], result.considered, result.feasible, peak]))
 
 
 #: pip compiles what it installs, so modules are not compiled anew at every start.
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def wall_s(command: list[str]) -> float:
     """Wall time of one run."""
     start = time.perf_counter()
     subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=os.sep, env=_ENVIRONMENT
+        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=os.sep, env=ENVIRONMENT
     )
     return time.perf_counter() - start
 

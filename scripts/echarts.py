@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-HOME = Path(__file__).parents[1] / "templates" / "report"
+HOME = Path(__file__).parents[1] / "generator" / "report" / "assets"
 #: Files of the package to files of ours.
 FILES = {"dist/echarts.min.js": "echarts.min.js", "LICENSE": "echarts.LICENSE", "NOTICE": "echarts.NOTICE"}
 

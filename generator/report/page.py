@@ -98,7 +98,7 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
 
 def _asset(name: str) -> str:
     """A file of the page."""
-    return (files("dsgen.templates") / "report" / name).read_text(encoding="utf-8")
+    return (files("dsgen.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _inline_json(document: object) -> str:
