@@ -26,7 +26,6 @@ from ..programs.trainer.training_arguments import from_file, from_launches
 from ..rule import Rule
 from . import codes
 from .file import File
-from .filled_templates import filled_templates
 from .folders import candidates, is_folder
 from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
 from .other_programs import HANDS_ON, arguments_of_commands, config_from_yaml, handed_on, tuning_space
@@ -207,7 +206,6 @@ def _read_script(text: Text, reading: Reading) -> None:
     script = LaunchScript.of(shell)
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
-    reading.documents += filled_templates(shell)
     _read_launches(script.launches, reading)
     reading.documents += arguments_of_commands(shell)
 
