@@ -45,7 +45,8 @@ class _Ignore:
 def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
     """What the comments of the files leave, with a note for each that ignores nothing, or a rule that isn't there."""
     found = tuple(findings)
-    read = [one for text in texts.values() if "dsgen:" in text.content for one in _read(text)]
+    reported = frozenset(finding.rule for finding in found)
+    read = [one for text in texts.values() if "dsgen:" in text.content for one in _read(text, reported)]
     ignores = [one for one in read if isinstance(one, _Ignore)]
     problems = [one for one in read if isinstance(one, Finding)]
     useless = [i for i in ignores if i.rule not in _NEVER_USELESS and not any(i.covers(f) for f in found)]
@@ -53,7 +54,7 @@ def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> t
     return tuple(f for f in (*found, *problems) if not any(ignore.covers(f) for ignore in ignores))
 
 
-def _read(text: Text) -> Iterator[_Ignore | Finding]:
+def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
     """The ignores of a file's comments; a finding for each that has no effect."""
     found = list(_comments(text))
     alone = {where.line for where, _ in found if _stands_alone(text, where)}
@@ -70,7 +71,8 @@ def _read(text: Text) -> Iterator[_Ignore | Finding]:
             message = "the comment names no rule to ignore"
             yield codes.UNKNOWN_IGNORE.at(where, message, "write the rule's id: `dsgen: ignore[ID]`")
         for rule in rules:
-            yield _Ignore(rule=rule, lines=lines, where=where) if rule in _known() else _unknown(where, rule)
+            known = rule in reported or rule in _known()  # which imports every rule
+            yield _Ignore(rule=rule, lines=lines, where=where) if known else _unknown(where, rule)
 
 
 def _comments(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:

@@ -1,4 +1,4 @@
-"""The files that start the job on a cluster: one module per target, behind one table."""
+"""The launchers: one for each `launch.target`, which writes the files that start the job there."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..search.plan import Plan
-from .azureml import write as azureml
-from .kubernetes import write as kubernetes
 from .launcher import Launcher
 from .launching.call import arguments_file
+from .on_demand import OnDemand
 from .program import Program, RenderedFile
-from .shell import write as shell
-from .skypilot import write as skypilot
-from .slurm import write as slurm
 
 DEFAULT_COMMAND: Final = "dsgen generate"
 
-_MODULES: Final = (slurm, azureml, shell, kubernetes, skypilot)
-LAUNCHERS: Final[Mapping[str, Launcher]] = {module.LAUNCHER.name: module.LAUNCHER for module in _MODULES}
+LAUNCHERS: Final[Mapping[str, Launcher]] = OnDemand[Launcher](
+    "LAUNCHER",
+    {name: f"{name}.write" for name in ("slurm", "azureml", "shell", "kubernetes", "skypilot")},
+)
 
 
 def launch_files(plan: Plan, program: Program, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:

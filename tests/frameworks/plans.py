@@ -9,7 +9,8 @@ from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
 from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
-from dsgen.programs.frameworks import FRAMEWORKS, ConfigPath, Program
+from dsgen.programs.frameworks import FRAMEWORKS
+from dsgen.programs.program import ConfigPath, Program
 from dsgen.search.plan import Plan
 from tests.jobs import NO_UNCERTAINTY
 

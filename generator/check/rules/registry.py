@@ -1,49 +1,44 @@
-"""The modules of the rules on files. Those on layouts and memory are apart: they need numpy."""
+"""The rules on files: those of the programs, and those on files of several."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
 
-from ...programs import secret_rules
-from ...programs.azureml.rules import registry as azureml
-from ...programs.deepspeed.rules import registry as deepspeed
-from ...programs.kubernetes.rules import registry as kubernetes
-from ...programs.launching.rules import registry as launching
-from ...programs.megatron.rules import registry as megatron
-from ...programs.skypilot.rules import registry as skypilot
-from ...programs.slurm.rules import registry as slurm
-from ...programs.trainer.rules import registry as huggingface
+from ...programs.file_rules import all_rules_of_programs, rules_of_programs
+from ...programs.submission import Submission
 from ...rule import Rule, rules_in
-from . import against_job, consistency, memory_places, sizes
 
-MODULES: Final = (
-    *deepspeed.MODULES,
-    *launching.MODULES,
-    *slurm.MODULES,
-    *azureml.MODULES,
-    *kubernetes.MODULES,
-    *skypilot.MODULES,
-    *huggingface.MODULES,
-    *megatron.MODULES,
-    memory_places,
-    consistency,
-    sizes,
-    secret_rules,
-    against_job,
-)
+# Imports within functions save start-up time.
 
 
 @lru_cache(maxsize=1)
-def file_rules() -> tuple[Rule, ...]:
-    """Every rule but those on layouts and memory, which the estimate's rules apply to launch scripts and configs."""
-    return rules_in(*MODULES)
+def _rules_on_all() -> tuple[Rule, ...]:
+    """Rules that hold documents of several programs against one another."""
+    from ...programs import secret_rules
+    from . import against_job, consistency, memory_places, sizes
+
+    return rules_in(memory_places, consistency, sizes, secret_rules, against_job)
+
+
+@lru_cache(maxsize=1)
+def _rules_on_estimates() -> tuple[Rule, ...]:
+    """Rules on layouts, memory and time, which need numpy."""
+    from ...programs.megatron.rules import as_job
+    from . import fits, run_length
+
+    return (*as_job.RULES, *rules_in(fits, run_length))
+
+
+def rules_for(submission: Submission) -> tuple[Rule, ...]:
+    """The rules that have something to look at in a submission, for its release of DeepSpeed."""
+    found = [*rules_of_programs(submission), *_rules_on_all()]
+    # Without a run of Megatron's, or a model and its machines, the estimates have nothing to say.
+    if submission.megatron or (submission.model and submission.cluster and submission.configs):
+        found += _rules_on_estimates()
+    return tuple(rule for rule in found if rule.holds_for(submission.deepspeed_version))
 
 
 @lru_cache(maxsize=1)
 def all_file_rules() -> tuple[Rule, ...]:
     """Every rule on files."""
-    from ...programs.megatron.rules import as_job
-    from . import fits, run_length  # here, to save start-up time: these need numpy
-
-    return (*file_rules(), *as_job.RULES, *rules_in(fits, run_length))
+    return (*all_rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())

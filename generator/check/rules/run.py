@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from ...findings import Finding, Version, in_file_order
+from ...findings import Finding, in_file_order
 from ...programs.submission import Submission
 from ...rule import Rule, findings_by_rule
 from ..codes import TOO_MUCH
-from .registry import all_file_rules, file_rules
+from .registry import rules_for
 
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
-    version = submission.deepspeed_version
-    # Without a run of Megatron's, or a model and its machines, the rules on layouts and memory have nothing to say;
-    # numpy is then not loaded.
-    estimated = submission.megatron or (submission.model and submission.cluster and submission.configs)
-    return in_file_order(_bounded(_rules(version, estimated=bool(estimated)), submission))
-
-
-@lru_cache(maxsize=4)
-def _rules(version: Version, *, estimated: bool) -> tuple[Rule, ...]:
-    """The rules that hold for a release; gathered once for all submissions."""
-    return tuple(rule for rule in (all_file_rules() if estimated else file_rules()) if rule.holds_for(version))
+    return in_file_order(_bounded(rules_for(submission), submission))
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:

@@ -1,0 +1,55 @@
+"""The rules on files of each program, imported where a submission has what they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Final
+
+from ..rule import Rule, rules_in
+from .submission import Submission
+
+
+def _has_transformers(submission: Submission) -> bool:
+    """Whether Transformers or accelerate reads anything of a submission."""
+    calls = (call for launch in submission.launches for call in launch.calls)
+    return bool(
+        submission.training_arguments
+        or submission.accelerate_configs
+        or any(call.program == "accelerate" for call in calls)
+        or any(config.consumer in ("huggingface", "accelerate") for config in submission.configs)
+    )
+
+
+#: The programs with rules, and whether a submission has something that these look at. The order is that of findings
+#: in one place.
+_PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
+    "deepspeed": lambda submission: submission.configs,
+    "launching": lambda submission: submission.commands or submission.hostfiles or submission.environment_files,
+    "slurm": lambda submission: submission.scripts,
+    "azureml": lambda submission: submission.azureml_jobs,
+    "kubernetes": lambda submission: submission.kubernetes_jobs,
+    "skypilot": lambda submission: submission.skypilot_tasks,
+    "trainer": _has_transformers,
+    "megatron": lambda submission: submission.megatron,
+}
+
+
+@lru_cache(maxsize=len(_PROGRAMS))
+def _rules_of(program: str) -> tuple[Rule, ...]:
+    modules = import_module(f".{program}.rules.registry", __package__).MODULES
+    return rules_in(*modules)
+
+
+def rules_of_programs(submission: Submission) -> Iterator[Rule]:
+    """The rules of the programs of which a submission has files."""
+    for program, needed in _PROGRAMS.items():
+        if needed(submission):
+            yield from _rules_of(program)
+
+
+def all_rules_of_programs() -> Iterator[Rule]:
+    """The rules of every program."""
+    for program in _PROGRAMS:
+        yield from _rules_of(program)
