@@ -139,7 +139,6 @@ def _node_type(name: str, entry: Mapping[str, Any]) -> NodeType:
         link_domain=entry.get("link_domain", entry["accelerators_per_node"]),
         network=entry["network"],
         network_bytes_per_s_per_node=entry["network_gbits_per_s_per_node"] * GBIT_PER_S,
-        nic_count=entry["nic_count"],
         host_memory_bytes=None if memory_gib is None else memory_gib * GIB,
         cpu_cores=entry.get("cpu_cores"),
         local_nvme_bytes=None if nvme_gb is None else nvme_gb * GB,

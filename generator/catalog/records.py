@@ -41,7 +41,6 @@ class NodeType:
     link_domain: int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
     network: str  #: infiniband | roce | efa | slingshot | omni-path | ethernet | none
     network_bytes_per_s_per_node: float  #: all NICs of the node together, one direction
-    nic_count: int
     host_memory_bytes: float | None
     cpu_cores: int | None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
     local_nvme_bytes: float | None = None

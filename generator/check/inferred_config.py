@@ -28,8 +28,8 @@ def inferred_from_configs(submission: Submission) -> Iterator[InferredRun]:
         job = _job_of(config, submission)
         if job is not None:
             places = {"zero_stage": config.locate(_STAGE), "offload": config.locate(_OPTIMIZER_DEVICE)}
-            on_host = config.offload("optimizer") == "cpu"
-            facts = frozenset({"zero_stage", *(["host offload"] if on_host else [])})
+            offloaded = {"cpu": "host offload", "nvme": "nvme offload"}.get(config.offload("optimizer") or "")
+            facts = frozenset({"zero_stage", *([offloaded] if offloaded else [])})
             yield InferredRun(job=job, facts=facts, places=places, start=config.locate(""))
 
 

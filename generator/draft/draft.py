@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final
 
 from ..findings import Location
 from ..programs.shell.records import Assignment, Word
-from ..programs.shell.script import ShellScript
 from ..secrets import mask
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
@@ -89,11 +88,6 @@ class Draft:
         note = Left(what, where, why)
         if note not in self.left:
             self.left.append(note)
-
-    def leave_all(self, words: Iterable[Word], script: ShellScript, why: str) -> None:
-        """Say the same of several words of a script."""
-        for word in words:
-            self.leave(word.raw, script.locate(word), why)
 
 
 def _parts(path: str | Sequence[str]) -> list[str]:

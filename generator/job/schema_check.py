@@ -38,7 +38,6 @@ _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
 _KEY_KEYWORDS: Final = frozenset({"additionalProperties", "required", "oneOf", "dependentRequired"})
 _MOST_KEYS: Final = 100  # that are named one by one
-_NOT_YET: Final = {"kubernetes": "Kubernetes is not supported yet"}
 
 
 @cache
@@ -228,8 +227,6 @@ def _enum_problem(refused: str, key: str, problem: Any) -> tuple[str, str]:
     """Message and hint for a value that is none of the key's."""
     value, choices = problem.instance, [str(choice) for choice in problem.validator_value]
     listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
-    if isinstance(value, str) and value.lower() in _NOT_YET:
-        return f"{refused}; {_NOT_YET[value.lower()]}", f"use {listed}"
     near = closest(value, choices) if isinstance(value, str) else None
     hint = f"did you mean `{near}`?" if near else f"write `{key}: {choices[0]}`, for instance"
     return f"{refused}; expected {listed}", hint

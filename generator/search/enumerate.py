@@ -80,15 +80,6 @@ _CONSTANT: Mapping[str, Any] = {
 STAGES: tuple[str, ...] = (*FACTORS, *(variable.name for variable in VARIABLES))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Legal:
-    """The layouts that break no rule, and what became of the others."""
-
-    layouts: Layouts
-    considered: int  #: layouts that satisfy both identities and the pins
-    rejected_by: Mapping[str, int]  #: rule id to layouts removed; the first rule that removes a layout counts it
-
-
 @dataclass(slots=True)
 class _Table:
     """Columns so far, with the number of layouts that each row still stands for."""
@@ -220,13 +211,6 @@ class Enumeration:
             rows, weight = rows[legal], weight[legal]
             new = {name: column[legal] for name, column in new.items()}
         return _Table({**{name: column[rows] for name, column in table.columns.items()}, **new}, weight)
-
-
-def enumerate_legal(job: Job) -> Legal:
-    """All layouts of `job` that break no layout rule, at once."""
-    found = Enumeration(job)
-    layouts = joined(found)
-    return Legal(layouts=layouts, considered=found.considered, rejected_by=found.rejected_by)
 
 
 def joined(blocks: Iterable[Layouts]) -> Layouts:

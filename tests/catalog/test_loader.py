@@ -37,7 +37,6 @@ NODE_TYPES: dict[str, Any] = {
         "intra_node": "nvswitch",
         "network": "infiniband",
         "network_gbits_per_s_per_node": 1600,
-        "nic_count": 8,
         "host_memory_gib": 2,
         "local_nvme_gb": 3,
         "source": "a page",

@@ -23,7 +23,7 @@ from dsgen.job.records import Job
 from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search import choices
-from dsgen.search.enumerate import STAGES, enumerate_legal, joined
+from dsgen.search.enumerate import STAGES, Enumeration, joined
 from dsgen.search.feasible import feasible_layouts, fitting
 from dsgen.search.plan import Infeasible, SearchResult
 from dsgen.search.rank import TIME_BAND, Floats, judged_time
@@ -100,11 +100,12 @@ def test_search_equals_brute_force(name: str) -> None:
     small = job(**JOBS[name])
     everything = every_layout(small)
     legal = legal_layouts(small, everything)
-    found = enumerate_legal(small)
+    found = Enumeration(small)
+    layouts = joined(found)
     assert found.considered == len(everything)
     assert sum(found.rejected_by.values()) == len(everything) - len(legal)
-    assert len(found.layouts) == len(legal)
-    assert cells(found.layouts) == set(legal)
+    assert len(layouts) == len(legal)
+    assert cells(layouts) == set(legal)
     feasible = feasible_layouts(small)
     sample = legal[:: max(len(legal) // 40, 1)]
     kept = cells(feasible.layouts)
@@ -133,7 +134,7 @@ DETAILED: dict[str, dict[str, Any]] = {
 def with_details(job: Job) -> Layouts:
     """Every legal layout with every setting of model chunks, recomputation, offload and overlap, by loops."""
     rules = [rule.columns for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(job)]
-    rows = enumerate_legal(job).layouts
+    rows = joined(Enumeration(job))
     looped = {"recompute", "offload", "tensor_overlap", "expert_overlap"}
     for settings in (choices.chunk_choices, *(detail.settings for detail in DETAILS if detail.turns[0] in looped)):
         turned = [
@@ -166,7 +167,7 @@ def test_refinement_misses_nothing(name: str) -> None:
 def test_columns_estimate_what_scalars_do() -> None:
     """One formula: a row of the columns has the same memory and time as the same layout alone."""
     small = job()
-    rows = enumerate_legal(small).layouts
+    rows = joined(Enumeration(small))
     sizes, times = memory(small, rows), step_time(small, rows)
     for index in range(0, len(rows), max(len(rows) // 50, 1)):
         for columns, scalar in ((sizes, memory(small, rows[index])), (times, step_time(small, rows[index]))):
@@ -262,15 +263,17 @@ def test_rejections_are_counted_by_the_first_rule_in_the_tables_order() -> None:
     counts: Counter[str] = Counter()
     for layout in every_layout(small):
         counts.update([rule.id for rule in rules if not bool(rule.columns.holds(small, layout))][:1])
-    assert dict(enumerate_legal(small).rejected_by) == dict(counts)
+    found = Enumeration(small)
+    joined(found)
+    assert dict(found.rejected_by) == dict(counts)
 
 
 def test_attention_with_sinks_is_planned_with_heads_exchanged() -> None:
     """Context ranks of a model with sinks all exchange heads, where the others keep a ring: no layout of it is lost."""
-    layouts = enumerate_legal(job(**SINKS)).layouts
+    layouts = joined(Enumeration(job(**SINKS)))
     assert set(layouts.context.tolist()) == {1, 2, 4, 8}
     assert (layouts.context_heads == layouts.context).all()
-    assert (enumerate_legal(job(gpus=8, training__global_batch=8)).layouts.context_heads == 1).all()
+    assert (joined(Enumeration(job(gpus=8, training__global_batch=8))).context_heads == 1).all()
 
 
 def test_several_wrong_pins_are_changed_together() -> None:
@@ -324,7 +327,7 @@ def test_nearest_miss_is_the_least_in_both_memories() -> None:
         device = required_band(ledger).high / (ledger.capacity_bytes * (1 - tight.headroom))
         return np.sort(np.broadcast_arrays(device, ledger.host_bytes_per_node / host), axis=0)[::-1]
 
-    every = demand(memory(tight, enumerate_legal(tight).layouts))
+    every = demand(memory(tight, joined(Enumeration(tight))))
     least = np.lexsort((every[1], every[0]))[0]
     assert demand(answer.nearest.memory) == pytest.approx(every[:, least])
     assert every[0, least] > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from ...estimate.layout import Layout, Offload
 from ...estimate.ledgers import Memory
 from ...estimate.memory import memory
+from ...estimate.model_size import parameter_count
+from ...estimate.states import moment_bytes
 from ...estimate.uncertainty import required_band
 from ...findings import ERROR, WARNING, Severity, Violation, Violations
 from ...job.records import Job
@@ -19,8 +22,8 @@ from ...programs.subjects import blocks
 from ...programs.submission import Submission
 from ...rules.layout.pins import known_values, whole_layout
 from ...rules.registry import FIT_RULES
-from ...rules.sources import derived
-from ...units import GIB, MIB
+from ...rules.sources import deepspeed_now, derived
+from ...units import GB, GIB, MIB
 from ..inferred_config import inferred_from_configs
 
 #: What the estimate of a Megatron run can't do without.
@@ -42,6 +45,7 @@ _BEYOND: Final = (
 #: The share of a GPU's memory that a small model needs at stage 2: the rest is room for activations, which a config
 #: alone doesn't give.
 _SMALL: Final = 0.25
+_MASTER_BYTES: Final = 4  # of the fp32 weight that the optimizer keeps of each parameter
 _DEVICE, _HOST = FIT_RULES
 
 
@@ -131,6 +135,27 @@ def fits_host(need: Need) -> Violations:
         yield Violation(need.run.locate(("offload",)), message, "offload less, or to NVMe, or use more nodes")
 
 
+@needs.rule(
+    "MEM006",
+    WARNING,
+    "training",
+    deepspeed_now("runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and the moments of Adam"),
+    reads=("DeepSpeed config",),
+)
+def fits_nvme(need: Need) -> Violations:
+    """What a run offloads to NVMe fits on the local disks of its nodes.
+
+    Prevents: No space left on device, at the first step. A warning: nvme_path may be on another disk.
+    Fix: offload to larger disks, or use more nodes"""
+    job, has = need.job, need.job.cluster.local_nvme_bytes
+    swaps = need.layout.zero_stage == 3 and "nvme offload" in need.run.facts
+    needed = parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job)) / job.nodes if swaps else 0
+    if has is not None and needed > has:
+        message = f"what is offloaded needs about {_gb(needed)} of NVMe a node; {job.cluster.name} has {_gb(has)}"
+        where = need.run.locate(("offload",))
+        yield Violation(where, message, f"use {math.ceil(needed * job.nodes / has)} nodes or more" if has else None)
+
+
 @submissions.rule(
     "SUB013", ERROR, "training", _HOST.source, reads=("DeepSpeed config", "launch script", "Megatron arguments")
 )
@@ -182,6 +207,10 @@ def _subject(need: Need) -> str:
     stage = "" if need.job.framework.runs("Megatron-LM") else f" at ZeRO stage {layout.zero_stage}"
     gpus = f"{layout.world} GPU{'s' if layout.world > 1 else ''}"
     return f"training{model} on {gpus}{sizes}{stage} needs"
+
+
+def _gb(count: float) -> str:
+    return f"{count / GB:,.0f} GB"
 
 
 def _gib(count: float) -> str:
