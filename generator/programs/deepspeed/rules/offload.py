@@ -1,13 +1,18 @@
-"""Optimizer states and parameters kept off the GPU."""
+"""Optimizer states and parameters kept off the GPU: in the host's memory, on NVMe, by ZenFlow."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.sources import deepspeed, deepspeed_now
-from ..config import ZERO, Config, Offloaded
-from .subjects import building, configs
+from ....rules.sources import deepspeed, deepspeed_now, derived
+from ....rules.violations import violation
+from ...rule import subject
+from ...submission import Submission
+from ...world import world_of
+from ..config import ZERO, Config, Offloaded, whole_of
+from .subjects import Run, building, configs, runs
 from .values import removed, shown, unused
 
 OPTIMIZER: Final = f"{ZERO}/offload_optimizer"
@@ -15,6 +20,22 @@ PARAM: Final = f"{ZERO}/offload_param"
 #: What is offloaded, with the pointer of its block.
 OFFLOADS: Final[tuple[tuple[Offloaded, str], ...]] = (("optimizer", OPTIMIZER), ("param", PARAM))
 _TORCH_ADAM: Final = "/optimizer/params/torch_adam"
+#: Keys of an offload that are for NVMe only.
+_NVME_ONLY: Final = {
+    OPTIMIZER: ("nvme_path", "buffer_count", "pipeline_read", "pipeline_write", "fast_init"),
+    PARAM: ("nvme_path", "buffer_count", "buffer_size", "max_in_cpu"),
+}
+#: Counts of the aio block, with their defaults.
+_AIO: Final = {"block_size": 1048576, "queue_depth": 8, "intra_op_parallelism": 1}
+_ZENFLOW: Final = f"{ZERO}/zenflow"
+_SELECT: Final = f"{_ZENFLOW}/select_interval"
+_UPDATE: Final = f"{_ZENFLOW}/update_interval"
+_STRATEGY: Final = f"{_ZENFLOW}/select_strategy"
+_PARAMS: Final = "/optimizer/params"
+_ZEN: Final = "runtime/zenflow"
+_LOW: Final = f"{_ZEN}/zenflow_stage_1_and_2.py"
+#: Parameters of DeepSpeed's Adams that torch's AdamW doesn't have.
+_DEEPSPEEDS_OWN: Final = ("adam_w_mode", "torch_adam", "bias_correction", "fp32_optimizer_states", "set_grad_none")
 
 
 @configs.rule("ZERO006", ERROR, "silent", deepspeed("runtime/engine.py:2502"))
@@ -134,3 +155,203 @@ def offload_is_pinned(config: Config) -> Violations:
             message = f"pin_memory: false{default}: copies of offload_{what} are slower and overlap nothing"
             hint = 'set "pin_memory" to true where memory can be locked'
             yield Violation(config.locate(f"{pointer}/pin_memory"), message, hint)
+
+
+@configs.rule(
+    "ZERO008", ERROR, "init", deepspeed_now("runtime/zero/partition_parameters.py:1229; runtime/zero/stage3.py:840")
+)
+def nvme_has_a_path(config: Config) -> Violations:
+    """Offload to NVMe has an nvme_path.
+
+    Prevents: an assertion, or a TypeError where the path is joined
+    Fix: add "nvme_path"
+    """
+    for what, pointer in OFFLOADS:
+        path = config.value(f"{pointer}/nvme_path")
+        if config.stage == 3 and config.offload(what) == "nvme" and path in (None, ""):
+            message, hint = f"offload_{what} to nvme has no nvme_path", 'add "nvme_path": a folder on a local disk'
+            yield Violation(config.locate(f"{pointer}/device"), message, hint)
+
+
+@configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
+def nvme_is_for_stage_3(config: Config) -> Violations:
+    """The optimizer is offloaded to NVMe at stage 3: at stages 1 and 2 it silently goes to the CPU's memory.
+
+    Prevents: The node's memory fills in place of the disk.
+    Fix: use stage 3, or cpu"""
+    if config.stage in (1, 2) and config.offload("optimizer") == "nvme":
+        message = f"offload_optimizer to nvme at stage {config.stage} silently goes to the node's memory"
+        yield Violation(config.locate(f"{OPTIMIZER}/device"), message, 'use stage 3, or "device": "cpu"')
+
+
+@configs.rule("ZERO050", NOTE, "silent", deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"))
+def nvme_keys_are_for_nvme(config: Config) -> Violations:
+    """Keys of the swap to NVMe are written where something is offloaded to NVMe.
+
+    Prevents: The settings silently have no effect.
+    Fix: remove them"""
+    for what, block in OFFLOADS:
+        device = config.offload(what)
+        if device in ("cpu", "none") and config.block(block):
+            keys = (f"{block}/{key}" for key in _NVME_ONLY[block])
+            used = (pointer for pointer in keys if config.value(pointer) not in (None, False, ""))
+            yield from unused(config, used, f"with device: {device}")
+
+
+@configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))
+def aio_is_for_nvme(config: Config) -> Violations:
+    """The aio block is written where something is offloaded to NVMe, whose reads and writes it tunes.
+
+    Prevents: The settings silently have no effect.
+    Fix: remove the block"""
+    devices = [config.offload(what) for what, _ in OFFLOADS]
+    if config.block("/aio") and not {"nvme", None} & set(devices) and not config.has("/checkpoint/writer"):
+        message, hint = "aio has no effect: nothing is offloaded to nvme", 'remove aio, or use "device": "nvme"'
+        where, edits = config.locate_key("/aio"), removed(config, "/aio")
+        yield Violation(where, message, hint, edits=edits)
+
+
+@configs.rule(
+    "ZERO052",
+    ERROR,
+    "init",
+    derived("runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them unchecked to a C++ constructor"),
+)
+def aio_counts_are_positive(config: Config) -> Violations:
+    """Sizes and counts of aio are integers greater than 0.
+
+    Prevents: a TypeError in a C++ constructor, or reads that never end
+    Fix: write an integer greater than 0"""
+    for key, default in _AIO.items():
+        value = config.value(f"/aio/{key}")
+        exact = isinstance(value, int) and not isinstance(value, bool)
+        if value in (None, "auto") or ((exact or config.consumer == "deepspeed") and _is_positive(value)):
+            continue  # hjson reads 1e6 as an integer
+        message, hint = f"aio {key} must be an integer greater than 0, not {shown(value)}", f"write {default}"
+        yield Violation(config.locate(f"/aio/{key}"), message, f"{hint}, the default")
+
+
+def _is_positive(value: object) -> bool:
+    return not isinstance(value, bool) and (whole_of(value) or 0) > 0
+
+
+@runs.rule("ZERO064", ERROR, "training", deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"))
+def buffers_hold_a_parameter(run: Run) -> Violations:
+    """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest parameter.
+
+    Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
+    Fix: set buffer_size to the largest parameter's part on a rank"""
+    config, model, world = run.config, run.submission.model, world_of(run.submission)
+    if not model or not world.replicas or config.stage != 3 or config.offload("param") != "nvme":
+        return
+    pointer = f"{PARAM}/buffer_size"
+    largest = model.vocab * (model.embedding_width or model.hidden) // world.tensor
+    part, size = -(-largest // (world.replicas * world.context)), config.whole(pointer)
+    if size is not None and part > size:
+        default = "" if config.has(pointer) else ", the default,"
+        message = f"buffer_size: {size}{default} is less than the {part} elements of {model.name}'s embedding on a rank"
+        yield Violation(config.locate(pointer), message, f"set buffer_size to {part} or more")
+
+
+@subject("DeepSpeed config")
+def _zenflows(submission: Submission) -> Iterator[Config]:
+    for config in configs(submission):
+        if isinstance(config.value(_ZENFLOW), dict) and config.stage:
+            yield config
+
+
+@subject("DeepSpeed config")
+def _below_stage_3(submission: Submission) -> Iterator[Config]:
+    return (config for config in _zenflows(submission) if config.stage in (1, 2))
+
+
+@_below_stage_3.rule("ZERO057", ERROR, "init", deepspeed_now(f"{_LOW}:116"), since=(0, 17, 6))
+def zenflow_offloads(config: Config) -> Violations:
+    """ZenFlow at stages 1 and 2 offloads the optimizer.
+
+    Prevents: `Zenflow must be used with cpu offload`
+    Fix: offload the optimizer"""
+    if config.offload("optimizer") == "none":
+        message, hint = "zenflow requires offload_optimizer", 'add "offload_optimizer": {"device": "cpu"}'
+        yield Violation(config.locate_key(_ZENFLOW), message, hint)
+
+
+@_zenflows.rule("ZERO058", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:37"), since=(0, 17, 6))
+def zenflow_selects_one_way(config: Config) -> Violations:
+    """select_interval is a number with the strategies step and epoch, and is left out with auto.
+
+    Prevents: a Warning raised as an error, or `select_interval must be a number`
+    Fix: write a strategy with its interval, or neither"""
+    strategy, interval = config.value(_STRATEGY, "auto"), config.value(_SELECT, "auto")
+    where = config.locate(_SELECT)
+    if strategy == "auto" and isinstance(interval, int) and not isinstance(interval, bool):
+        message = f'select_interval: {interval} is refused with select_strategy: "auto", which decides it'
+        yield Violation(where, message, 'set select_strategy to "step" or "epoch"')
+    elif strategy in ("step", "epoch") and interval == "auto":
+        message = f'select_strategy: "{strategy}" requires a select_interval that is a number'
+        yield Violation(where, message, "write a number of steps or epochs")
+
+
+@_zenflows.rule("ZERO059", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:62"), since=(0, 17, 6))
+def zenflow_selects_seldom(config: Config) -> Violations:
+    """ZenFlow's select_interval is at least its update_interval.
+
+    Prevents: `Select interval must be greater or equal to update interval`
+    Fix: use a longer select_interval"""
+    select, update = config.whole(_SELECT), config.whole(_UPDATE)
+    if config.value(_STRATEGY) == "step" and select and update and select < update:
+        message = f"select_interval: {select} is less than update_interval: {update}"
+        yield violation(config, _SELECT, message, f"set select_interval to {update} or more")
+
+
+@_zenflows.rule("ZERO060", ERROR, "init", deepspeed_now(f"{_LOW}:76; {_ZEN}/engine_stage3.py:101"), since=(0, 17, 6))
+def zenflow_offload_overlaps(config: Config) -> Violations:
+    """ZenFlow's own offload is used with overlap_comm.
+
+    Prevents: `offload selective optimizer should be used with overlap_comm`
+    Fix: set overlap_comm to true"""
+    overlap = f"{ZERO}/overlap_comm"
+    if config.switch(f"{_ZENFLOW}/offload") and config.switch(overlap) is False:
+        default = "" if config.has(overlap) else ", which is its default at this stage"
+        message = f"zenflow offload: true is refused with overlap_comm: false{default}"
+        yield violation(config, f"{_ZENFLOW}/offload", message, 'set "overlap_comm" to true')
+
+
+@_zenflows.rule("ZERO061", ERROR, "silent", deepspeed_now("runtime/zenflow/engine.py:69"), since=(0, 17, 6))
+def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
+    """With ZenFlow gradient_accumulation_steps is 1, or update_interval, which replaces it.
+
+    Prevents: The optimizer silently steps at another interval than the one written.
+    Fix: set gradient_accumulation_steps to 1"""
+    pointer = "/gradient_accumulation_steps"
+    steps, update = config.whole(pointer), config.value(_UPDATE, "auto")
+    if steps is not None and steps > 1 and update != steps:
+        message = f"gradient_accumulation_steps: {steps} is replaced by zenflow's update_interval: {shown(update)}"
+        hint = "set gradient_accumulation_steps to 1, with a larger micro batch or a smaller batch"
+        yield violation(config, pointer, message, hint)
+
+
+@_below_stage_3.rule("ZERO062", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
+def zenflow_has_params(config: Config) -> Violations:
+    """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own AdamW.
+
+    Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
+    Fix: add an optimizer block with params"""
+    if not isinstance(config.value(_PARAMS), dict):
+        message = "zenflow builds its own AdamW from the optimizer's params, but the config has none"
+        hint = 'add "optimizer": {"type": "AdamW", "params": {"lr": ...}}'
+        yield Violation(config.locate_key(_ZENFLOW), message, hint)
+
+
+@_below_stage_3.rule("ZERO063", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
+def zenflow_params_are_torchs(config: Config) -> Violations:
+    """With ZenFlow at stages 1 and 2 the optimizer's params are ones of torch's AdamW, to which they are passed.
+
+    Prevents: `TypeError: AdamW.__init__() got an unexpected keyword argument`
+    Fix: use parameters of torch's AdamW"""
+    for key in _DEEPSPEEDS_OWN:
+        pointer = f"{_PARAMS}/{key}"
+        if config.has(pointer):
+            message = f"unknown parameter {key} of torch's AdamW, which zenflow builds: its constructor raises"
+            where, edits = config.locate_key(pointer), removed(config, pointer)
+            yield Violation(where, message, f"remove {key}", edits=edits)

@@ -1,4 +1,4 @@
-"""The optimizer block: which one is built, and whether what is written reaches it."""
+"""The optimizer: which is built, and the norm that its gradients are clipped at."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from typing import Final
 from ....facts.hjson.edits import move_member, rename_key
 from ....facts.purpose import is_template
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.sources import deepspeed_now
+from ....rules.sources import deepspeed, deepspeed_now
 from ....rules.violations import violation
 from ...launching.program_options import sets_key
+from ...rule import submissions
+from ...submission import Submission
 from ..config import Config, has_auto
 from .subjects import building, configs
 from .values import removed, shown, unused
 
-_OPTIMIZER: Final = "/optimizer"
 _TYPE: Final = "/optimizer/type"
+_ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
+_WITHOUT_ONE_BIT: Final = (0, 19, 7)  #: the first DeepSpeed without 1-bit optimizers
+_WITHOUT_ELASTIC: Final = (0, 19, 8)  #: the first DeepSpeed without elastic training
+_OPTIMIZER: Final = "/optimizer"
 _PARAMS: Final = "/optimizer/params"
 _CLIPPING: Final = "/gradient_clipping"
 _SCALE: Final = "/fp16/loss_scale"
-
 #: Classes of torch.optim in torch 2.13; DeepSpeed accepts any of them, in this case.
 _TORCH: Final = (
     *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam"),
@@ -34,13 +38,48 @@ _DEEPSPEED: Final = frozenset(
 _HYPERPARAMETERS: Final = ("lr", "betas", "eps", "weight_decay", "momentum", "adam_w_mode", "torch_adam")
 #: Where these are written, nothing is lost by the default: FusedAdam's, ops/adam/fused_adam.py:76 of DeepSpeed 0.19.8.
 _ADAMS_DEFAULTS: Final = {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0}
-
 _CLIPS_BY_DEFAULT: Final = (0, 19, 3)
 #: Settings that only training needs: a config without any may be one that a model is evaluated with.
 _OF_TRAINING: Final = (
     *("/train_batch_size", "/gradient_accumulation_steps", _OPTIMIZER, "/scheduler", "/zero_optimization"),
     *("/autotuning", "/elasticity", "/pipeline"),
 )
+
+
+@submissions.rule(
+    "VER003",
+    ERROR,
+    "init",
+    deepspeed_now("runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"),
+    since=_WITHOUT_ONE_BIT,
+    reads=("DeepSpeed config", "launch script", "AzureML job"),
+)
+def what_was_removed_is_not_used(submission: Submission) -> Violations:
+    """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
+
+    Prevents: `... is not a supported DeepSpeed Optimizer`
+    Fix: use AdamW"""
+    for config in building(submission):
+        if (config.optimizer or "").lower() in _ONE_BIT:
+            message = f"type: {shown(config.value(_TYPE))} was removed in DeepSpeed 0.19.7"
+            yield Violation(config.locate(_TYPE), message, 'use "AdamW", or DeepSpeed 0.19.6')
+    for launch in submission.launches if submission.deepspeed_version >= _WITHOUT_ELASTIC else ():
+        call = launch.call("deepspeed")
+        option = call.options.get("--elastic_training") if call else None
+        if option:
+            message, where = "--elastic_training was removed in DeepSpeed 0.19.8", launch.script.locate(option.written)
+            yield Violation(where, message, "remove --elastic_training")
+
+
+@building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=_WITHOUT_ONE_BIT)
+def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
+    """1-bit optimizers are used without ZeRO.
+
+    Prevents: `1bit-Adam is not compatible with ZeRO`
+    Fix: use stage 0, or AdamW"""
+    if config.optimizer in _ONE_BIT and config.stage:
+        message = f"type: {shown(config.value(_TYPE))} is refused with ZeRO stage {config.stage}"
+        yield Violation(config.locate(_TYPE), message, 'use stage 0, or "AdamW"')
 
 
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))

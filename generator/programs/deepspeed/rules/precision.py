@@ -1,4 +1,4 @@
-"""Number formats in a DeepSpeed config."""
+"""Number formats of weights, gradients and messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.numbers import listed
 from ....rules.sources import deepspeed, deepspeed_now, derived
-from ..config import Config
+from ....rules.violations import violation
+from ...world import world_of
+from ..config import ZERO, Config
+from .problem import named
 from .subjects import Run, configs, runs
 from .values import removed, shown
 
@@ -16,6 +19,21 @@ _LOSS_SCALE: Final = "/fp16/loss_scale"
 _DYNAMIC: Final = (
     *("initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"),
 )
+#: Names of each type that DeepSpeed's `DtypeEnum` accepts.
+_NAMES: Final = {
+    "fp16": ("torch.float16", "fp16", "float16", "half"),
+    "fp32": ("torch.float32", "fp32", "float32", "float"),
+    "int8": ("torch.int8", "int8"),
+    "bf16": ("torch.bfloat16", "bf16", "bfloat16"),
+}
+_BY_NAME: Final = {name: kind for kind, names in _NAMES.items() for name in names}
+#: The first releases seen to sum bf16 gradients in bf16 without ZeRO, and no longer in fp32.
+_ACCUMULATES_IN_BF16: Final = (0, 17, 0)
+_ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 9)
+_SUM: Final = "/data_types/grad_accum_dtype"
+_AUTOCAST: Final = "/torch_autocast"
+_ENABLED: Final = f"{_AUTOCAST}/enabled"
+_SOURCE: Final = "runtime/config.py:172; runtime/engine.py:671; runtime/torch_autocast.py:132"
 
 
 @runs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"))
@@ -143,3 +161,238 @@ def dynamic_keys_scale_dynamically(config: Config) -> Violations:
         has = "has" if len(here) == 1 else "have"
         message = f"loss_scale: {shown(config.value(_LOSS_SCALE))} is static, so {', '.join(here)} {has} no effect"
         yield Violation(config.locate(_LOSS_SCALE), message, "set loss_scale to 0, or remove the others")
+
+
+def _summed_in(config: Config) -> str | None:
+    """The type that gradients accumulate in, by its usual name; None where it isn't set or isn't known."""
+    return _BY_NAME.get(config.accumulates_in or "")
+
+
+@configs.rule("PREC012", ERROR, "init", deepspeed_now("runtime/engine.py:1827"), since=(0, 19, 2))
+def parameter_type_is_the_models(config: Config) -> Violations:
+    """data_types.param_dtype is the type that the fp16 and bf16 blocks give the model.
+
+    Prevents: `data_types.param_dtype=... conflicts with the enabled precision mode`
+    Fix: remove param_dtype"""
+    pointer = "/data_types/param_dtype"
+    value = config.text(pointer)
+    if config.precision and _BY_NAME.get(value or "", config.precision) != config.precision:
+        message = f"param_dtype: {shown(value)} conflicts with the model's {config.precision},"
+        where, edits = config.locate(pointer), removed(config, pointer)
+        message += " which the fp16 and bf16 blocks decide"
+        yield Violation(where, message, "remove param_dtype", edits=edits)
+
+
+@runs.rule("PREC013", ERROR, "init", deepspeed_now("runtime/engine.py:2323"))
+def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
+    """Without ZeRO, gradients accumulate in a type that this version of DeepSpeed supports for the model's.
+
+    Prevents: `unsupported mix of model_dtype and grad_accum_dtype`
+    Fix: use the model's own type, or a ZeRO stage"""
+    config, version = run.config, run.config.version
+    kind, summed = config.precision, _summed_in(config)
+    if config.stage != 0 or not kind or not summed:
+        return
+    fits, refused = kind, summed != kind
+    if kind == "bf16" and version < _ACCUMULATES_AS_IT_COMPUTES:
+        in_bf16 = version >= _ACCUMULATES_IN_BF16
+        fits = "bf16" if in_bf16 else "fp32"
+        pipeline = world_of(run.submission).pipeline > 1
+        refused = summed != "fp32" and not (summed == "bf16" and (in_bf16 or pipeline))
+    if refused:
+        message = f"grad_accum_dtype: {shown(config.accumulates_in)} with a model in {kind} is refused without ZeRO"
+        yield Violation(config.locate(_SUM), message, f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more")
+
+
+@configs.rule("PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152"))
+def data_types_are_known(config: Config) -> Violations:
+    """data_types names types that DeepSpeed has.
+
+    Prevents: `ValueError: ... is not a valid DtypeEnum` when the engine starts
+    Fix: write fp32, bf16 or fp16"""
+    for key in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
+        value = config.value(f"/data_types/{key}")
+        known = value is None or (isinstance(value, str) and (value in _BY_NAME or value == "auto"))
+        if not known:
+            message, hint = f"unknown type {shown(value)} in {key}", 'write "fp32", "bf16" or "fp16"'
+            yield Violation(config.locate(f"/data_types/{key}"), message, hint)
+
+
+@runs.rule("PREC018", WARNING, "silent", "EleutherAI/gpt-neox megatron/neox_arguments/arguments.py:1004 @ ea7aefd8")
+def pipelines_accumulate_in_fp32(run: Run) -> Violations:
+    """A bf16 pipeline with ZeRO accumulates its micro-batches' gradients in fp32.
+
+    Prevents: Gradients lose bits in a long sum of bf16 numbers.
+    Fix: set data_types.grad_accum_dtype to fp32"""
+    config, stages = run.config, world_of(run.submission).pipeline
+    if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
+        message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
+        hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'
+        yield Violation(config.locate(f"{config.bf16}/enabled"), message, hint)
+
+
+@configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))
+def gradients_fit_their_messages(config: Config) -> Violations:
+    """bf16 gradients are not sent as fp16, whose largest number is 65,504.
+
+    Prevents: bf16's range is cut to fp16's when gradients are reduced.
+    Fix: set communication_data_type to bf16 or fp32"""
+    sent = config.text("/communication_data_type")
+    if config.precision == "bf16" and sent is not None and sent.lower() == "fp16":
+        message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16:"
+        message += " large ones become infinite, small ones 0"
+        where, hint = config.locate("/communication_data_type"), 'write "bf16" or "fp32"'
+        yield Violation(where, message, hint)
+
+
+@configs.rule(
+    "PREC029",
+    WARNING,
+    "silent",
+    derived(
+        "DeepSpeed 0.19.8 casts gradients to grad_accum_dtype as they are summed: runtime/zero/stage_1_and_2.py:378"
+    ),
+)
+def sums_keep_their_range(config: Config) -> Violations:
+    """bf16 gradients don't accumulate in fp16, whose largest number is 65,504.
+
+    Prevents: bf16's range is cut to fp16's in every sum.
+    Fix: set grad_accum_dtype to fp32"""
+    if config.precision == "bf16" and config.stage and _summed_in(config) == "fp16":
+        message = f"grad_accum_dtype: {shown(config.accumulates_in)} sums bf16 gradients in fp16:"
+        yield Violation(config.locate(_SUM), f"{message} large ones become infinite", 'write "fp32" or "bf16"')
+
+
+@configs.rule("PREC025", ERROR, "silent", deepspeed_now(_SOURCE), since=(0, 17, 0))
+def autocast_names_its_type(config: Config) -> Violations:
+    """torch_autocast sets dtype: without one, CUDA casts to fp16, and nothing scales the loss.
+
+    Prevents: fp16 training without loss scaling: small gradients silently become zero
+    Fix: set torch_autocast.dtype to bf16"""
+    if config.switch(_ENABLED) and config.value(f"{_AUTOCAST}/dtype") is None:
+        message = "torch_autocast without dtype casts to torch's default, fp16 on CUDA, and the loss is not scaled"
+        yield violation(config, _AUTOCAST, message, 'add "dtype": "bf16"')
+
+
+@configs.rule("PREC026", ERROR, "init", deepspeed_now("runtime/torch_autocast.py:32"), since=(0, 17, 0))
+def autocast_gathers_whole_weights(config: Config) -> Violations:
+    """torch_autocast runs without quantized weights.
+
+    Prevents: `Cannot enable both torch autocast and zero quantized weights`
+    Fix: disable one of the two"""
+    pointer = f"{ZERO}/zero_quantized_weights"
+    if config.switch(_ENABLED) and config.switch(pointer):
+        message = "torch_autocast and zero_quantized_weights are both enabled, which DeepSpeed refuses"
+        yield violation(config, pointer, message, "disable one of the two")
+
+
+@configs.rule(
+    "PREC027", NOTE, "silent", derived("engine.py:2077 of DeepSpeed 0.19.8 casts in any case"), since=(0, 17, 0)
+)
+def autocast_finds_fp32(config: Config) -> Violations:
+    """torch_autocast works on a model in fp32, so fp16 and bf16 are off.
+
+    Prevents: Two ways of mixed precision at once, of which the second has nothing left to keep in fp32.
+    Fix: disable one of the two"""
+    precision = config.precision
+    if config.switch(_ENABLED) and precision in ("fp16", "bf16"):
+        message = f"torch_autocast is enabled, but {precision} casts every parameter already:"
+        message += f" what autocast keeps in fp32 starts from {precision} weights"
+        yield violation(config, _ENABLED, message, f"disable torch_autocast or {precision}")
+
+
+@configs.rule("PREC028", WARNING, "silent", deepspeed_now("runtime/config.py:717"))
+def vocabulary_fills_tensor_cores(config: Config) -> Violations:
+    """vocabulary_size is a multiple of 8, as tensor cores require.
+
+    Prevents: Slower products with the embedding, which only the log reports.
+    Fix: use a multiple of 8"""
+    size = config.read("/vocabulary_size")
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0 and size % 8:
+        message = f"vocabulary_size: {shown(size)} is not a multiple of 8: products with the embedding run slower"
+        yield violation(config, "/vocabulary_size", message, f"pad the vocabulary to {size + 8 - size % 8}")
+
+
+@configs.rule("PREC001", ERROR, "parse", deepspeed("runtime/config.py:827"))
+def one_half_precision(config: Config) -> Violations:
+    """At most one of fp16 and bf16 is enabled.
+
+    Prevents: AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled
+    Fix: disable one of them; keep bf16 on GPUs that have it"""
+    states = ("/fp16/enabled", f"{config.bf16}/enabled")
+    if all(map(config.switch, states)):
+        message = "fp16 and bf16 are both enabled: DeepSpeed trains in one of them"
+        if config.auto_precision:
+            message = 'fp16 and bf16 are both enabled: DeepSpeed reads "auto" as true'
+        hint = 'keep bf16 where the GPUs have it: write "fp16": {"enabled": false}'
+        yield Violation(config.locate(states[1]), message, hint)
+
+
+@configs.rule("PREC030", ERROR, "parse", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:204-214 @ 0.16.9")
+def initial_scale_is_a_number(config: Config) -> Violations:
+    """fp16's initial scale power is a number: DeepSpeed raises 2 to it.
+
+    Prevents: TypeError: unsupported operand type(s) for **
+    Fix: write an integer, such as 16"""
+    section = config.schema.section("/fp16")
+    if section is None or section.kind == "model" or not config.switch("/fp16/enabled"):
+        return
+    value = config.value("/fp16/initial_scale_power", 16)
+    if not isinstance(value, int | float) and not (value == "auto" and config.filled):
+        message = f"`fp16.initial_scale_power` must be a number: DeepSpeed fails on {shown(value)}"
+        yield Violation(config.locate("/fp16/initial_scale_power"), message, "write 16")
+
+
+@configs.rule("PREC009", ERROR, "parse", deepspeed("runtime/config.py:1037-1047"))
+def half_precision_masters_need_zero(config: Config) -> Violations:
+    """Master weights and optimizer states in half precision are used with ZeRO.
+
+    Prevents: AssertionError: ..._master_weights_and_grads is only supported with ZeRO Stage 1, 2, or 3
+    Fix: use ZeRO, or keep them in fp32"""
+    # Until 0.17 fp16's needed stage 2 (deepspeed/runtime/config.py `_do_error_check`).
+    needs = {"/fp16/fp16_master_weights_and_grads": (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
+    needs |= {f"{config.bf16}/{name}": (1, 2, 3) for name in ("bf16_master_weights_and_grads", "bf16_optimizer_states")}
+    for pointer, stages in needs.items():
+        block = pointer.rpartition("/")[0]
+        section = config.schema.section(block)
+        if section is None or (section.kind == "mapping" and not config.switch(f"{block}/enabled")):
+            continue  # a mapping's other keys are read only where it is enabled
+        if config.switch(pointer) and config.stage is not None and config.stage not in stages:
+            accepted = "stage 2" if stages == (2,) else "stage 1, 2 or 3"
+            message = f"{named(pointer)} requires ZeRO {accepted}; this is stage {config.stage}"
+            yield Violation(config.locate(pointer), message, 'set "stage" to 2, or write false')
+
+
+@configs.rule("PREC011", ERROR, "parse", deepspeed("runtime/config.py:1049"))
+def bf16_states_need_bf16_masters(config: Config) -> Violations:
+    """Optimizer states in bf16 are used with master weights in bf16.
+
+    Prevents: AssertionError: bf16_optimizer_states requires bf16_master_weights_and_grads
+    Fix: turn both on, or neither"""
+    states, masters = (f"{config.bf16}/{name}" for name in ("bf16_optimizer_states", "bf16_master_weights_and_grads"))
+    if config.switch(states) and not config.switch(masters):
+        message = "`bf16_optimizer_states` requires `bf16_master_weights_and_grads`, which is off"
+        yield Violation(config.locate(states), message, 'write "bf16_master_weights_and_grads": true')
+
+
+@configs.rule("PREC019", ERROR, "parse", deepspeed("runtime/config.py:239, :1029-1035"))
+def reduction_is_known(config: Config) -> Violations:
+    """Gradients are reduced by mean, or by sum where that is implemented.
+
+    Prevents: ValueError: gradient_allreduce_op='sum' is not supported with ZeRO stage 3
+    Fix: leave it out: the mean is the default"""
+    pointer = "/gradient_allreduce_op"
+    operation = config.value(pointer)
+    if config.schema.key(pointer) is None or not isinstance(operation, str):
+        return
+    if operation.lower() not in ("mean", "sum"):
+        message = f"`gradient_allreduce_op` must be mean or sum, not {shown(operation)}"
+        yield Violation(config.locate(pointer), message, 'write "mean"')
+    against = {
+        "ZeRO stage 3": config.stage == 3,
+        "ZenFlow": isinstance(config.value(f"{ZERO}/zenflow"), dict),
+        "DeepCompile": config.switch("/compile/deepcompile"),
+    }
+    for name in (name for name, used in against.items() if used and operation.lower() == "sum"):
+        message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
+        yield Violation(config.locate(pointer), message, 'write "mean"')
