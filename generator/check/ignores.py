@@ -110,7 +110,7 @@ def _continues(text: Text, line: int) -> bool:
 def _known() -> frozenset[str]:
     """Every id that a finding can have."""
     from ..job import codes as of_specs  # saves start-up time: most files have no such comment
-    from ..rules.registry import PLANNING_RULES
+    from ..programs.job_rules import PLANNING_RULES
     from .rules.registry import all_file_rules
 
     rules = (*rules_in(of_specs, codes), *PLANNING_RULES, *all_file_rules())

@@ -66,7 +66,7 @@ def selection(select: Iterable[str], ignore: Iterable[str]) -> Selection:
 
 def _other_rules() -> Iterable[Rule]:
     """All but the rules on files."""
-    from ..rules.registry import PLANNING_RULES  # here, to save start-up time
+    from ..programs.job_rules import PLANNING_RULES  # here, to save start-up time
 
     return (*rules_in(codes, measurement, of_files), *PLANNING_RULES)
 

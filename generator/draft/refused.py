@@ -13,8 +13,8 @@ from ..job import load_with_findings
 from ..job.records import Job
 from ..programs.deepspeed.write_config import FILE_NAME
 from ..programs.frameworks import FRAMEWORKS
+from ..programs.job_rules import check_job
 from ..render import render
-from ..rules import run as rules
 from ..search import Infeasible, Plan, estimate, search
 from .adopt import Adopted
 from .draft import Draft
@@ -41,7 +41,7 @@ class Outcome:
 def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
     """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
     job, findings = load_with_findings(spec, FRAMEWORKS)
-    findings = (*findings, *rules.check_job(job))
+    findings = (*findings, *check_job(job))
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise InvalidJob(findings)
     return job, findings

@@ -9,7 +9,7 @@ from ..estimate.accuracy import accuracy_by_source
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import bands
 from ..estimate.whole_run import Run
-from ..rules.registry import PLANNING_RULES
+from ..programs.job_rules import PLANNING_RULES
 from ..search.plan import Plan, SearchResult
 from ..search.sweep import Sweep
 from ..units import GIB, count, gib, long_time, seconds

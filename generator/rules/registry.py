@@ -9,7 +9,6 @@ from . import fit, length
 from .job import (
     adapters,
     batch,
-    batch_job,
     calibration,
     cluster,
     given,
@@ -19,7 +18,6 @@ from .job import (
     parts,
     quantized,
     states,
-    tokenizer,
 )
 from .layout import (
     adapted,
@@ -41,7 +39,6 @@ JOB_RULES: Final = rules_in(
     calibration,
     cluster,
     launch,
-    batch_job,
     mounts,
     model,
     batch,
@@ -50,7 +47,6 @@ JOB_RULES: Final = rules_in(
     states,
     adapters,
     given,
-    tokenizer,
 )
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(
@@ -58,6 +54,3 @@ LAYOUT_RULES: Final = rules_in(
 )
 FIT_RULES: Final = rules_in(fit)
 LENGTH_RULES: Final = rules_in(length)
-
-#: Everything but the rules on files, and those on the text of specs and files.
-PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES, *LENGTH_RULES)

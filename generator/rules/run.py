@@ -23,7 +23,7 @@ def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule,
 
 
 def check_job(job: Job) -> tuple[Finding, ...]:
-    """Every rule on facts alone that `job` breaks."""
+    """Every rule on facts alone that `job` breaks, but for those that know one program's options."""
     return in_file_order(findings_of(JOB_RULES, job))
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
-from dsgen.rules.registry import JOB_RULES
-from dsgen.rules.run import check_job
+from dsgen.programs.job_rules import JOB_RULES, check_job
 from tests.rules.jobs import MOE, job
 from tests.rules.mount_cases import MOUNTS
 

@@ -9,8 +9,9 @@ from dsgen.estimate.layout import FIELDS
 from dsgen.facts import measurement
 from dsgen.findings import Severity
 from dsgen.job import codes
+from dsgen.programs.job_rules import PLANNING_RULES
 from dsgen.rule import rules_in
-from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES, PLANNING_RULES
+from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES
 
 ALL_RULES = (*PLANNING_RULES, *rules_in(codes, of_files, measurement))
 

@@ -12,11 +12,11 @@ from typing import Final
 from ...job.framework import Need
 from ...job.needs import spec_values
 from ...job.records import Job
-from ...rules.job.tokenizer import NULL, tokenizer_type
 from ...search.plan import Plan
 from ..arguments import Value, gives, group
 from ..program import ArgumentGroup
 from ..saving import exit_minutes
+from .tokenizer import NULL, tokenizer_type
 
 EXIT_OPTION: Final = "--exit-signal-handler"  #: TERM
 _EXIT_MINUTES: Final = "--exit-duration-in-mins"

@@ -9,9 +9,9 @@ from dsgen.check import codes
 from dsgen.check.rules.registry import all_file_rules
 from dsgen.cli.known_rules import checks, known_rules
 from dsgen.findings import Severity
+from dsgen.programs.job_rules import PLANNING_RULES
 from dsgen.programs.megatron.rules.as_job import RULES as JOB_RULES_ON_FILES
 from dsgen.rule import rules_in
-from dsgen.rules.registry import PLANNING_RULES
 from tests.case import NAMES, read_case
 
 #: Rules on texts that have tests of their own instead of a case: they need no file, or DeepSpeed.

@@ -11,7 +11,7 @@ from ....rule import Arguments, Rule
 from ....rules.layout.identities import BATCH_RULES, WORLD_RULES, Product, batch_product, world_product
 from ....rules.layout.pins import known_values, layout_of
 from ....rules.layout.pipeline import micro_batches_fill_pipeline
-from ....rules.registry import PLANNING_RULES
+from ...job_rules import PLANNING_RULES
 from ...rule import subject
 from ..inferred_run import InferredRun, inferred_runs
 from ..run import GLOBAL, MICRO, PIPELINE, MegatronRun

@@ -9,9 +9,9 @@ from ...catalog import closest
 from ...findings import ERROR, Violations
 from ...job.needs import argument_values
 from ...job.records import Job
-from ...programs.megatron.options import Flavour, option_table
-from ..planned import lm_jobs, mds_jobs, violation
-from ..sources import megatron_deepspeed, megatron_lm
+from ...rules.planned import lm_jobs, mds_jobs, violation
+from ...rules.sources import megatron_deepspeed, megatron_lm
+from .options import Flavour, option_table
 
 NULL: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's

@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...findings import ERROR, Violations
-from ...job.records import Job
-from ...programs.launching.launcher_options import TABLES
-from ...programs.shell.tokens import Tokens
-from ..planned import jobs, violation
-from ..sources import derived, slurm_manual
+from ....findings import ERROR, Violations
+from ....job.records import Job
+from ....rules.planned import jobs, violation
+from ....rules.sources import derived, slurm_manual
+from ...launching.launcher_options import TABLES
+from ...shell.tokens import Tokens
 
 _WHERE: Final = "/launch/slurm"
 #: Options of sbatch that other keys write, by their names.

@@ -1,0 +1,21 @@
+"""Every rule of planning: those that know no program, and those on jobs that know the options of one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..findings import Finding, in_file_order
+from ..job.records import Job
+from ..rule import findings_of, rules_in
+from ..rules.registry import FIT_RULES, IDENTITY_RULES, LAYOUT_RULES, LENGTH_RULES
+from ..rules.registry import JOB_RULES as _JOB_RULES
+from .megatron import tokenizer
+from .slurm.rules import job as slurm
+
+JOB_RULES: Final = (*_JOB_RULES, *rules_in(slurm, tokenizer))
+PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES, *LENGTH_RULES)
+
+
+def check_job(job: Job) -> tuple[Finding, ...]:
+    """Every rule on facts alone that `job` breaks, its programs' among them."""
+    return in_file_order(findings_of(JOB_RULES, job))
