@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.needs import MISSING, REQUIRE_ALL
 
@@ -21,10 +21,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"DSGEN_REQUIRE_ALL is set, but {missing}")
 
 
-# Where everything is required, the same examples every time; elsewhere new ones, which may find what is still wrong.
-settings.register_profile("same", derandomize=True, database=None)
-if REQUIRE_ALL:
-    settings.load_profile("same")
+# No example has a deadline: the machine may be busy, or slow. Where everything is required, the examples are the same
+# every time; elsewhere new ones, which may find what is still wrong.
+settings.register_profile("new", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("new"), derandomize=True, database=None)
+settings.load_profile("same" if REQUIRE_ALL else "new")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,9 +16,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.workers import HANGS_S
+
 _HOSTS = Path("/etc/hosts")
+_SECONDS_TO_START = 300  # on a busy machine
 _TAG = f"# dsgen slurm test {os.getpid()}"
-_SECONDS_TO_START = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +36,15 @@ class SlurmCluster:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH"))}
         return {**inherited, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
-    def run(self, *command: str, cwd: Path | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, cwd: Path | None = None, timeout_s: float = HANGS_S
+    ) -> subprocess.CompletedProcess[str]:
         """Run a Slurm command against this cluster; its status is the caller's to check."""
         return subprocess.run(
             command, env=self.environment, cwd=cwd, timeout=timeout_s, text=True, capture_output=True, check=False
         )
 
-    def finished(self, job: str, timeout_s: float = 120) -> dict[str, str]:
+    def finished(self, job: str, timeout_s: float = HANGS_S) -> dict[str, str]:
         """The fields of `scontrol show job` once `job` has ended."""
         deadline, fields = time.monotonic() + timeout_s, dict[str, str]()
         while time.monotonic() < deadline:
@@ -171,7 +175,7 @@ def _daemons() -> Iterator[list[subprocess.Popen[bytes]]]:
                 os.killpg(daemon.pid, signal.SIGTERM)
         for daemon in daemons:
             try:
-                daemon.wait(timeout=10)
+                daemon.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 os.killpg(daemon.pid, signal.SIGKILL)
                 daemon.wait()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.needs import SSHD, program
+from tests.workers import HANGS_S
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 _SERVER = """
@@ -80,10 +81,10 @@ def ssh_servers(folder: Path) -> Iterator[SshServers]:
         yield SshServers(port=port, process=server.pid, environment=environment)
     finally:
         server.terminate()
-        server.wait(timeout=10)
+        server.wait(timeout=HANGS_S)
 
 
-def _wait_for(host: str, port: int, timeout_s: float = 30) -> None:
+def _wait_for(host: str, port: int, timeout_s: float = HANGS_S) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
         try:

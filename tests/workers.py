@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from pathlib import Path
@@ -14,6 +15,18 @@ from typing import Any, ParamSpec, TypeVar
 
 #: After so long a process hangs. It is far more than any takes, because the machine may be busy with other things.
 HANGS_S = 1800
+
+
+def slowness() -> float:
+    """Seconds of the clock that a second of processor time takes here at this moment, at least 1.
+
+    For what has to happen within some seconds on a machine that does nothing else.
+    """
+    began, used = time.monotonic(), time.process_time()
+    while time.process_time() - used < 0.2:
+        pass
+    return max(1.0, (time.monotonic() - began) / 0.2)
+
 
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")

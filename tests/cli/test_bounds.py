@@ -17,6 +17,7 @@ from dsgen.programs.launching.launch_line import MOST_LAUNCHES
 from dsgen.programs.world import MOST_GPUS
 from tests.cli.running import run
 from tests.examples import FOLDER
+from tests.workers import HANGS_S
 
 #: Processor time of one answer; a tenth of it is usual, and the machines of continuous integration differ.
 MOST_S = 6.0
@@ -38,9 +39,11 @@ def answered(*arguments: str) -> str:
 
 
 def process(shell: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A shell line with `dsgen` for the program, ended after a minute."""
+    """A shell line with `dsgen` for the program."""
     line = shell.replace("dsgen", f"{sys.executable} -m dsgen")
-    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=HANGS_S, check=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.config import BATCH_KEYS, Config
 from dsgen.programs.submission import NEWEST_DEEPSPEED
 from tests.needs import needs_deepspeed
+from tests.workers import HANGS_S
 
 ROOT = Path(__file__).parents[2]
 RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))
@@ -82,7 +83,7 @@ def configs() -> list[tuple[Config, Held]]:
     environment = {**os.environ, "DS_ACCELERATOR": "cpu"}
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     done = subprocess.run(
-        command, input=lines, env=environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
+        command, input=lines, env=environment, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANGS_S
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     found = [(reading(text), held) for text, held in zip(texts, answers, strict=True) if held is not None]

@@ -16,6 +16,7 @@ from dsgen.programs.launching.launch_line import Launch, launches, sbatch_option
 from dsgen.programs.launching.launcher_options import TABLES
 from dsgen.programs.shell.script import read_script
 from tests.needs import needs_deepspeed, needs_slurm, needs_transformers, program
+from tests.workers import HANGS_S
 
 _GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -206,7 +207,7 @@ def test_slurm_has_the_options_of_our_table(name: str, tmp_path: Path) -> None:
         [str(program(name)), "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         env={**os.environ, "SLURM_CONF": str(configuration)},
     )
     listed = re.findall(r"^ +(?:-(\w),? +|   +)?--([a-z][\w-]*)(\[?=)?", answer.stdout, re.MULTILINE)

@@ -11,6 +11,7 @@ import pytest
 from dsgen.check.runs.run import read_runs
 from dsgen.facts.measurement import Measurement
 from tests.needs import needs_deepspeed, needs_transformers
+from tests.workers import HANGS_S
 
 WORKER = Path(__file__).with_name("real_runs.py")
 
@@ -18,7 +19,7 @@ WORKER = Path(__file__).with_name("real_runs.py")
 def read_run(command: list[str], folder: Path) -> Measurement:
     """The run that a program's output tells of."""
     done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HANGS_S, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:]
     (folder / "run.log").write_text(done.stdout)

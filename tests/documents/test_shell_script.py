@@ -13,6 +13,7 @@ import pytest
 from dsgen.findings import Location
 from dsgen.job.text import Text
 from dsgen.programs.shell.script import ShellScript, read_command_text, read_script
+from tests.workers import HANGS_S
 
 _PRELUDE = """\
 EMPTY=
@@ -114,7 +115,12 @@ def _as_printed(script: ShellScript) -> Iterator[str | None]:
 
 def _printed_by_bash(content: str) -> list[str]:
     answer = subprocess.run(
-        ["bash", "--norc", "-c", content], capture_output=True, text=True, check=True, timeout=30, env={"PATH": "/bin"}
+        ["bash", "--norc", "-c", content],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANGS_S,
+        env={"PATH": "/bin"},
     )
     return answer.stdout.replace("\n<", "\0<").removesuffix("\n").split("\0")
 

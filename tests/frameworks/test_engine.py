@@ -18,6 +18,7 @@ from dsgen.programs.frameworks import program_for
 from dsgen.search.plan import Plan, SearchResult
 from tests.frameworks.plans import TINY, make_job, make_plan
 from tests.jobs import job
+from tests.workers import HANGS_S
 
 WORKER = Path(__file__).parents[1] / "engine_worker.py"
 
@@ -34,7 +35,7 @@ def run_engine(plan: Plan, folder: Path) -> dict[str, Any]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=HANGS_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

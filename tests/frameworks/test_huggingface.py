@@ -17,6 +17,7 @@ from dsgen.estimate.layout import Layout, Recompute
 from dsgen.job.records import Lora
 from dsgen.programs.frameworks import Program, program_for
 from tests.frameworks.plans import LLAMA, make_job, make_plan, words
+from tests.workers import HANGS_S
 
 WORLD = 1024
 WORKER = Path(__file__).with_name("trainer_worker.py")
@@ -48,7 +49,7 @@ def ask_the_trainer(programs: list[Program], folder: Path) -> list[dict[str, Any
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=HANGS_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -148,7 +148,7 @@ def test_a_job_starts_without_the_node_that_is_down(tmp_path: Path, counts: tupl
             "sbatch", "--parsable", "--output=out.txt", str(script), cwd=tmp_path,
         )  # fmt: skip
         assert submitted.returncode == 0, submitted.stderr
-        ended = cluster.finished(submitted.stdout.strip(), timeout_s=240)
+        ended = cluster.finished(submitted.stdout.strip())
         output = (tmp_path / "out.txt").read_text()
     assert ended["JobState"] == "COMPLETED", output
     assert ended["NumNodes"] == "3"

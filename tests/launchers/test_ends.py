@@ -18,10 +18,11 @@ from tests.launchers.places import put
 from tests.launchers.test_shell import free_port
 from tests.needs import needs_pdsh, needs_sshd
 from tests.ssh_servers import HOSTS, SshServers, ssh_servers
+from tests.workers import HANGS_S, slowness
 
 pytestmark = [pytest.mark.integration, needs_sshd, needs_pdsh, pytest.mark.xdist_group("ssh")]
 SCRIPT = str(Path(__file__).parent / "dies.py")
-WITHIN_S = 15  #: the time in which a failure has to end everything
+WITHIN_S = 15  #: the time in which a failure has to end everything, on a machine with nothing else to do
 LAUNCHERS = ("ssh", "pdsh")
 BOTH = pytest.mark.parametrize("launcher", LAUNCHERS)
 
@@ -79,15 +80,14 @@ def left(folder: Path) -> list[int]:
     return found
 
 
-def wait_until(question: Callable[[], bool], folder: Path, timeout_s: float) -> float:
-    """Seconds until `question` is true; fails with what the job said after `timeout_s`."""
-    began = time.monotonic()
+def wait_until(question: Callable[[], bool], folder: Path, timeout_s: float) -> None:
+    """Return when `question` is true; fail with what the job said after `timeout_s`, more on a busy machine."""
+    began, allowed_s = time.monotonic(), timeout_s * slowness()
     while not question():
-        if time.monotonic() - began > timeout_s:
+        if time.monotonic() - began > allowed_s:
             said = (folder / "out").read_text(errors="replace")
-            pytest.fail(f"not so after {timeout_s} s; left: {left(folder)}\n{said[-4000:]}")
+            pytest.fail(f"not so after {allowed_s:.0f} s; left: {left(folder)}\n{said[-4000:]}")
         time.sleep(0.1)
-    return time.monotonic() - began
 
 
 def every_rank_runs(folder: Path) -> bool:
@@ -97,7 +97,7 @@ def every_rank_runs(folder: Path) -> bool:
 
 def wait_for_ranks(folder: Path, job: subprocess.Popen[bytes]) -> None:
     """Every rank runs before the job ends."""
-    wait_until(lambda: every_rank_runs(folder) or job.poll() is not None, folder, 180)
+    wait_until(lambda: every_rank_runs(folder) or job.poll() is not None, folder, HANGS_S)
     assert every_rank_runs(folder), (folder / "out").read_text()
 
 
@@ -126,9 +126,8 @@ def test_a_rank_that_dies_ends_every_rank(
     with started(tmp_path, servers, launcher, **variables) as job:
         wait_for_ranks(tmp_path, job)
         (tmp_path / "said" / "dies").write_text(rank)
-        took = wait_until(lambda: job.poll() is not None and not left(tmp_path), tmp_path, 60)
+        wait_until(lambda: job.poll() is not None and not left(tmp_path), tmp_path, WITHIN_S)
         assert job.returncode == 13, (tmp_path / "out").read_text()
-        assert took < WITHIN_S
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=lambda s: s.name)
@@ -139,7 +138,7 @@ def test_a_signal_to_the_script_ends_every_rank(tmp_path: Path, servers: SshServ
         with started(folder, servers, launcher, DEAF="1") as job:
             wait_for_ranks(folder, job)
             job.send_signal(told)
-            job.wait(timeout=60)
+            job.wait(timeout=HANGS_S)
             check_nothing_left(folder)
             assert job.returncode == (-9 if told is signal.SIGKILL else 128 + told)
 
@@ -150,7 +149,7 @@ def test_a_signal_to_the_script_ends_every_rank(tmp_path: Path, servers: SshServ
 def test_a_host_out_of_reach_ends_the_job(tmp_path: Path, servers: SshServers, launcher: str) -> None:
     """A host that refuses the connection ends what the other has started, with ssh's status."""
     with started(tmp_path, servers, launcher, hosts=("127.0.0.1", "127.0.0.3")) as job:
-        job.wait(timeout=60)
+        job.wait(timeout=HANGS_S)
         check_nothing_left(tmp_path)
         assert job.returncode == 255
 

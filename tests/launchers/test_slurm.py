@@ -21,6 +21,7 @@ from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, progra
 from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_shellcheck, needs_slurm
 from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
+from tests.workers import HANGS_S
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
 
@@ -189,7 +190,7 @@ def test_signals_reach_the_workers_through_the_task(tmp_path: Path, told: signal
         wait_until(lambda: (tmp_path / "started").exists())
         task = int(Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()[0])
         os.kill(job.pid if told is signal.SIGUSR1 else task, told)  # TERM comes from slurmstepd, not from the script
-        job.wait(timeout=60)
+        job.wait(timeout=HANGS_S)
     assert (tmp_path / "saved").exists() == (tmp_path / "requeued").exists() == (told is signal.SIGUSR1)
 
 
@@ -268,7 +269,7 @@ def submit(cluster: SlurmCluster, script: Path, *options: str) -> str:
     return submitted.stdout.strip()
 
 
-def wait_until(question: Callable[[], bool], timeout_s: float = 180) -> None:
+def wait_until(question: Callable[[], bool], timeout_s: float = HANGS_S) -> None:
     """Return when `question` is true; fail after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not question():

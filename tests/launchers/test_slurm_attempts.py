@@ -13,6 +13,7 @@ from dsgen.programs.frameworks import program_for
 from dsgen.programs.launchers import launch_files
 from tests.launchers.hand_built import plan, program
 from tests.launchers.places import put
+from tests.workers import HANGS_S
 
 #: What is called in the script's place: `step` is the step, and `calls` has what was asked of Slurm.
 STAND_INS = {
@@ -41,7 +42,13 @@ def run(folder: Path, step: str, framework: str = "deepspeed", **slurm: object) 
     own = {**{f"SLURM_{key}": value for key, value in SLURM.items()}, "FOLDER": str(folder)}
     environment = {**os.environ, **own, "SLURM_JOB_CPUS_PER_NODE": "4(x2),2", "PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "launch.sbatch"], cwd=folder, env=environment, text=True, capture_output=True, check=False, timeout=30
+        ["bash", "launch.sbatch"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=HANGS_S,
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -18,6 +18,7 @@ from dsgen.search.elastic import plan_counts
 from dsgen.search.plan import Infeasible
 from tests.launchers.places import put
 from tests.slurm_cluster import SlurmCluster
+from tests.workers import HANGS_S
 
 STEPS = 40
 INTERVAL = 4  # steps between checkpoints
@@ -100,7 +101,7 @@ class Watched:
         answer = self.cluster.run("squeue", "--noheader", f"--name={self.folder.name}", "--format=%A %T").stdout
         return dict(line.split(" ", 1) for line in answer.splitlines())
 
-    def wait(self, until: Callable[[], bool], timeout_s: float = 400) -> None:
+    def wait(self, until: Callable[[], bool], timeout_s: float = HANGS_S) -> None:
         """Return when `until` is true."""
         deadline = time.monotonic() + timeout_s
         while not until():

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from dsgen.check.rules.registry import all_file_rules
 from dsgen.findings import Severity
 from tests.case import read_case
 from tests.needs import needs_deepspeed
+from tests.workers import answers
 
 WORKER = Path(__file__).parents[2] / "engine_start_worker.py"
 
@@ -104,20 +102,12 @@ IGNORED_ALONE: dict[str, dict[str, object]] = {"TP007": {"autotp": 0}, "MON006":
 
 
 @pytest.fixture(scope="module")
-def starts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
+def starts() -> dict[tuple[str, str], dict[str, Any]]:
     """What the engine says of every case, all of them in one process."""
-    folder = tmp_path_factory.mktemp("engine")
     both = [(case, part) for case in (*REFUSED, *IGNORED) for part in ("bad", "good")]
     both += [(case, "bad") for case in IGNORED_ALONE]
     configs = [json.loads(getattr(read_case(case), part)["ds_config.json"]) for case, part in both]
-    (folder / "configs.json").write_text(json.dumps(configs))
-    command = [sys.executable, str(WORKER), "configs.json", "results.json"]
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(zip(both, json.loads((folder / "results.json").read_text()), strict=True))
+    return dict(zip(both, answers(WORKER, configs), strict=True))
 
 
 @needs_deepspeed

@@ -13,6 +13,7 @@ import pytest
 
 from tests.case import read_case
 from tests.needs import needs_deepspeed
+from tests.workers import HANGS_S
 
 #: Bad cases that DeepSpeed's launcher refuses before it starts anything.
 REFUSED_BY_DEEPSPEED = [
@@ -68,7 +69,7 @@ def test_deepspeed_refuses_what_we_call_an_error(tmp_path: Path) -> None:
         env={**os.environ, "DS_ACCELERATOR": "cpu"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANGS_S,
         check=True,
     )
     line = next(line for line in done.stdout.splitlines() if line.startswith("ANSWERS"))
