@@ -8,7 +8,7 @@ from math import gcd
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.short_layout import short_layout, short_legend
+from ..estimate.layout import short_layout, short_legend
 from ..job.records import Job
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.rank import OFFLOAD_MARGIN, TIME_BAND

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.calibration_report import CalibrationReport, Errors, RunResult
-from ..estimate.shrinkage import LEAST_RUNS
+from ..estimate.calibration import CalibrationReport, Errors, RunResult
+from ..estimate.posterior import LEAST_RUNS
 from .colours import BOLD
 from .tables import Table, numbers, whole
 from .text import percent, seconds

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.short_layout import short_layout, short_legend
+from ..estimate.layout import short_layout, short_legend
 from ..job.vocabulary import in_spec
-from ..search.compare import Comparison
-from ..search.difference import Cause, Difference
+from ..search.compare import Cause, Comparison, Difference
 from ..search.plan import Plan
 from ..units import GIB
 from .colours import ASIDE, BAD, BOLD

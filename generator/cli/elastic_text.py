@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.short_layout import short_layout
+from ..estimate.layout import short_layout
 from ..job.wording import counted
 from ..programs.launching.call import across_counts
 from ..search.elastic import Elastic

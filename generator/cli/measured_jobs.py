@@ -9,8 +9,7 @@ from pathlib import Path
 
 from .. import InvalidJob, estimate, load_job
 from ..check.runs.run import read_runs
-from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
-from ..estimate.calibration_report import CalibrationReport, Excluded
+from ..estimate.calibration import CalibrationReport, Excluded, MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.layout import Layout
 from ..facts.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
 from ..findings import Finding, Location, Severity

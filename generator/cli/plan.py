@@ -73,7 +73,7 @@ def _answer(
 ) -> None:
     """Answer the questions about the best plan; exits like a search that finds none."""
     from ..search.compare import compare  # here, to save start-up time
-    from ..search.spares import spare_nodes
+    from ..search.elastic import spare_nodes
     from .exits import ExitStatus
     from .printing import print_json, print_parts
     from .progress import working

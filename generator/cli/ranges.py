@@ -12,8 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from ..job.records import Job
-    from ..search.counts import Counts
-    from ..search.sweep import Axis
+    from ..search.sweep import Axis, Counts
 
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
 _RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
@@ -73,8 +72,7 @@ def first_of(term: Term) -> object:
 def axis_of(term: Term, job: Job) -> Axis:
     """The values of a term; `job` has the machines, of which a range has whole nodes."""
     from ..job.overrides import parse_value  # here, to save start-up time
-    from ..search.counts import Counts
-    from ..search.sweep import Axis
+    from ..search.sweep import Axis, Counts
 
     machines = {"gpus": Counts.of_gpus, "nodes": Counts.of_nodes}
     counts = machines[term.path](job) if term.path in machines else None

@@ -8,11 +8,10 @@ from math import log
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.assumptions import Assumption, assumptions
-from ..estimate.input_rate import input_bytes_per_s, token_bytes
 from ..estimate.model_size import active_parameter_count, parameter_count
+from ..estimate.saving import Assumption, assumptions
 from ..estimate.uncertainty import Band
-from ..estimate.whole_run import Run
+from ..estimate.whole_run import Run, input_bytes_per_s, token_bytes
 from ..search.plan import Plan
 from ..units import DAY, GB_PER_S, GIB, KB, TFLOPS, clock, long_time
 from .colours import BOLD

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..search.spares import SMALLEST_SHARE, Spare, Spares
+from ..search.elastic import SMALLEST_SHARE, Spare, Spares
 from .colours import BOLD
 from .tables import Table, numbers, whole, words
 from .text import gib, seconds

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from ..estimate.layout import short_layout, short_legend
 from ..estimate.model_size import parameter_count
-from ..estimate.short_layout import short_layout, short_legend
 from ..job.wording import counted
 from ..search.plan import Plan
 from .colours import ASIDE, BAD, BOLD

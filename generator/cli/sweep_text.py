@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from ..estimate.short_layout import short_layout, short_legend
+from ..estimate.layout import short_layout, short_legend
 from ..search.plan import Plan
 from ..search.sweep import Axis, Goal, Point, Sweep
 from ..units import long_time

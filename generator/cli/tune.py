@@ -142,7 +142,7 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
 
 def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
     """What will run: the layouts, and how long a step of each is estimated to take."""
-    from ..estimate.short_layout import short_layout  # here, to save start-up time
+    from ..estimate.layout import short_layout  # here, to save start-up time
     from .text import seconds
 
     job = plans[0].job

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.short_layout import short_layout, short_legend
+from ..estimate.layout import short_layout, short_legend
 from .colours import ASIDE
 from .tables import Table, numbers, words
 from .text import gib, seconds, seconds_with_band

@@ -8,15 +8,29 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
-from .activations import attention_widths, local_tokens, sequence_cut
-from .adapter_time import adapter_kernels, adapter_products
-from .attention_span import mean_keys
-from .experts import busiest
-from .layout import LayoutLike
-from .products import Passes, linear, tile_use
+from .activations import attention_widths, local_tokens, repeated_layers, repeats, sequence_cut
+from .flops import mean_keys
+from .layout import LayoutLike, Modules, Recompute
+from .products import Passes, adapter_kernels, adapter_products, linear, tile_use
 from .rates import rates
-from .stages import vocabulary_rows
+from .stages import inner_layers, vocabulary_rows
 from .states import weight_bytes
+
+
+def busiest(job: Job, layout: LayoutLike) -> Any:
+    """Tokens of the expert rank that has most, over the mean.
+
+    A router without preferences throws `n = tokens * top_k` balls into e ranks: a rank's load has the mean n/e and the
+    variance n/e (1 - 1/e); the largest of e normal variables lies `sqrt(2 ln e)` standard deviations above the mean.
+    **Assumes** the balance that the auxiliary losses aim at; 2 is what a rank has at most when capacity is bounded.
+    """
+    if not job.model.is_moe:
+        return 1.0 + 0.0 * layout.expert
+    ranks = layout.expert
+    group_tokens = local_tokens(job, layout) * ranks * layout.expert_tensor / layout.tensor
+    mean = group_tokens * job.model.experts_per_token / ranks
+    return np.minimum(1 + np.sqrt(2 * np.log(ranks) * (1 - 1 / ranks) / mean), 2.0)
+
 
 #: 16-bit transfers of one attention score in a forward pass: written and read by product, softmax and dropout. Eager
 #: mode scales and masks by themselves and has its softmax in fp32; counted from the operators, not measured.
@@ -236,3 +250,36 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
     loss = stream_s(job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual]))
     product = linear(job, tokens, job.model.hidden, rows, fp8=False)
     return product.forward_s + product.backward_s + loss
+
+
+def repeated_share(job: Job, layout: LayoutLike, module: Modules | None = None) -> Any:
+    """Share of an inner stage's layers whose forward pass, or whose `module`, runs twice.
+
+    **Source**: Megatron-LM `--recompute-method block` with `--recompute-num-layers`: the first layers of each chunk
+    (core/transformer/transformer_block.py, _checkpointed_forward).
+    """
+    whole = 1.0 * (layout.recompute == Recompute.FULL)
+    if np.any(layout.recompute_layers):
+        held = np.maximum(inner_layers(job, layout), 1)
+        whole = repeated_layers(layout, held) / held
+    return whole if module is None else np.where(repeats(layout, module), 1.0, whole)
+
+
+def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool) -> Any:
+    """Seconds of the modules that selective recomputation repeats in one layer; kinds that a layer lacks take none."""
+    model, tokens, element = job.model, local_tokens(job, layout), weight_bytes(job)
+    width = (model.experts_per_token * model.moe_ffn if moe else 0) / layout.tensor
+    activation = stream_s(job, tokens * (3 if model.gated_mlp else 2) * element * width)
+    norms = stream_s(job, tokens * 2 * model.norms_per_layer * element * model.hidden / sequence_cut(layout))
+    parts = {
+        Modules.CORE_ATTN: time.core.forward_s,
+        Modules.LAYERNORM: norms,
+        Modules.MLA_UP_PROJ: time.latents.forward_s,
+    }
+    if moe:  # whose activation and shared experts are parts of the module moe
+        parts[Modules.MOE | Modules.MOE_ACT] = activation
+        parts[Modules.MOE | Modules.SHARED_EXPERTS] = time.shared.forward_s
+        parts[Modules.MOE] = time.mlp.forward_s - time.shared.forward_s
+    else:
+        parts[Modules.MLP] = time.mlp.forward_s
+    return sum(np.where(repeats(layout, module), seconds, 0.0) for module, seconds in parts.items())

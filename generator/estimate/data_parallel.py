@@ -10,10 +10,10 @@ import numpy as np
 from ..job.records import Job
 from .activations import attention_widths
 from .adapters import base_share, trained
-from .buckets import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
-from .collectives import all_gather_s, all_reduce_s, group
+from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
+from .communication import all_gather_s, all_reduce_s, group
 from .layout import LayoutLike, Offload, Recompute
-from .overlap import exposed_s, spread_s
+from .products import exposed_s, spread_s
 from .stages import StageParameters, expert_replicas
 from .states import sums_gradients_in_fp32, weight_bytes
 

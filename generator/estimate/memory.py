@@ -10,8 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from . import activations, adapters, boundary, model_size, workspace
-from .buckets import bucket_elements, layer_elements, max_live_elements, prefetch_elements
+from . import activations, adapters, model_size
+from .buffers import (
+    bucket_elements,
+    conversion_bytes,
+    freed_bytes,
+    layer_elements,
+    max_live_elements,
+    prefetch_elements,
+    reduction_bytes,
+    sent_bytes,
+    step_bytes,
+)
 from .layout import Layout, LayoutLike, Offload, once_each
 from .ledgers import Memory
 from .rates import rates
@@ -90,13 +100,13 @@ def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dic
     states = _states(job, layout, count, trained)
     stored = activations.stored_bytes(job, layout, held, flying)
     stored = stored + activations.boundary_bytes(job, layout, stage, flying)
-    backward = workspace.workspace_bytes(job, layout)
+    backward = activations.workspace_bytes(job, layout)
     rows = vocabulary_rows(job, layout)
-    output = (stage == layout.pipeline - 1) * workspace.output_bytes(job, layout, rows)
+    output = (stage == layout.pipeline - 1) * activations.output_bytes(job, layout, rows)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
     reduction, step, net = _end_bytes(job, layout, trained, states["gradients_bytes"])
-    sent = boundary.sent_bytes(job, layout, bucket_elements(job, layout))
+    sent = sent_bytes(job, layout, bucket_elements(job, layout))
     reduction = reduction + sent + embedding * ((layout.zero_stage == 2) & (sent > 0))
     buffers = buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows)
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
@@ -147,19 +157,19 @@ def _loaded_bytes(job: Job, count: StageParameters) -> Any:
 def _end_bytes(job: Job, layout: LayoutLike, count: StageParameters, gradients: Any) -> tuple[Any, Any, Any]:
     """What a step's end needs beside the states: copies to reduce, to update, and those less the gradients gone."""
     parts = tuple(zip(_sharers(layout), (count.shared, count.experts), strict=True))
-    reduction = sum(boundary.reduction_bytes(job, layout, d, held) for d, held in parts)
-    step = sum(boundary.step_bytes(job, layout, d, held) for d, held in parts)
+    reduction = sum(reduction_bytes(job, layout, d, held) for d, held in parts)
+    step = sum(step_bytes(job, layout, d, held) for d, held in parts)
     share = sum(held / d for d, held in parts)
-    return reduction, step, step - boundary.freed_bytes(job, layout, share, gradients)
+    return reduction, step, step - freed_bytes(job, layout, share, gradients)
 
 
 def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -> Any:
     """The embedding's gradient, which comes last, before it is added; the largest one's where it is converted."""
     if job.training.lora is not None:
         return 0.0 * layout.data
-    table = workspace.table_gradient_bytes(job, rows)
-    widest = np.maximum(table * (stage == 0), workspace.weight_gradient_bytes(job, layout)) / weight_bytes(job)
-    return np.maximum((stage == 0) * table, boundary.conversion_bytes(job, layout, widest))
+    table = activations.table_gradient_bytes(job, rows)
+    widest = np.maximum(table * (stage == 0), activations.weight_gradient_bytes(job, layout)) / weight_bytes(job)
+    return np.maximum((stage == 0) * table, conversion_bytes(job, layout, widest))
 
 
 def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
@@ -189,11 +199,11 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
     """
     element = weight_bytes(job)
     alone = (layout.data * layout.context == 1) & (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS)
-    table = workspace.table_gradient_bytes(job, rows)
+    table = activations.table_gradient_bytes(job, rows)
     if job.framework.runs("DeepSpeed engine"):
         held = adapters.base_share(job) * (count.shared + count.experts)
         live = element * np.minimum(max_live_elements(job, layout), held)
-        widest = workspace.weight_gradient_bytes(job, layout)
+        widest = activations.weight_gradient_bytes(job, layout)
         arriving = np.minimum(element * prefetch_elements(job, layout) + widest, live)
         gathered = np.maximum(live + arriving, np.maximum(table, widest))
     else:

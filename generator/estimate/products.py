@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..job.records import Job
+from .adapters import NF4_BYTES, adapted, dequantized_weights
 from .rates import rates
 from .states import weight_bytes
 
@@ -76,3 +77,60 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     if job.training.lora is not None and not trained:
         return Passes(count * (forward + start), count * (inputs + start))
     return Passes(count * (forward + start), count * (inputs + gradients + 2 * start))
+
+
+def exposed_s(job: Job, communication_s: Any, window_s: Any, first_s: Any = 0.0) -> Any:
+    """Seconds that communication adds to a step which computes for `window_s` meanwhile.
+
+    `first_s`: the part that nothing can hide, because no work is ready yet, or none is left. What is hidden slows the
+    compute beside it.
+    """
+    left = np.maximum(communication_s - window_s, np.minimum(first_s, communication_s))
+    return left + rates(job).overlap_cost * (communication_s - left)
+
+
+def spread_s(job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apart: Any, messages: Any) -> Any:
+    """Seconds that communication of a stage's `chunks` adds, each chunk's hidden behind the passes up to the next's.
+
+    Gradients: chunk c of v is complete after the last micro-batch's backward pass, and `apart` passes lie between two
+    chunks', so that `c * apart` passes follow. With R seconds for all chunks, what is left at the end is the largest of
+    `(c + 1) R / v - (c * apart + 1) b`, and a chunk's last message. Parameters before the forward passes: the same
+    backwards. **Source**: Megatron-LM core/pipeline_parallel/schedules.py,
+    forward_backward_pipelining_with_interleaving: groups of p micro-batches go through one chunk after the other, so
+    `apart = p`; its buckets never span chunks.
+    **Symbols**: v chunks, b `chunk_pass_s`, `messages` of each chunk.
+    """
+    own = chunk_pass_s * (1 - 1 / messages)
+    last = communication_s / (chunks * messages)
+    nearest = communication_s / chunks - own
+    farthest = communication_s - own - (chunks - 1) * apart * chunk_pass_s
+    left = np.maximum(np.maximum(nearest, farthest), last)
+    return left + rates(job).overlap_cost * (communication_s - left)
+
+
+#: Kernels of an adapter's forward pass: two products, the scale, the sum (peft 0.21, tuners/lora/layer.py, forward).
+_KERNELS = 4
+
+
+def adapter_products(job: Job, tokens: Any, *, moe: bool) -> tuple[Passes, tuple[Any, Any]]:
+    """Products of a layer's adapters, and device memory traffic beside: forward, backward.
+
+    An adapter's result is scaled (one read, one written) and added (two read, one written); backward, its gradient is
+    scaled, and its input's added. Weights in 4 bits are read, and written in 16, before each of the two products that
+    need them (bitsandbytes 0.50, autograd/_functions.py, MatMul4Bit). **Assumes** adapters without dropout.
+    """
+    assert job.training.lora is not None
+    rank, element = job.training.lora.rank, weight_bytes(job)
+    products = Passes(0.0, 0.0)
+    forward = backward = (NF4_BYTES + element) * dequantized_weights(job, moe=moe) + 0.0 * tokens
+    for layer in adapted(job, moe=moe):
+        products = products + linear(job, tokens, layer.inputs, rank, trained=True)
+        products = products + linear(job, tokens, rank, layer.outputs, trained=True)
+        forward = forward + tokens * element * 5 * layer.outputs
+        backward = backward + tokens * element * (2 * layer.outputs + 3 * layer.inputs)
+    return products, (forward, backward)
+
+
+def adapter_kernels(job: Job, *, moe: bool) -> int:
+    """Kernels that a layer's adapters launch in a forward pass."""
+    return _KERNELS * len(adapted(job, moe=moe))

@@ -10,8 +10,181 @@ import numpy as np
 from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
-from .layout import LayoutLike, once_each
-from .split import dense_of, layers_of, split
+from .layout import Layout, LayoutLike, once_each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Layers of the chunks. **Symbols**: `first`, `inner` and `last` are stages; the rest changes single chunks."""
+
+    first: Any  #: layers of a chunk of the first stage
+    inner: Any
+    last: Any
+    rounds: Any = 0  #: of the list: in each stage, so many chunks have a layer more
+    rest: Any = 0  #: of the list: and so many stages have one such chunk more
+    before: Any = 0  #: layers that the model's first chunk lacks
+    after: Any = 0  #: layers that the model's last chunk lacks
+    counts_embedding: Any = False  #: `--account-for-embedding-in-pipeline-split`
+    counts_loss: Any = False  #: `--account-for-loss-in-pipeline-split`
+    sizes_ends: Any = False  #: `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`
+    lists_chunks: Any = False  #: `--pipeline-model-parallel-layout`
+
+
+def split(job: Job, layout: LayoutLike) -> Split:
+    """How `job` deals its layers: evenly where that can be, else by the framework's means.
+
+    Megatron-LM counts the loss, or embedding and loss, as layers; else, without interleaving, its last stage, which
+    has the head to compute, holds fewer; else every chunk is listed. Stages that are pinned come before all these.
+    """
+    if job.framework.runs("DeepSpeed engine"):
+        return _balanced(job, layout)
+    layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
+    full = -(-layers // chunks)
+    missing = full * chunks - layers
+    counted, more = (missing > 0) & (missing <= 2), missing > 2
+    shorter = more & (layout.virtual_pipeline == 1) & (full * (layout.pipeline - 1) < layers)
+    derived = Split(
+        first=full,
+        inner=full,
+        last=full - missing * shorter,
+        before=1 * (counted & (missing == 2)),
+        after=1 * counted,
+        counts_embedding=counted & (missing == 2),
+        counts_loss=counted,
+        sizes_ends=shorter,
+    )
+    listed = more & np.logical_not(shorter)
+    if np.any(listed):
+        derived = _where(listed, _listed(job, layout), derived)
+    pinned = (layout.first_stage_layers > 0) | (layout.last_stage_layers > 0)
+    return _where(pinned, _pinned(job, layout), derived) if np.any(pinned) else derived
+
+
+def _where(condition: Any, one: Split, other: Split) -> Split:
+    """Row by row, one of two."""
+    return Split(**{name: np.where(condition, getattr(one, name), getattr(other, name)) for name in Split.__slots__})
+
+
+def _balanced(job: Job, layout: LayoutLike) -> Split:
+    """Where nothing divides, the fullest stage's count, rounded up, with embedding and loss as a layer each.
+
+    **Source**: DeepSpeed 0.19.8 runtime/utils.py, partition_balanced; partition method `type:transformer|embedding`,
+    as BLOOM used (70 layers on 12 stages).
+    """
+    share = job.model.layers // layout.pipeline
+    rest = job.model.layers - share * layout.pipeline
+    uneven = 1 * (rest > 0)
+    full = share + uneven * (1 + (rest == layout.pipeline - 1))
+    return Split(first=full, inner=full, last=full, before=uneven, after=uneven)
+
+
+def _pinned(job: Job, layout: LayoutLike) -> Split:
+    """The sizes that the user gives the first and the last stage; those between share the rest."""
+    first, last, chunks = layout.first_stage_layers, layout.last_stage_layers, layout.virtual_pipeline
+    others = np.maximum(layout.pipeline - (first > 0) - (last > 0), 1)
+    inner = (job.model.layers - first - last) // (others * chunks)
+    inner = np.where(layout.pipeline > 1, inner, job.model.layers)
+    ends = (np.where((size > 0) & (layout.pipeline > 1), size // chunks, inner) for size in (first, last))
+    return Split(first=next(ends), inner=inner, last=next(ends), sizes_ends=True)
+
+
+def _listed(job: Job, layout: LayoutLike) -> Split:
+    """Chunks as equal as can be, the last one of them smaller by what the loss costs.
+
+    Layers that remain are dealt over the stages: to the second and those after it first, which hold neither embedding
+    nor head; the first stage, where most micro-batches are in flight, comes last. **Source** of what is legal:
+    megatron/core/transformer/pipeline_parallel_layer_layout.py, validate_layer_layout @ core_v0.16.1.
+    """
+    layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
+    head, others = loss_layers(job.model), np.maximum(chunks - 1, 1)
+    end = np.clip(np.rint((layers + head) / chunks - head), 0, np.maximum(layers - others, 0)).astype(np.int64)
+    share = (layers - end) // others
+    more = layers - end - share * others
+    rounds = more // layout.pipeline
+    return Split(
+        first=share,
+        inner=share,
+        last=share,
+        rounds=rounds,
+        rest=more - rounds * layout.pipeline,
+        after=share - end,
+        lists_chunks=True,
+    )
+
+
+def loss_layers(model: Model) -> float:
+    """What the head costs, in layers: by the parameters that a token is multiplied with.
+
+    **Assumes** attention's core is small beside a layer's products.
+    """
+    routed = model.experts_per_token * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
+    mlp = model_size.dense_layers(model) * model_size.mlp_parameters(model) + model_size.moe_layers(model) * routed
+    layer = model_size.attention_parameters(model) + mlp / model.layers
+    return float(model.vocab * model.hidden / layer)
+
+
+def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
+    """Layers of `stage`, all its chunks together."""
+    first, last = stage == 0, stage == layout.pipeline - 1
+    chunk = np.where(first, cut.first, np.where(last, cut.last, cut.inner))
+    whole = layout.virtual_pipeline * chunk + cut.rounds + _has_more(cut, layout, stage)
+    return whole - first * cut.before - last * cut.after
+
+
+def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
+    """How many dense layers `stage` holds, `before` being the number of them before each layer of the model."""
+    held, row, layers = 0 * (stage + layout.virtual_pipeline), 0, len(before) - 1
+    last = int(np.argmax(before))  # behind the last dense layer
+    while np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0 * stage, row) < last)):
+        start = np.clip(_start(cut, layout, stage, row), 0, layers)
+        end = np.clip(_end(cut, layout, stage, row), start, layers)
+        held = held + (row < layout.virtual_pipeline) * (before[end] - before[start])
+        row += 1
+    return held
+
+
+def chunk_sizes(job: Job, layout: Layout) -> list[int]:
+    """Layers of every chunk, in the order of the model."""
+    cut = split(job, layout)
+    cells = [(stage, row) for row in range(layout.virtual_pipeline) for stage in range(layout.pipeline)]
+    return [int(_end(cut, layout, stage, row) - _start(cut, layout, stage, row)) for stage, row in cells]
+
+
+def divides_chunks(cut: Split, layout: LayoutLike, group: Any) -> Any:
+    """Whether every chunk is a multiple of `group` layers."""
+    p, v = layout.pipeline, layout.virtual_pipeline
+    last = np.where(p > 1, cut.last, cut.first)
+    ends = (cut.first - cut.before) % group + (last - cut.after) % group
+    others = (v > 1) * (cut.first % group + last % group) + (p > 2) * (cut.inner % group)
+    uneven = (cut.rounds > 0) | (cut.rest > 0)
+    return (group == 1) | (ends + others == 0) & np.logical_not(uneven)
+
+
+def _has_more(cut: Split, layout: LayoutLike, stage: Any) -> Any:
+    """Whether `stage` is one of the `rest`: those from the second on, or all but the last."""
+    most = cut.rest >= layout.pipeline - 1
+    return np.where(most, stage < cut.rest, (stage > 0) & (stage <= cut.rest)) * (cut.rest > 0)
+
+
+def _start(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
+    """Layers before chunk `row` of `stage`."""
+    p = layout.pipeline
+    a_row = cut.first + np.maximum(p - 2, 0) * cut.inner + (p > 1) * cut.last
+    before = row * a_row + (stage > 0) * (cut.first + (stage - 1) * cut.inner)
+    most = cut.rest >= p - 1
+    within = np.clip(stage - np.where(most, 0, 1), 0, cut.rest)
+    extra = np.minimum(row, cut.rounds) * p + np.where(row < cut.rounds, stage, 0)
+    extra = extra + np.where(row > cut.rounds, cut.rest, np.where(row == cut.rounds, within, 0))
+    return before + extra - ((row > 0) | (stage > 0)) * cut.before
+
+
+def _end(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
+    """Layers up to the end of chunk `row` of `stage`."""
+    final = (stage == layout.pipeline - 1) & (row == layout.virtual_pipeline - 1)
+    last = stage == layout.pipeline - 1
+    end = np.where(last, _start(cut, layout, 0 * stage, row + 1), _start(cut, layout, stage + 1, row))
+    return end - final * cut.after
+
 
 #: The fields of a layout that decide what its stages hold.
 HELD_BY: Final = (

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
+from .communication import boundary_s
+from .compute import repeated_modules_s, repeated_share
 from .data_parallel import TRAFFIC_BY, Traffic, data_s, traffic
 from .layout import Layout, LayoutLike, Offload, once_each
 from .ledgers import StepTime, Throughput
 from .rates import rates
-from .repeated import repeated_modules_s, repeated_share
 from .stages import HELD_BY, StageParameters, expert_replicas, held_parameters, stage_layers
 from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, weight_bytes
 
@@ -208,4 +210,45 @@ def throughput(job: Job, layout: Layout, time: StepTime) -> Throughput:
         hardware_tflops_per_gpu=hardware_flops / seconds / gpus / 1e12,
         mfu=model_flops / seconds / gpus / peak,
         hfu=hardware_flops / seconds / gpus / peak,
+    )
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """How a micro-batch's seconds are spread over stages, and over its forward and its backward pass."""
+
+    stages: Floats  #: of each stage, over those of the slowest
+    backward_compute: float  #: share of compute that is the backward pass's
+    backward_talk: float  #: share of the communication within layers that is the backward pass's
+    send_s: float  #: one send of activations, or of their gradients, to the next stage
+
+    @property
+    def pace(self) -> int:
+        """The stage that sets the pace."""
+        return int(np.argmax(self.stages))
+
+
+def passes(job: Job, layout: Layout) -> Passes:
+    """Of one layout.
+
+    **Source**: the stages of `step_time`: layers, and on the last the head. **Assumes** that the backward pass sends
+    what the forward pass sends, and what is recomputed once more.
+    """
+    parts = per_layer(job, layout)
+    layer_s = float(sum(seconds for cause, seconds in parts.items() if cause != "backward"))
+    stages = np.arange(layout.pipeline)
+    layers = np.asarray(stage_layers(job, layout, stages).layers, float)
+    head = float(compute.head_time_s(job, layout)) * (stages == layout.pipeline - 1)
+    each = layers * layer_s + head
+    slowest = int(np.argmax(each))
+    back = layers[slowest] * float(parts["backward"]) + head[slowest] * BACKWARD_SHARE
+    again = float(repeated_share(job, layout))
+    return Passes(
+        stages=each / each[slowest],
+        backward_compute=back / (layers[slowest] * float(parts["compute"]) + head[slowest]),
+        backward_talk=(1 + again) / (2 + again),
+        send_s=float(boundary_s(job, layout)),
     )

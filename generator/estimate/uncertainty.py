@@ -6,9 +6,11 @@ source is estimated with constants fitted without it, and counts once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from math import exp, hypot, log
 from typing import Any
 
@@ -162,3 +164,23 @@ def required_band(memory: Memory) -> Band:
     allocated = memory_shares("allocated").around(memory.allocated_bytes)
     known = memory.required_bytes - memory.allocated_bytes
     return Band(low=known + allocated.low, high=known + allocated.high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAccuracy:
+    """The measured runs of one source beside their estimates."""
+
+    source: str  #: its key in the collection
+    accelerators: tuple[str, ...]
+    regimes: tuple[str, ...]  #: of `TIME_REGIMES`
+    runs: int
+    error: float  #: mean of |estimated / measured - 1|
+    bias: float  #: mean of estimated / measured - 1
+
+
+@cache
+def accuracy_by_source() -> tuple[SourceAccuracy, ...]:
+    """All sources, by name."""
+    rows = json.loads((files(__package__) / "accuracy.json").read_text())
+    lists = ("accelerators", "regimes")
+    return tuple(SourceAccuracy(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows)

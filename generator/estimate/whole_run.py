@@ -8,13 +8,92 @@ from typing import Any
 
 import numpy as np
 
-from ..job.records import Job
-from .assumptions import assumed
-from .evaluation import evaluation_s
-from .goodput import Saving, saving
+from ..job.needs import argument_values
+from ..job.records import BatchRamp, Job
 from .layout import Layout
 from .ledgers import StepTime
+from .saving import Saving, assumed, saving
 from .step_time import step_time
+
+
+def ramp_steps(ramp: BatchRamp, global_batch: int, samples: int) -> list[tuple[int, int]]:
+    """Global batches with how many steps they are used for, until `samples` sequences are trained on.
+
+    **Source**: Megatron-LM core_v0.16.1, core/num_microbatches_calculator.py,
+    RampupBatchsizeNumMicroBatchesCalculator.update: the batch grows by one increment each time as many samples are
+    consumed as the ramp's are divided by its increments; steps are whole.
+    """
+    increments = (global_batch - ramp.start) // ramp.increment
+    each = ramp.samples / increments if increments > 0 else 0.0
+    stages: list[tuple[int, int]] = []
+    consumed = 0
+    while each and consumed < samples and consumed <= ramp.samples:
+        grown = min(int(consumed / each), increments)
+        batch = ramp.start + grown * ramp.increment
+        until = min((grown + 1) * each, samples) if grown < increments else ramp.samples + 1
+        steps = max(1, _whole_steps(until - consumed, batch))
+        stages.append((batch, steps))
+        consumed += steps * batch
+    if consumed < samples:
+        stages.append((global_batch, _whole_steps(samples - consumed, global_batch)))
+    return stages
+
+
+def _whole_steps(samples: float, batch: int) -> int:
+    """Steps that consume at least so many."""
+    return int(-(-samples // batch))
+
+
+_FORWARD_SHARE = 1 / 3  #: of a step's passes without recomputation: the backward pass makes two products for one
+
+
+def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float:
+    """Seconds of evaluation in a run of `steps`; 0 where its interval isn't known.
+
+    **Source**: Megatron-LM core_v0.16.1, training/training.py, `evaluate`: forward passes of so many global batches
+    each interval. **Assumes** that a forward pass takes a third of what both take, exposed communication included.
+    """
+    interval, batches = evaluations(job)
+    passes_s = times.total_s - times.recompute_s - times.data_s - times.optimizer_s - times.offload_s
+    return float(steps // interval * batches * passes_s * _FORWARD_SHARE) if interval else 0.0
+
+
+def evaluations(job: Job) -> tuple[int, int]:
+    """Steps between evaluations and global batches of one: the script's arguments, else the program's defaults."""
+    if job.framework.evaluation is None or _no_validation(job):
+        return 0, 0
+    interval, batches = job.framework.evaluation
+    return _argument(job, "--eval-interval", interval), _argument(job, "--eval-iters", batches)
+
+
+def _no_validation(job: Job) -> bool:
+    """Whether the split leaves no data for validation."""
+    shares = [share.strip() for share in (job.data.split or "").split(",")]
+    return job.data.split is not None and (len(shares) < 2 or not float(shares[1]))
+
+
+def _argument(job: Job, option: str, default: int) -> int:
+    """The whole number that the job's own arguments give an option."""
+    words = argument_values(job.launch.arguments, option)
+    return int(words[0]) if words and words[0].isdigit() else default
+
+
+_SHORT_VOCABULARY = 65500
+
+
+def token_bytes(job: Job) -> int:
+    """Bytes of one token on disk.
+
+    **Source**: Megatron-LM core_v0.16.1, core/datasets/indexed_dataset.py, DType.optimal_dtype: 16 bits for
+    vocabularies below 65,500, else 32. **Assumes** tokens as prepared for Megatron: other formats, and text, are a few
+    times as large.
+    """
+    return 2 if job.model.vocab < _SHORT_VOCABULARY else 4
+
+
+def input_bytes_per_s(job: Job, tokens_per_s: float) -> float:
+    """Bytes of tokens a second, of all replicas together: each token is read once, by one of them."""
+    return tokens_per_s * token_bytes(job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +171,6 @@ def _steps(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
         whole = -(-round(tokens) // (layout.global_batch * training.sequence_length))
         steps = training.duration_steps or max(1, whole)
         return steps, steps * layout.global_batch, steps * step_s
-    from .batch_ramp import ramp_steps  # here, to save start-up time
-
     stages = ramp_steps(training.batch_ramp, layout.global_batch, max(1, round(tokens) // training.sequence_length))
     batches, counts = (np.array(column) for column in zip(*stages, strict=True))
     seconds = float(np.sum(counts * _step_s(job, layout, batches)))

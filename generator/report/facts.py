@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..estimate.accuracy import accuracy_by_source
 from ..estimate.model_size import parameter_count
-from ..estimate.uncertainty import bands
+from ..estimate.uncertainty import accuracy_by_source, bands
 from ..estimate.whole_run import Run
 from ..programs.job_rules import PLANNING_RULES
 from ..search.plan import Plan, SearchResult
@@ -177,7 +176,7 @@ def certainty(plan: Plan) -> dict[str, Any]:
 
 def sweep_document(found: Sweep) -> dict[str, Any]:
     """The sweep as plain data: the keys, and a point for each combination of values."""
-    from ..estimate.short_layout import short_layout  # here, to save start-up time
+    from ..estimate.layout import short_layout  # here, to save start-up time
 
     points = []
     for point in found.points:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from ..estimate.short_layout import short_layout, short_legend
+from ..estimate.layout import short_layout, short_legend
 from ..search.feasible import Estimates
 from ..search.plan import MFU_CONVENTION, SearchResult
 from ..search.sweep import Sweep

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.evidence import octaves_beyond
-from ..estimate.layout import FIELDS, Layout, Layouts
+from ..estimate.layout import FIELDS, Layout, Layouts, short_layout
 from ..estimate.memory import memory
-from ..estimate.short_layout import short_layout
 from ..estimate.step_time import step_time
 from ..job.records import Job
 from ..search.feasible import Estimates

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..estimate.layout import Offload
 from ..estimate.ledgers import StepTime
-from ..estimate.passes import Passes, passes
+from ..estimate.step_time import Passes, passes
 from ..search.plan import Plan
 from .order import Shape, Timed, timed
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Final, NamedTuple
 
-from ..estimate.goodput import saves_at_limit
 from ..estimate.layout import Layout
+from ..estimate.saving import saves_at_limit
 from ..estimate.whole_run import Run
 from ..findings import NOTE, WARNING, Violation, Violations
 from ..job.continuation import can_continue, continuation

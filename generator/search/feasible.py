@@ -19,7 +19,8 @@ from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
 from .enumerate import STAGES, Enumeration, joined
 from .plan import Plan, by_count
-from .rank import Floats
+
+Floats = NDArray[np.float64]
 
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
 CHUNK_ROWS = 32768

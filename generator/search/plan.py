@@ -3,20 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import PurePath
+from typing import Final
 
-from ..estimate.assumptions import assumptions
-from ..estimate.goodput import Saving, saving
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
+from ..estimate.model_size import parameter_count
+from ..estimate.saving import Saving, assumptions, saving
+from ..estimate.step_time import step_time
 from ..estimate.uncertainty import Uncertainty
-from ..estimate.whole_run import Run, whole_run
+from ..estimate.whole_run import Run, input_bytes_per_s, whole_run
 from ..findings import Finding
 from ..job.needs import Missing, missing
-from ..job.records import Job
+from ..job.records import Calibration, Cluster, Job
 from ..job.versions import written_for
+from ..rules.run import check_job
 from ..version import __version__
-from .job_document import calibration_document, finding_document, job_document
+
+_COMPARED: Final = ("bf16", "fp16", "fp8")
+
+
+def other_precisions(job: Job, layout: Layout) -> Mapping[str, float]:
+    """Seconds of a step of the same layout in the other formats that accelerator and framework have.
+
+    **Assumes** the same layout, and says nothing of memory: its states may need more, or less.
+    """
+    known = {finding.rule for finding in check_job(job)}
+    others = (_with(job, precision) for precision in _COMPARED if precision != job.training.precision)
+    return {
+        other.training.precision: float(step_time(other, layout).total_s)
+        for other in others
+        if other.cluster.accelerator.supports(other.training.precision)
+        and {finding.rule for finding in check_job(other)} <= known
+    }
+
+
+def _with(job: Job, precision: str) -> Job:
+    """The job in another format, where gradients are summed as is usual for it."""
+    return replace(job, training=replace(job.training, precision=precision, gradient_dtype=None, fp8_parameters=False))
+
+
+#: The run has these in its own terms.
+_NOT_SHOWN: Final = ("duration_steps", "duration_epochs")
+
+
+def job_document(job: Job) -> dict[str, object]:
+    """The job as it was resolved."""
+    training = job.training
+    return {
+        "name": job.name,
+        "framework": job.framework.name,
+        "deepspeed_version": ".".join(map(str, job.deepspeed_version)),
+        "gpus": job.gpus,
+        "nodes": job.nodes,
+        "target": job.launch.target,
+        "script": job.launch.script,
+        "model": {
+            "name": job.model.name,
+            "family": job.model.family,
+            "parameters": parameter_count(job.model),
+            "layers": job.model.layers,
+            "hidden": job.model.hidden,
+            "heads": job.model.heads,
+            "vocab": job.model.vocab,
+        },
+        "cluster": _cluster(job.cluster),
+        "training": {
+            **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in _NOT_SHOWN},
+            "lora": asdict(training.lora) if training.lora else None,
+            "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,
+        },
+        "data": {**asdict(job.data), "path": list(job.data.path)},
+        "output": asdict(job.output),
+        "reliability": asdict(job.reliability),
+        "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
+    }
+
+
+def _cluster(cluster: Cluster) -> dict[str, object]:
+    return {
+        "name": cluster.name,
+        "accelerator": cluster.accelerator.name,
+        "accelerators_per_node": cluster.accelerators_per_node,
+        "network": cluster.network,
+        "network_bytes_per_s_per_node": cluster.network_bytes_per_s_per_node,
+        "price_per_node_hour": cluster.price_per_node_hour,
+        "source": cluster.source,
+    }
+
+
+def calibration_document(calibration: Calibration) -> dict[str, object] | None:
+    """The calibration in use, by the name of its file; `None` where the shipped constants hold."""
+    if not calibration.source:
+        return None
+    return {
+        "file": PurePath(calibration.source).name,
+        "runs": calibration.runs,
+        "factors": dict(calibration.factors),
+        "memory_factor": calibration.memory_factor,
+    }
+
+
+def finding_document(finding: Finding) -> dict[str, object]:
+    """A finding with the name of its file: the folder is no part of the plan."""
+    return {**finding.to_dict(), "path": PurePath(finding.where.path).name}
+
 
 MFU_CONVENTION = "model FLOPs count causal attention as half and no recomputation; over the dense datasheet peak"
 
@@ -71,14 +163,10 @@ class Plan:
     @property
     def other_precisions(self) -> Mapping[str, float]:
         """Seconds of a step of the same layout in other number formats that the hardware has."""
-        from .precisions import other_precisions  # here, to save start-up time
-
         return other_precisions(self.job, self.layout)
 
     def _run(self, compared: bool) -> dict[str, object] | None:
         """The whole run, what storage must deliver, and what is assumed."""
-        from ..estimate.input_rate import input_bytes_per_s  # here, to save start-up time
-
         run = self.run
         if run is None:
             return None

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.evidence import octaves_beyond
-from ..estimate.layout import LayoutLike, Layouts, Offload, Recompute
+from ..estimate.evidence import evidence, octaves_beyond
+from ..estimate.layout import DEFAULTS, FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
+from ..estimate.ledgers import StepTime
+from ..estimate.step_time import step_time
 from ..estimate.uncertainty import ordering_band, slow_end
 from ..job.records import Job
+from ..job.vocabulary import in_spec
+from .feasible import Feasible, Floats
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
 #: (`benchmarks.uncertainty`). Much less than the uncertainty of each alone: two layouts share most of what is unknown.
@@ -21,7 +27,6 @@ TIME_BAND = ordering_band()
 #: model, and the part that most often fails on a real machine.
 OFFLOAD_MARGIN = 0.15
 
-Floats = NDArray[np.float64]
 #: Rows that are compared with measured runs at once.
 _COMPARED_ROWS = 2048
 
@@ -136,3 +141,135 @@ def ranking(
         left[first] = False
         picked.append(int(near[order[first]]))
     return picked
+
+
+#: The data parallel size and the accumulation follow from the others.
+_DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_accumulation"))
+#: What a layout has where nothing is decided.
+_PLAIN = Layout(data=1)
+#: Alternatives that a reason compares, best first.
+_MOST_COMPARED = 2
+#: Of each value, the fastest rows whose details are turned before they are compared.
+_RIVALS = 4
+#: Of each value, the fastest rows that may be the best once what is extrapolated counts as slower.
+_MOST_LIKELY = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Against:
+    """A layout against the chosen one."""
+
+    longer: float  #: how much longer its step takes, as a share
+    cause: str  #: what makes most of that
+    doubt: str  #: why it counts as slower than it is estimated; empty where it doesn't
+
+
+def rivals(job: Job, found: Feasible) -> NDArray[np.int64]:
+    """The fastest rows of each value that was decided against: what a plan is compared with should be at its best."""
+    order = np.argsort(judged_time(job, found.layouts, found.total_s), kind="stable")
+    firsts = (rows[:_RIVALS] for name in _DECISIONS for _, rows in _firsts(getattr(found.layouts, name), order))
+    rows: NDArray[np.int64] = np.unique(np.concatenate([*firsts]))
+    return rows
+
+
+class Reasons:
+    """Why rows of what was found are chosen; what they are compared with is the same for all of them."""
+
+    def __init__(self, job: Job, found: Feasible, *, bold: bool = False) -> None:
+        feasible, total_s = found.layouts, found.total_s
+        self._job, self._feasible, self._total_s, self._bold = job, feasible, total_s, bold
+        self._count = max(found.fitting, min(len(total_s), 2))
+        self._judged = judged = judged_time(job, feasible, total_s)
+        order = np.argsort(judged, kind="stable")
+        firsts = {name: dict(_firsts(getattr(feasible, name), order)) for name in _DECISIONS}
+        rows = np.unique(np.concatenate([at for values in firsts.values() for at in values.values()]))
+        likely = judged[rows] if bold else slow_time(job, feasible.take(rows), judged[rows])
+        #: What rows are ranked by, of those that may be the best of a value.
+        self._likely = dict(zip(rows.tolist(), likely.tolist(), strict=True))
+        #: By key and value, the best layout that has it.
+        self._best = {
+            name: {value: min(at.tolist(), key=self._likely.__getitem__) for value, at in values.items()}
+            for name, values in firsts.items()
+        }
+        self._rows = sorted({row for best in self._best.values() for row in best.values()})
+        self._ledger = step_time(job, feasible.take(np.array(self._rows)))
+
+    def of(self, row: int, own: StepTime) -> tuple[str, ...]:
+        """Why `row`, whose ledger is `own`: on the choice as a whole, and on each decision that had an alternative."""
+        chosen, pins = self._feasible[row], self._job.pins
+        pinned = [name for name in FIELDS if getattr(pins, name) is not None]
+        against = self._against(row, own)
+        decisions = (self._decision(name, chosen, against) for name in _DECISIONS if name not in pinned)
+        values = chosen.to_dict()
+        as_pinned = ", ".join(self._job.says(name, values[name]) for name in pinned)
+        return (self._overall(row), *filter(None, decisions), *([f"pinned: {as_pinned}"] if pinned else []))
+
+    def _overall(self, row: int) -> str:
+        """Why this one of all."""
+        count, total_s = self._count, self._total_s
+        on_device = self._feasible.offload == Offload.NONE
+        own, first = float(total_s[row]), int(np.argmin(total_s))
+        if count == 1:
+            return "the only layout that fits"
+        if own <= float(total_s[first]):
+            return f"fastest of {count:,} layouts that fit"
+        both = f"({own:.3g} s against {float(total_s[first]):.3g} s; {count:,} layouts fit)"
+        if own <= float(total_s[first]) * (1 + TIME_BAND):
+            within = f"simplest of the layouts within {100 * TIME_BAND:g}% of the fastest"
+            return f"{within}, which the model cannot tell apart {both}"
+        if on_device[row] and own <= float(total_s[on_device].min()) * (1 + TIME_BAND):
+            margin = f"offload would have to save {OFFLOAD_MARGIN:.0%}, since its time is the least certain"
+            return f"best of the layouts that keep everything on the device: {margin} {both}"
+        first = int(np.argmin(np.where(on_device >= on_device[row], total_s, np.inf)))
+        beyond = ", ".join(evidence(self._job, self._feasible[first]).beyond) or "its time is less certain"
+        faster = f"the fastest is extrapolated ({beyond})"
+        both = f"({own:.3g} s against {float(total_s[first]):.3g} s; {count:,} layouts fit)"
+        return f"best at the slow end of what is likely: {faster} {both}"
+
+    def _against(self, row: int, own: StepTime) -> dict[int, _Against]:
+        """By row, the best layouts of each value against `row`."""
+        ledger, rows = self._ledger, self._rows
+        parts = [f.name for f in fields(ledger) if f.name != "total_s"]
+        longer = ledger.total_s / own.total_s - 1
+        more = np.stack([np.broadcast_to(getattr(ledger, part) - getattr(own, part), len(rows)) for part in parts])
+        causes = np.argmax(more * np.where(longer >= 0, 1, -1), axis=0)
+        return {
+            other: _Against(
+                longer=float(longer[i]), cause=parts[causes[i]].removesuffix("_s"), doubt=self._doubt(row, other)
+            )
+            for i, other in enumerate(rows)
+        }
+
+    def _doubt(self, row: int, other: int) -> str:
+        """Why a layout that is estimated to be faster isn't chosen."""
+        if self._total_s[other] >= self._total_s[row] or self._bold:
+            return ""
+        likely = self._likely.get(other, 0.0)
+        offloads = self._feasible.offload
+        if likely > 1.001 * self._judged[other]:
+            return ", extrapolated"
+        return ", offload" if offloads[other] and not offloads[row] else ""
+
+    def _decision(self, name: str, chosen: Layout, against: Mapping[int, _Against]) -> str | None:
+        """`tensor: 8; step time with 4 +12% (bubble), with 2 +30% (bubble)`; nothing where there was no choice."""
+        value, said = getattr(chosen, name), self._job.says(name, chosen.to_dict()[name])
+        best = self._best[name]
+        others = sorted((other for other in best if other != value), key=lambda other: self._likely[best[other]])
+        if not others or (name in DEFAULTS and value == DEFAULTS[name]):  # details that nothing turned
+            return None if value == getattr(_PLAIN, name) else f"{said}; nothing else is legal and fits"
+        texts = []
+        for other in others[:_MOST_COMPARED]:
+            found = against[best[other]]
+            speed = f"{found.longer:+.0%} ({found.cause}{found.doubt})" if abs(found.longer) >= 0.005 else "the same"
+            texts.append(f"with {in_spec(self._feasible[best[other]].to_dict()[name])} {speed}")
+        return f"{said}; step time {', '.join(texts)}"
+
+
+def _firsts(column: NDArray[Any], order: NDArray[np.int64]) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """Each value of a column, and the first rows in `order` that have it."""
+    if (column == column[0]).all():
+        yield column[0].item(), order[:_MOST_LIKELY]
+        return
+    ordered = column[order]
+    for value in np.unique(ordered):
+        yield value.item(), order[np.flatnonzero(ordered == value)[:_MOST_LIKELY]]

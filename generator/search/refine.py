@@ -6,7 +6,7 @@ only where its step time, without all that its details could still save, is with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -15,14 +15,79 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.layout import FIELDS, Layouts, Offload, Recompute
+from ..estimate.stages import inner_layers
 from ..findings import Severity
 from ..job.framework import Software
 from ..job.records import Job
+from ..rules.layout.pipeline import chunk_values
+from ..rules.layout.recompute import module_choices
+from ..rules.numbers import divisors
 from ..rules.run import binding_rules
-from . import choices
 from .enumerate import joined
-from .feasible import CHUNK_ROWS, Estimates, Feasible, estimates, fitting, joined_estimates
-from .rank import TIME_BAND, Floats, judged_time, least_doubt, likely_time
+from .feasible import CHUNK_ROWS, Estimates, Feasible, Floats, estimates, fitting, joined_estimates
+from .rank import TIME_BAND, judged_time, least_doubt, likely_time
+
+Settings = Iterator[Mapping[str, Any]]
+#: Shares of a chunk's layers that are repeated, and of the optimizer's states that are moved.
+_QUARTERS = (0.25, 0.5, 0.75)
+
+
+def _chunk_counts(job: Job, rows: Layouts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The useful chunk counts of each number of stages, as rows filled up with 1, and which of them each layout has."""
+    stages, number = np.unique(rows.pipeline, return_inverse=True)
+    values = [chunk_values(job, int(count)) if count <= job.model.layers else [1] for count in stages]
+    most = max((len(counts) for counts in values), default=1)
+    return np.array([[*counts, *[1] * (most - len(counts))] for counts in values]), number
+
+
+def chunk_choices(job: Job, rows: Layouts) -> Settings:
+    """Model chunks of every useful size."""
+    counts, number = _chunk_counts(job, rows)
+    for column in range(1, counts.shape[1] if len(counts) else 1):
+        yield {"virtual_pipeline": counts[number, column]}
+
+
+def most_chunks(job: Job, rows: Layouts) -> NDArray[np.int64]:
+    """As many model chunks as each layout can have."""
+    counts, number = _chunk_counts(job, rows)
+    most: NDArray[np.int64] = counts.max(axis=1)[number] if len(counts) else np.ones(0, np.int64)
+    return most
+
+
+def recompute_choices(job: Job, rows: Layouts) -> Settings:
+    """Parts of every layer, from the least that is repeated; then every part of some layers of a chunk."""
+    for modules in module_choices(job):
+        yield {"recompute": Recompute.SELECTIVE, "recompute_modules": modules}
+    held = inner_layers(job, rows) / rows.virtual_pipeline
+    for share in _QUARTERS:
+        count = np.ceil(share * held).astype(np.int64)
+        yield {"recompute": Recompute.FULL, "recompute_layers": np.where(count < held, count, 0)}
+
+
+def offload_choices(job: Job, rows: Layouts) -> Settings:
+    """Part of the optimizer's states on the host."""
+    for share in _QUARTERS:
+        yield {"offload": Offload.OPTIMIZER, "offload_fraction": share}
+
+
+def head_choices(job: Job, rows: Layouts) -> Settings:
+    """Every number of ranks that can share out the heads."""
+    for heads in divisors(job.model.kv_heads)[1:]:
+        yield {"context_heads": np.where(rows.context % heads == 0, heads, 1)}
+
+
+def copy_choices(job: Job, rows: Layouts) -> Settings:
+    """A few copies: each is that much of the optimizer's states more."""
+    group = rows.data * rows.context
+    for copies in (2, 4, 8):
+        yield {"zero_copies": np.where((group % copies == 0) & (group > copies) & (rows.zero_stage > 0), copies, 1)}
+
+
+def hpz_choices(job: Job, rows: Layouts) -> Settings:
+    """The ranks of a node."""
+    ranks = job.cluster.accelerators_per_node
+    yield {"zero_hpz": np.where((rows.zero_stage >= 3) & (rows.data * rows.context > ranks), ranks, 1)}
+
 
 Mask = NDArray[np.bool_]
 #: What a detail has to save to be worth its place in a plan; less would be lost in any estimate.
@@ -37,7 +102,7 @@ class Detail:
 
     turns: tuple[str, ...]  #: the fields that it sets; where one of them is pinned, the detail is the user's
     of: Software  #: what has it
-    settings: Callable[[Job, Layouts], choices.Settings]
+    settings: Callable[[Job, Layouts], Settings]
     saves: str | None = None  #: the cause of the step time that it can shorten, where it is known by how much
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: what it does in part
     largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
@@ -55,7 +120,7 @@ DETAILS: tuple[Detail, ...] = (
     Detail(
         turns=("recompute", "recompute_layers", "recompute_group", "recompute_modules"),
         of="Megatron-LM",
-        settings=choices.recompute_choices,
+        settings=recompute_choices,
         saves="recompute_s",
         replaces={"recompute": Recompute.FULL},
         largest={"recompute": Recompute.NONE},
@@ -63,21 +128,21 @@ DETAILS: tuple[Detail, ...] = (
     Detail(
         turns=("offload", "offload_fraction"),
         of="Megatron-LM",
-        settings=choices.offload_choices,
+        settings=offload_choices,
         saves="offload_s",
         replaces={"offload": Offload.OPTIMIZER},
         largest={"offload": Offload.NONE},
     ),
     _switch("tensor_overlap", saves="tensor_s"),
     _switch("expert_overlap", saves="expert_s"),
-    Detail(turns=("context_heads",), of="Megatron-LM", settings=choices.head_choices, saves="context_s"),
-    Detail(turns=("zero_copies",), of="Megatron-LM", settings=choices.copy_choices, saves="data_s"),
-    Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=choices.copy_choices, saves="data_s"),
-    Detail(turns=("zero_hpz",), of="DeepSpeed engine", settings=choices.hpz_choices, saves="data_s"),
+    Detail(turns=("context_heads",), of="Megatron-LM", settings=head_choices, saves="context_s"),
+    Detail(turns=("zero_copies",), of="Megatron-LM", settings=copy_choices, saves="data_s"),
+    Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=copy_choices, saves="data_s"),
+    Detail(turns=("zero_hpz",), of="DeepSpeed engine", settings=hpz_choices, saves="data_s"),
 )
 
 
-_CHUNKS = Detail(turns=("virtual_pipeline",), of="Megatron-LM", settings=choices.chunk_choices)
+_CHUNKS = Detail(turns=("virtual_pipeline",), of="Megatron-LM", settings=chunk_choices)
 
 
 def open_details(job: Job) -> list[Detail]:
@@ -162,7 +227,7 @@ def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: f
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return found.take(slice(0, 0))
     rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, details) <= reach))
-    fastest = {**_largest(details), "virtual_pipeline": choices.most_chunks(job, rows.layouts)}
+    fastest = {**_largest(details), "virtual_pipeline": most_chunks(job, rows.layouts)}
     rows = rows.take(_within(job, rows, fastest, details, reach))
 
     def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:

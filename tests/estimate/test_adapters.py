@@ -11,14 +11,13 @@ import pytest
 from dsgen.catalog import load_catalog
 from dsgen.catalog.records import Model
 from dsgen.estimate import adapters
-from dsgen.estimate.activations import layer_bytes_per_token
+from dsgen.estimate.activations import layer_bytes_per_token, workspace_bytes
 from dsgen.estimate.flops import model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.model_size import parameter_count
 from dsgen.estimate.states import moment_bytes
 from dsgen.estimate.step_time import step_time
-from dsgen.estimate.workspace import workspace_bytes
 from dsgen.job.hf_config import model_from_config
 from dsgen.job.records import Job
 from tests.estimate.adapted import adapter

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import pytest
 
-from dsgen.estimate.batch_ramp import ramp_steps
+from dsgen.estimate.whole_run import ramp_steps
 from dsgen.job.records import BatchRamp
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import dsgen
 from dsgen.estimate.adapters import adapter_parameters
-from dsgen.estimate.checkpoint import checkpoint_bytes, save_s
 from dsgen.estimate.layout import FIELDS, Layout, Layouts
 from dsgen.estimate.model_size import parameter_count
+from dsgen.estimate.saving import checkpoint_bytes, save_s
 from dsgen.job.records import Job
 from dsgen.programs.deepspeed.write_config import common_config
 from tests.estimate.small_llama import SHAPE

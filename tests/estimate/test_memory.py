@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from dsgen.estimate import model_size
-from dsgen.estimate.activations import layer_bytes_per_token
+from dsgen.estimate.activations import layer_bytes_per_token, table_gradient_bytes
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.estimate.stages import in_flight, overlapped_layers, stage_layers, stage_parameters, vocabulary_rows
-from dsgen.estimate.workspace import table_gradient_bytes
 from dsgen.job.records import Job
 from dsgen.search.enumerate import enumerate_legal
 from tests.jobs import job

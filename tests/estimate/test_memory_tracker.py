@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.activations import layer_bytes_per_token
+from dsgen.estimate.activations import layer_bytes_per_token, output_bytes, workspace_bytes
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.memory import memory
-from dsgen.estimate.workspace import output_bytes, workspace_bytes
 from dsgen.job.records import Job
 from tests.estimate.tracked import Tracked, track
 from tests.jobs import job

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from dsgen.estimate.communication import context_s
-from dsgen.estimate.compute import layer_time
-from dsgen.estimate.experts import busiest
+from dsgen.estimate.compute import busiest, layer_time
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
-from dsgen.estimate.overlap import exposed_s, spread_s
+from dsgen.estimate.products import exposed_s, spread_s
 from dsgen.estimate.rates import rates
 from dsgen.estimate.step_time import step_time
 from dsgen.job.records import Job

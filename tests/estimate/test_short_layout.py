@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
-from dsgen.estimate.short_layout import short_layout, short_legend
+from dsgen.estimate.layout import Layout, Modules, Offload, Recompute, short_layout, short_legend
 
 USUAL = Layout(data=16, tensor=4, pipeline=16, zero_stage=1, gradient_accumulation=96)
 

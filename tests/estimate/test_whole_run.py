@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.estimate.assumptions import assumptions
-from dsgen.estimate.evaluation import evaluations
-from dsgen.estimate.goodput import Saving, best_interval_s
-from dsgen.estimate.whole_run import Run, energy_j
+from dsgen.estimate.saving import Saving, assumptions, best_interval_s
+from dsgen.estimate.whole_run import Run, energy_j, evaluations
 from dsgen.search.plan import Plan
 from dsgen.units import DAY
 from tests.jobs import job

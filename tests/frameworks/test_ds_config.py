@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.buckets import bucket_elements, max_live_elements, prefetch_elements
+from dsgen.estimate.buffers import bucket_elements, max_live_elements, prefetch_elements
 from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
 from dsgen.job.records import Job
 from dsgen.programs.frameworks import program_for

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dsgen
-from dsgen.estimate.short_layout import short_layout
+from dsgen.estimate.layout import short_layout
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.units import GIB
 from tests.chromium import chromium

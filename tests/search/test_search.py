@@ -22,13 +22,11 @@ from dsgen.findings import Severity
 from dsgen.job.records import Job
 from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
-from dsgen.search import choices
 from dsgen.search.enumerate import STAGES, Enumeration, joined
 from dsgen.search.feasible import feasible_layouts, fitting
 from dsgen.search.plan import Infeasible, SearchResult
-from dsgen.search.rank import TIME_BAND, Floats, judged_time
-from dsgen.search.reasons import Reasons
-from dsgen.search.refine import DETAILS, refined
+from dsgen.search.rank import TIME_BAND, Floats, Reasons, judged_time
+from dsgen.search.refine import DETAILS, chunk_choices, refined
 from tests.jobs import job
 
 JOBS = {
@@ -136,7 +134,7 @@ def with_details(job: Job) -> Layouts:
     rules = [rule.columns for rule in LAYOUT_RULES if rule.severity is Severity.ERROR and rule.columns.binds(job)]
     rows = joined(Enumeration(job))
     looped = {"recompute", "offload", "tensor_overlap", "expert_overlap"}
-    for settings in (choices.chunk_choices, *(detail.settings for detail in DETAILS if detail.turns[0] in looped)):
+    for settings in (chunk_choices, *(detail.settings for detail in DETAILS if detail.turns[0] in looped)):
         turned = [
             Layouts(**{name: np.broadcast_to(setting.get(name, getattr(rows, name)), len(rows)) for name in FIELDS})
             for setting in settings(job, rows)

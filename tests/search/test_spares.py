@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import dsgen
 from dsgen.rules.run import check_fit, check_layout
-from dsgen.search.spares import spare_nodes
+from dsgen.search.elastic import spare_nodes
 from tests.jobs import job
 
 RUN = {"model": "llama-2-7b", "gpus": 128, "training__global_batch": 960, "layout__tensor": 2, "layout__pipeline": 2}

@@ -7,8 +7,7 @@ from typing import Any
 
 import dsgen
 from dsgen.job.records import Job
-from dsgen.search.counts import Counts
-from dsgen.search.sweep import Axis, Goal, Sweep, sweep
+from dsgen.search.sweep import Axis, Counts, Goal, Sweep, sweep
 from tests.jobs import SMALL
 
 JOB = {

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...estimate.buckets import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
+from ...estimate.buffers import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
 from ...estimate.layout import Layout, Offload
 from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.records import Job

@@ -13,7 +13,7 @@ from typing import Final
 from ...catalog import Model
 from ...estimate.communication import sends_tokens_once_per_node
 from ...estimate.layout import Layout, Modules, Offload, Recompute
-from ...estimate.split import Split, chunk_sizes, layers_of, split
+from ...estimate.stages import Split, chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.framework import Checkpoints, Framework
 from ...job.records import Job

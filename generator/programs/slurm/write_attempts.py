@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...estimate.checkpoint import save_s
+from ...estimate.saving import save_s
 from ...job.needs import argument_values
 from ...search.plan import Plan
 from ..arguments import gives, training_steps

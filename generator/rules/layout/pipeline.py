@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...estimate.layout import LayoutLike
-from ...estimate.split import loss_layers
+from ...estimate.stages import loss_layers
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import Arguments

@@ -7,7 +7,7 @@ from typing import cast
 
 from ...estimate.layout import Layout, LayoutLike, Modules, Recompute
 from ...estimate.model_size import dense_layers
-from ...estimate.split import chunk_sizes, divides_chunks, split
+from ...estimate.stages import chunk_sizes, divides_chunks, split
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import Arguments
