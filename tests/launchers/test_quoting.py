@@ -80,4 +80,4 @@ def test_a_missing_value_is_an_error() -> None:
     from jinja2 import UndefinedError
 
     with pytest.raises(UndefinedError):
-        call.fill("slurm.sbatch.j2", plan("slurm"), program())
+        call.fill("slurm/launch.sbatch.j2", plan("slurm"), program())

@@ -110,7 +110,7 @@ class _Job:
         """
         start: tuple[str, ...] = ("torchrun",)
         if self.program.resume is not None:
-            start = ("bash", "-c", fill("kubernetes.sh.j2", self.plan, self.program), "bash")
+            start = ("bash", "-c", fill("kubernetes/start.sh.j2", self.plan, self.program), "bash")
         words = (*start, self.program.script, *self.program.arguments)
         return [f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w) for w in words]
 

@@ -16,7 +16,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     """`launch.sh`, and `hostfile` when the spec names the hosts and the job has more than one node."""
     options: Mapping[str, Any] = launch_options(plan)
     text = fill(
-        "shell.sh.j2",
+        "shell/launch.sh.j2",
         plan,
         program,
         header=header(plan, program, command),
@@ -48,7 +48,7 @@ def _hostfiles(options: Mapping[str, Any], nodes: int, slots: int) -> tuple[Rend
 def pick_file(plans: Sequence[Plan], _: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sh` of an elastic job, which runs the plan for as many hosts as the hostfile names, and that file."""
     options: Mapping[str, Any] = launch_options(plans[0])
-    text = fill_pick("shell_pick.sh.j2", plans, command, hostfile=_default_hostfile(options))
+    text = fill_pick("shell/pick.sh.j2", plans, command, hostfile=_default_hostfile(options))
     script = RenderedFile(path="launch.sh", text=text, executable=True)
     return (script, *_hostfiles(options, plans[0].job.nodes, processes_per_node(plans[0])))
 
@@ -57,7 +57,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     """`tune.sh`: the launch scripts of the trials, one after another."""
     note = f"Trials of {len(plans)} plans, the first of which follows."
     text = fill(
-        "tune.sh.j2",
+        "shell/tune.sh.j2",
         plans[0],
         programs[0],
         header=header(plans[0], programs[0], command, (note,)),

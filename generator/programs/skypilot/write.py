@@ -91,7 +91,7 @@ def _script(plan: Plan, program: Program) -> str:
     limit = plan.job.launch.time_limit_s
     written = tuple((file.path, Raw(file.text), Raw(_end(file.text))) for file in program.files)
     seconds = "" if limit is None else Raw(str(limit))
-    return fill("skypilot.sh.j2", plan, program, limit=seconds, port=_PORT, written=written)
+    return fill("skypilot/run.sh.j2", plan, program, limit=seconds, port=_PORT, written=written)
 
 
 def _end(text: str) -> str:

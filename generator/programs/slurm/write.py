@@ -28,7 +28,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     # The catalog's cores are a guess where the job has the whole node.
     threads = takes_nodes(plan, options) and "cpus_per_task" not in options and own_threads(plan, program)
     text = fill(
-        "slurm.sbatch.j2",
+        "slurm/launch.sbatch.j2",
         plan,
         program,
         directives=block(plan, options, way, signal_s),
@@ -56,7 +56,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:
     """`submit.sh`: a chain of jobs at once, for sites whose compute nodes may not submit."""
     jobs = plan.run.segments if plan.run else None
-    text = fill("slurm_submit.sh.j2", plan, program, header=header(plan, program, command), jobs=jobs)
+    text = fill("slurm/submit.sh.j2", plan, program, header=header(plan, program, command), jobs=jobs)
     return RenderedFile(path="submit.sh", text=text, executable=True)
 
 
@@ -95,7 +95,7 @@ def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tup
     own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
     told = f"@{max(_signal_s(plan) for plan in plans)}"  # the plan that takes longest to save is told early enough
     kept = (Raw(re.sub(r"(?<=:USR1)@\d+$", told, line)) for line in asked if not line.startswith(own))
-    text = fill_pick("slurm_pick.sbatch.j2", plans, command, directives=(nodes, *kept))
+    text = fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
     return (RenderedFile(path="launch.sbatch", text=text),)
 
 
@@ -110,7 +110,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
         "output": "%x-%A_%a.out",
     }
     text = fill(
-        "tune.sbatch.j2",
+        "slurm/tune.sbatch.j2",
         plans[0],
         programs[0],
         directives=block(plans[0], options, "none", 0, own),
