@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Final
 
-from ..shell.nested import SHELLS, TEXT_FOLLOWS
+from ..shell.commands import SHELLS, TEXT_FOLLOWS
 from ..shell.records import Assignment, Command, Word
 from .launcher_options import TABLES, OptionReader, Options
 

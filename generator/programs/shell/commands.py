@@ -1,20 +1,22 @@
-"""What simple commands do: the variables that they set, the programs they start, and the shells within them."""
+"""Simple commands: the variables that they set, the programs and shells that they start, the files they write."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from .context import Context
-from .fields import Field
-from .nested import nested, note_here_documents, without_redirections
-from .pieces import Element, Value, parts_of_pieces
-from .records import Assignment, Command, Word, word_of
-from .state import UNKNOWN
-from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, Token
+from .expand import Expander, Field
+from .records import Assignment, Command, Directive, Heredoc, Word
+from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
+from .values import UNKNOWN, Element, Piece, Source, State, Value, parts_of_pieces, text_of_pieces
 
+SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
+TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c[a-z]*")
+_DEEPEST: Final = 3  # `bash -c` in `bash -c`
 _DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
+#: Builtins that set variables to what can't be known.
 _CHANGING: Final = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "let", "printf", "set"})
 _LISTED: Final = 200  # elements; the longest command lines in use have about as many words
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -22,135 +24,187 @@ _ARITHMETIC: Final = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
     r"|(?:\+\+|--)([A-Za-z_]\w*)"
 )
+_TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 
 
-class Commands:
-    """Notes the commands and assignments of one shell; `read` reads the text that a command gives to another shell."""
+@dataclass(slots=True)
+class Reading:
+    """What is gathered from one document, over all its nested shells."""
 
-    def __init__(self, context: Context, read: Callable[[Context], None]) -> None:
-        self._context = context
-        self._state = context.state
-        self._source = context.source
-        self._read = read
+    content: str
+    commands: list[Command] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+    directives: list[Directive] = field(default_factory=list)
+    heredocs: list[Heredoc] = field(default_factory=list)
+    unterminated: int | None = None
 
-    def add(self, tokens: list[Token], conditional: bool) -> None:
-        """A simple command's tokens; `conditional` behind `&&` and `||`, where it may not run."""
+
+class Outer(NamedTuple):
+    """The `bash -c` around a text."""
+
+    text: str | None = None  #: as written
+    single_quoted: bool = False
+    inside: int | None = None  #: the index of its command
+
+
+class Shell:
+    """One shell's text while it is read. `positional` are its arguments, None where they can't be known."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        source: Source,
+        state: State | None = None,
+        positional: Sequence[Element] | None = None,
+        outer: Outer | None = None,
+        depth: int = 0,
+    ) -> None:
+        self.reading = reading
+        self.source = source
+        self.state = state or State()
+        self.depth = depth  #: how many shells it is in
+        self._expander = Expander(source, self.state, positional)
+        self._positional = positional
+        self._outer = outer or Outer()
+
+    def raw(self, token: Token) -> str:
+        """A token as written."""
+        return token.text or self.source.text[token.start : token.end]
+
+    def words(self, tokens: Iterable[Token]) -> list[Word]:
+        """What the words among tokens stand for."""
+        content, source = self.reading.content, self.source
+        words: list[Word] = []
+        for token in tokens:
+            if token.kind not in (WORD, TEST):
+                continue
+            start, end = source.region(token.start, token.end)
+            # A quoted text of a shell within the document may hold what came from variables.
+            known = token.text or (token.value if source.direct else "")
+            if known:
+                words.append(tuple.__new__(Word, (content[start:end], known, start, (known,), ())))
+            else:
+                for found in self._expander.fields(token.start, token.end):
+                    words.append(found.word((start, end), content))
+        return words
+
+    def add(self, tokens: list[Token], conditional: bool) -> Shell | None:
+        """Notes a simple command, `conditional` behind `&&` and `||`; the shell that it starts, if it does."""
         if tokens[0].kind == TEST:
-            self._arithmetic(tokens[0])
-            return
-        context = self._context
-        redirects = any(token.kind == REDIRECT for token in tokens)
-        tokens, redirections = without_redirections(tokens) if redirects else (tokens, [])
+            if self.source.text.startswith("((", tokens[0].start):  # what `((NAME = ...))` computes isn't followed
+                for match in _ARITHMETIC.finditer(self.source.text, tokens[0].start, tokens[0].end):
+                    self.state.set(match[1] or match[2], UNKNOWN)
+            return None
+        redirections: list[tuple[Token, Token | None]] = []  # each with the word that names its file
+        if any(token.kind == REDIRECT for token in tokens):
+            remaining, tokens = iter(tokens), []
+            for token in remaining:
+                if token.kind != REDIRECT:
+                    tokens.append(token)
+                else:
+                    has_body = token.body is not None or token.text in ("<<", "<<-")
+                    redirections.append((token, None if has_body else next(remaining, None)))
         head, count = 0, len(tokens)
-        while head < count and context.assigns(tokens[head]):
+        while head < count and self._assigns(tokens[head]):
             head += 1
-        if head == count:
+        command = None
+        if head < count:
+            command = self._command(tokens, head, conditional)
+        else:
             for token in tokens:
                 self._assign(token, exported=False, conditional=conditional)
-            note_here_documents(context, redirections, ())
-            return
-        command = self._command(tokens, head, conditional)
-        if command is not None:
-            note_here_documents(context, redirections, command.words)
-            inner = nested(context, command, tokens[head:])
-            if inner is not None:
-                self._read(inner)
+        if command is not None or head == count:
+            words = command.words if command is not None else ()
+            for token, _ in redirections:
+                if token.body is not None:
+                    self._note_document(token.body, self._written_to(words, redirections))
+        return self._started_by(command, tokens[head:]) if command is not None else None
+
+    def _assigns(self, token: Token) -> bool:
+        """Whether a token is an assignment when it is before a command."""
+        if token.kind != WORD:
+            return token.kind == ARRAY
+        if token.text and "=" not in token.text:
+            return False
+        return ASSIGNMENT.match(self.source.text, token.start, token.end) is not None
 
     def _command(self, tokens: Sequence[Token], head: int, conditional: bool) -> Command | None:
         """Notes the command whose first word is the token at index `head`, and what it does to variables."""
-        context, reading = self._context, self._context.reading
-        raw = context.raw(tokens[head])
+        reading, outer = self.reading, self._outer
+        raw = self.raw(tokens[head])
         if raw in _DECLARING:
             self._declare(tokens[head + 1 :], raw, conditional)
-        environment = tuple(map(self._before_command, tokens[:head]))
-        words = tuple(context.words(token for token in tokens[head:] if token.kind != ARRAY))
+        environment = tuple(self._assignment(token, exported=True)[0] for token in tokens[:head])
+        words = tuple(self.words(token for token in tokens[head:] if token.kind != ARRAY))
         if not words:
             return None
         if raw in _CHANGING:
-            self._builtin(raw, words)
+            self._change(raw, words)
         command = Command(
             words=words,
             environment=environment,
-            offset=context.source.place(tokens[0].start),
+            offset=self.source.place(tokens[0].start),
             index=len(reading.commands),
-            shell=context.outer.text,
-            single_quoted=context.outer.single_quoted,
-            inside=context.outer.inside,
-            guarded=conditional or context.state.guards > 0,
+            shell=outer.text,
+            single_quoted=outer.single_quoted,
+            inside=outer.inside,
+            guarded=conditional or self.state.guards > 0,
         )
         reading.commands.append(command)
-        context.state.commands = len(reading.commands)
+        self.state.commands = len(reading.commands)
         return command
+
+    def _change(self, builtin: str, words: Sequence[Word]) -> None:
+        if builtin == "set":
+            for word in words[1:3]:
+                if word.value in ("-a", "+a", "-o allexport", "allexport"):
+                    self.state.all_exported = word.value != "+a"
+            return
+        if builtin == "printf":
+            words = words[1:3] if len(words) > 2 and words[1].value == "-v" else ()
+        for word in words[1:]:
+            name = _NAME.match(word.value or "")
+            if name and builtin == "unset":
+                self.state.unset(name[0])
+            elif name:
+                self.state.set(name[0], UNKNOWN)
 
     def _assign(self, token: Token, exported: bool, conditional: bool) -> None:
         """An assignment on its own, or of `export`; `conditional` behind `&&` and `||`."""
         assignment, value = self._assignment(token, exported)
-        if conditional and self._state.get(assignment.name) is not value:
-            self._state.open("if")
-            self._state.set(assignment.name, value)
-            self._state.close()
+        if conditional and self.state.get(assignment.name) is not value:
+            self.state.open("if")
+            self.state.set(assignment.name, value)
+            self.state.close()
         else:
-            self._state.set(assignment.name, value)
+            self.state.set(assignment.name, value)
         if exported:
-            self._state.exported.add(assignment.name)
-
-    def _before_command(self, token: Token) -> Assignment:
-        """`NAME=value` before a command, for which alone it counts."""
-        assignment, _ = self._assignment(token, exported=True)
-        return assignment
+            self.state.exported.add(assignment.name)
 
     def _declare(self, tokens: Sequence[Token], builtin: str, conditional: bool) -> None:
         """`export NAME`, `export NAME=value`, `declare -x NAME=value` and their kin."""
-        raws = [self._context.raw(token) for token in tokens]
+        raws = [self.raw(token) for token in tokens]
         flags = "".join(raw for raw in raws if raw.startswith("-"))
         exported = builtin == "export" or (builtin in ("declare", "typeset") and "x" in flags)
         for token, raw in zip(tokens, raws, strict=True) if not {"n", "p"} & set(flags) else ():
-            if self._context.assigns(token):
+            if self._assigns(token):
                 self._assign(token, exported, conditional)
-            elif exported and raw.isidentifier():
-                self._export(raw, self._source.place(token.start))
+            elif exported and raw.isidentifier():  # of a variable that is set elsewhere, or not at all
+                self.state.exported.add(raw)
+                value, place = self.state.get(raw), self.source.place(token.start)
+                text = value.text if value and value.elements is None else None
+                self._note(name=raw, value=text, raw=raw, exported=True, offset=place, value_offset=place)
 
-    def _export(self, name: str, place: int) -> None:
-        """`export NAME` of a variable that is set elsewhere, or not at all."""
-        self._state.exported.add(name)
-        value = self._state.get(name)
-        assignment = Assignment(
-            name=name,
-            value=value.text if value and value.elements is None else None,
-            raw=name,
-            exported=True,
-            offset=place,
-            value_offset=place,
-            command_index=len(self._context.reading.commands),
-            inside=self._context.outer.inside,
-        )
-        self._context.reading.assignments.append(assignment)
-
-    def _builtin(self, raw: str, words: Sequence[Word]) -> None:
-        """Builtins that set variables to what can't be known."""
-        if raw == "set":
-            for word in words[1:3]:
-                if word.value in ("-a", "+a", "-o allexport", "allexport"):
-                    self._state.all_exported = word.value != "+a"
-            return
-        if raw == "printf":
-            words = words[1:3] if len(words) > 2 and words[1].value == "-v" else ()
-        for word in words[1:]:
-            name = _NAME.match(word.value or "")
-            if name and raw == "unset":
-                self._state.unset(name[0])
-            elif name:
-                self._state.set(name[0], UNKNOWN)
-
-    def _arithmetic(self, token: Token) -> None:
-        """`((NAME = ...))` changes variables; what they become isn't followed."""
-        if self._source.text.startswith("((", token.start):
-            for match in _ARITHMETIC.finditer(self._source.text, token.start, token.end):
-                self._state.set(match[1] or match[2], UNKNOWN)
+    def _note(self, **given: object) -> Assignment:
+        """Notes an assignment with these fields."""
+        index, inside = len(self.reading.commands), self._outer.inside
+        assignment = Assignment(**given, command_index=index, inside=inside)  # type: ignore[arg-type]
+        self.reading.assignments.append(assignment)
+        return assignment
 
     def _assignment(self, token: Token, exported: bool) -> tuple[Assignment, Value]:
-        match = ASSIGNMENT.match(self._source.text, token.start, token.end)
-        name = match[1] if match else self._context.raw(token)
+        match = ASSIGNMENT.match(self.source.text, token.start, token.end)
+        name = match[1] if match else self.raw(token)
         first = match.end() if match else token.end
         added = value = self._value(token, first)
         if match and match[2]:
@@ -158,59 +212,122 @@ class Commands:
         elif match and match[3]:
             value = self._appended(name, added)
         # An empty value is behind the equals sign.
-        behind = self._source.place(token.end - 1) + 1
-        start, end = self._source.region(first, token.end) if first < token.end else (behind, behind)
-        content = self._context.reading.content
-        assignment = Assignment(
+        behind = self.source.place(token.end - 1) + 1
+        start, end = self.source.region(first, token.end) if first < token.end else (behind, behind)
+        content, words = self.reading.content, None
+        if value.elements is not None:  # of a long array only what is added: a script may add line by line
+            elements = value.elements if len(value.elements) <= _LISTED else added.elements or ()
+            words = tuple(Field(list(one.pieces)).word((one.start, one.end), content) for one in elements)
+        elif token.kind == ARRAY and added is UNKNOWN:
+            words = ()
+        assignment = self._note(
             name=name,
             value=None if value.elements is not None else value.text,
             raw=content[start:end],
-            exported=exported or name in self._state.exported or self._state.all_exported,
-            offset=self._source.place(token.start),
+            exported=exported or name in self.state.exported or self.state.all_exported,
+            offset=self.source.place(token.start),
             value_offset=start,
-            command_index=len(self._context.reading.commands),
-            words=self._array_words(token, value, added),
+            words=words,
             parts=parts_of_pieces(value.pieces),
-            inside=self._context.outer.inside,
         )
-        self._context.reading.assignments.append(assignment)
         return assignment, value
 
     def _value(self, token: Token, first: int) -> Value:
         if token.kind != ARRAY:
-            return Value(self._context.expander.pieces(first, token.end))
+            return Value(self._expander.pieces(first, token.end))
         elements: list[Element] = []
         for start, end in token.words:
-            if self._source.text.startswith("[", start) and self._source.text.find("]=", start, end) >= 0:
+            if self.source.text.startswith("[", start) and self.source.text.find("]=", start, end) >= 0:
                 return UNKNOWN  # `[index]=value`
-            region = self._source.region(start, end)
-            elements += [_element(found, region) for found in self._context.expander.fields(start, end)]
+            region = self.source.region(start, end)
+            for found in self._expander.fields(start, end):
+                begin, stop = found.place(region)
+                if found.foreign and not found.region:
+                    stop = max((piece.end for piece in found.pieces), default=begin)
+                elements.append(Element(tuple(found.pieces), begin, stop))
         return Value((), tuple(elements))
 
     def _appended(self, name: str, value: Value) -> Value:
         """The value of a variable after `NAME+=value`."""
-        before = self._state.get(name)
+        before = self.state.get(name)
         if before is None:
             return value if value.elements is not None else Value(UNKNOWN.pieces + value.pieces)
         if value.elements is not None:
             return Value((), (*before.words, *value.elements))
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
 
-    def _array_words(self, token: Token, value: Value, added: Value) -> tuple[Word, ...] | None:
-        """The words of an array; of a long one only what is added: a script may add line by line."""
-        if value.elements is None:
-            return () if token.kind == ARRAY and added is UNKNOWN else None
-        elements = value.elements if len(value.elements) <= _LISTED else added.elements or ()
-        content = self._context.reading.content
-        return tuple(word_of(Field(list(found.pieces)), (found.start, found.end), content) for found in elements)
+    def _started_by(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
+        """The shell that reads a text in a command (`bash -c`, `eval`); None where there is none."""
+        if self.depth >= _DEEPEST:
+            return None
+        words, state, positional, outer = command.words, self.state, self._positional, self._outer
+        fields = None
+        if words[0].value == "eval":
+            fields = self._fields(tokens[1:])
+            pieces = [piece for found in fields for piece in (Piece(" ", 0, 0), *found.pieces)][1:]
+        elif (at := _index_of_text(words)) is not None:
+            fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
+            pieces, state = fields[at].pieces, State(self.state)
+            for assignment in command.environment:
+                if assignment.value is not None:
+                    place = assignment.value_offset
+                    state.set(assignment.name, Value((Piece(assignment.value, place, place, ("",)),)))
+            positional = [
+                Element(tuple(found.pieces), word.offset, word.offset + len(word.raw))
+                for found, word in zip(fields[at + 1 :], words[at + 1 :], strict=False)
+            ]
+            raw = words[at].raw
+            outer = Outer(text=raw, single_quoted=raw.startswith("'"), inside=command.index)
+        source = Source.of_pieces(pieces) if fields is not None else None
+        if source is None or not source.text or not state.spend(len(source.text) // 2):
+            return None
+        return Shell(self.reading, source, state, positional, outer, self.depth + 1)
+
+    def _fields(self, tokens: Iterable[Token]) -> list[Field]:
+        return [found for token in tokens for found in self._expander.fields(token.start, token.end)]
+
+    def _note_document(self, body: Body, target: Word | None) -> None:
+        """Notes a here-document that is written to the file `target`."""
+        source, written = self.source, self.reading.content
+        if body.expands:
+            pieces = self._expander.pieces(body.start, body.end, here_document=True)
+        else:
+            pieces = source.pieces(body.start, body.end)
+        content = "".join(written[piece.start : piece.end] if piece.text is None else piece.text for piece in pieces)
+        if body.strips_tabs:
+            content = _TABS.sub("", content)
+        heredoc = Heredoc(
+            path=target.value if target else None,
+            content=content,
+            offset=source.place(body.start),
+            complete=text_of_pieces(pieces) is not None,
+            literal=content == source.text[body.start : body.end],
+            target=target,
+        )
+        self.reading.heredocs.append(heredoc)
+
+    def _written_to(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> Word | None:
+        """The word that names the file which `cat` or `tee` writes."""
+        name = words[0].value if words else None
+        if name == "tee":
+            return next((word for word in words[1:] if not word.prefix.startswith("-")), None)
+        for token, following in redirections if name in ("cat", "envsubst") else ():
+            if token.text in (">", ">>", ">|") and following is not None:
+                found = self.words([following])
+                return found[0] if len(found) == 1 else None
+        return None
 
 
-def _element(found: Field, region: tuple[int, int]) -> Element:
-    """An array's element of a field that came from the raw word at `region`."""
-    pieces = tuple(found.pieces)
-    if not found.foreign:
-        return Element(pieces, *region)
-    if found.region:
-        return Element(pieces, *found.region)
-    start = word_of(found, region, "").offset
-    return Element(pieces, start, max((piece.end for piece in found.pieces), default=start))
+def _index_of_text(words: Sequence[Word]) -> int | None:
+    """The index of the text of `bash -c TEXT`, wherever it is among the words."""
+    for index, word in enumerate(words):
+        value = word.value
+        if value is None or not value.endswith("sh") or value.rpartition("/")[2] not in SHELLS:
+            continue
+        for at in range(index + 1, len(words)):
+            value = words[at].value
+            if value is None or not value.startswith("-"):
+                break
+            if TEXT_FOLLOWS.fullmatch(value):
+                return at + 1 if at + 1 < len(words) else None
+    return None

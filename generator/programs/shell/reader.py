@@ -6,12 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from .commands import Commands
-from .context import Context
-from .pieces import Piece, Value
+from .commands import Shell
 from .records import Directive, Word
-from .state import UNKNOWN, State
 from .tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
+from .values import UNKNOWN, Piece, Value
 
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
@@ -27,62 +25,14 @@ _QUOTES: Final = re.compile(r"\\(.)|[\"']")
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 
 
-class Blocks:
-    """Opens and closes blocks, and passes that on to the variables."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._base = len(state.frames)
-        self._open: dict[str, int] = {}
-        self._loops = 0
-
-    def has(self, kind: str) -> bool:
-        """Whether a block of a kind is open."""
-        return bool(self._open.get(kind))
-
-    def open(self, kind: str, changing: set[str] | None = None) -> None:
-        """Opens a block; `changing` are the names that a loop assigns."""
-        self._open[kind] = self._open.get(kind, 0) + 1
-        if kind == "loop":
-            self._loops += 1
-            if self._loops > _DEEPEST_LOOP:
-                changing = set(self._state.values) if self._loops == _DEEPEST_LOOP + 1 else None
-        self._state.open(kind, changing or ())
-
-    def end(self, word: str) -> None:
-        """Closes the block that a reserved word ends, if one is open."""
-        kind = _CLOSING[word]
-        if kind == "{" and self._state.frames and self._state.frames[-1].kind == "function":
-            kind = "function"
-        if self.has(kind):
-            self.close(kind)
-
-    def close_within(self, kind: str) -> None:
-        """Closes what was left open inside the innermost block of a kind."""
-        while self._state.frames[-1].kind != kind:
-            self.close(self._state.frames[-1].kind)
-
-    def close(self, kind: str) -> None:
-        """Closes the innermost block of a kind."""
-        self.close_within(kind)
-        self._open[kind] -= 1
-        self._loops -= kind == "loop"
-        self._state.close()
-
-    def close_all(self) -> None:
-        """Closes what is open at the end of the text."""
-        while len(self._state.frames) > self._base:
-            self._state.close()
-
-
 class Reader:
     """Reads one shell's text."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._state = context.state
-        self._blocks = Blocks(context.state)
-        self._commands = Commands(context, lambda inner: Reader(inner).read())
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._state = shell.state
+        self._base = len(shell.state.frames)
+        self._open: dict[str, int] = {}  # how many blocks of a kind are open
         self._changes: dict[int, set[str]] = {}  # the names that a loop assigns, by its place
         self._pattern = False  # a pattern of `case` comes next
         self._function = False  # a function's body comes next
@@ -92,10 +42,10 @@ class Reader:
 
     def read(self) -> None:
         """Reads the whole text."""
-        context, text = self._context, self._context.source.text
+        shell, text = self._shell, self._shell.source.text
         tokens = Tokens(text)
-        if context.depth == 0:
-            context.reading.unterminated = tokens.unterminated
+        if shell.depth == 0:
+            shell.reading.unterminated = tokens.unterminated
         self._changes = _loop_changes(tokens.found, text)
         command: list[Token] = []
         for token in tokens.found:
@@ -104,10 +54,31 @@ class Reader:
                 command = []
             elif token.kind != COMMENT:
                 command.append(token)
-            elif context.depth == 0:
-                context.reading.directives.append(_directive(token, text, self._executed))
+            elif shell.depth == 0:
+                shell.reading.directives.append(_directive(token, text, self._executed))
         self._until(command, "\n")
-        self._blocks.close_all()
+        while len(self._state.frames) > self._base:
+            self._state.close()
+
+    def _open_block(self, kind: str, place: int = -1) -> None:
+        """Opens a block; a loop's begins at `place`."""
+        changing = self._changes.get(place, set())
+        self._open[kind] = self._open.get(kind, 0) + 1
+        if kind == "loop" and self._open[kind] > _DEEPEST_LOOP:
+            changing = set(self._state.values) if self._open[kind] == _DEEPEST_LOOP + 1 else set()
+        self._state.open(kind, changing)
+
+    def _close_within(self, kind: str) -> None:
+        """Closes what was left open inside the innermost block of a kind."""
+        while self._state.frames[-1].kind != kind:
+            self._close_block(self._state.frames[-1].kind)
+
+    def _close_block(self, kind: str) -> None:
+        """Closes the innermost block of a kind, if one is open."""
+        if self._open.get(kind):
+            self._close_within(kind)
+            self._open[kind] -= 1
+            self._state.close()
 
     def _until(self, tokens: list[Token], separator: str) -> None:
         """One command's tokens, and the operator or line end after them."""
@@ -119,50 +90,45 @@ class Reader:
             tokens = self._keywords(tokens)
         if tokens:
             self._executed = True
-            self._commands.add(tokens, self._conditional)
+            inner = self._shell.add(tokens, self._conditional)
+            if inner is not None:
+                Reader(inner).read()
         if separator in ("\n", ";"):
             self._conditional = False
             return
         if separator == "(":
-            self._blocks.open("(")
+            self._open_block("(")
         elif separator == ")" and self._parameters:
             self._parameters = False
-        elif separator == ")" and self._blocks.has("("):
-            self._blocks.close("(")
-        elif separator in (";;", ";&", ";;&"):
-            self._end_branch()
-        self._conditional = separator == "||" or (separator == "&&" and self._tested(tokens))
-
-    def _tested(self, tokens: list[Token]) -> bool:
-        """Whether the command before `&&` may well fail."""
-        if not tokens:
-            return self._conditional
-        return tokens[0].kind == TEST or self._context.raw(tokens[0]) in _TESTS
-
-    def _end_branch(self) -> None:
-        """A branch of `case` ends, and the pattern of the next one follows."""
-        if self._blocks.has("case"):
-            self._blocks.close_within("case")
+        elif separator == ")":
+            self._close_block("(")
+        elif separator in (";;", ";&", ";;&") and self._open.get("case"):  # the pattern of the next branch follows
+            self._close_within("case")
             self._state.next_branch()
             self._state.frames[-1].ended = True
             self._pattern = True
+        # the command before `&&` may well fail
+        may_fail = self._conditional
+        if tokens:
+            may_fail = tokens[0].kind == TEST or self._shell.raw(tokens[0]) in _TESTS
+        self._conditional = separator == "||" or (separator == "&&" and may_fail)
 
     def _skip_pattern(self, tokens: list[Token], separator: str) -> bool:
         """Passes over a pattern of `case`; whether these tokens were part of it."""
-        if tokens and self._context.raw(tokens[0]) == "esac":
+        if tokens and self._shell.raw(tokens[0]) == "esac":
             self._pattern = False
             return False
         if separator == ")":
             self._pattern = False
             frame = self._state.frames[-1]
             frame.ended = False
-            frame.total = frame.total or (len(tokens) == 1 and self._context.raw(tokens[0]) == "*")
+            frame.total = frame.total or (len(tokens) == 1 and self._shell.raw(tokens[0]) == "*")
         return True
 
     def _begins_function(self, tokens: list[Token]) -> bool:
         """`name (` of a function's definition."""
         words = [token for token in tokens if token.kind == WORD]
-        begins = bool(words) and self._context.raw(words[-1]) not in _NO_FUNCTION
+        begins = bool(words) and self._shell.raw(words[-1]) not in _NO_FUNCTION
         if begins:
             self._function = self._parameters = True
         return begins
@@ -170,43 +136,38 @@ class Reader:
     def _keywords(self, tokens: list[Token]) -> list[Token]:
         """Handles the reserved words before a command; the tokens that are left."""
         for position, token in enumerate(tokens):
-            raw = self._context.raw(token)
+            raw = self._shell.raw(token)
             if raw not in _RESERVED or token.kind != WORD:
                 return tokens[position:]
             self._executed = True
             if raw in _HEADERS:
                 return self._header(raw, tokens[position:])
-            self._keyword(raw, token)
+            if raw in _OPENING:
+                kind = "function" if raw == "{" and self._function else _OPENING[raw]
+                self._function = self._function and raw != "{"
+                self._open_block(kind, token.start)
+            elif raw in _CLOSING:
+                self._pattern = self._pattern and raw != "esac"
+                kind, frames = _CLOSING[raw], self._state.frames
+                self._close_block("function" if kind == "{" and frames and frames[-1].kind == "function" else kind)
+            elif raw in ("else", "elif") and self._open.get("if"):
+                self._close_within("if")
+                self._state.next_branch(total=raw == "else")
         return []
-
-    def _keyword(self, raw: str, token: Token) -> None:
-        if raw in _OPENING:
-            kind = _OPENING[raw]
-            if raw == "{" and self._function:
-                kind = "function"
-                self._function = False
-            self._blocks.open(kind, self._changes.get(token.start))
-        elif raw in _CLOSING:
-            if raw == "esac":
-                self._pattern = False
-            self._blocks.end(raw)
-        elif raw in ("else", "elif") and self._blocks.has("if"):
-            self._blocks.close_within("if")
-            self._state.next_branch(total=raw == "else")
 
     def _header(self, raw: str, tokens: list[Token]) -> list[Token]:
         """`for NAME in words`, `case WORD in`, `function NAME`; the tokens of a command that follows."""
-        names = [self._context.raw(token) for token in tokens]
+        names = [self._shell.raw(token) for token in tokens]
         if raw == "function":
             self._function = True
             return self._keywords(tokens[names.index("{") :]) if "{" in names else []
         if raw == "case":
-            self._blocks.open("case")
+            self._open_block("case")
             self._pattern = True
             return []
-        self._blocks.open("loop", self._changes.get(tokens[0].start))
+        self._open_block("loop", tokens[0].start)
         if len(names) > 1 and names[1].isidentifier():
-            found = self._context.words(tokens[3:]) if names[2:3] == ["in"] else []
+            found = self._shell.words(tokens[3:]) if names[2:3] == ["in"] else []
             only = found[0] if len(found) == 1 and found[0].value is not None else None
             value = Value((Piece(only.value, only.offset, only.offset),)) if only else UNKNOWN
             self._state.set(names[1], value)

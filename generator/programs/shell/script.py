@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from ...facts.lines import Lines
 from ...findings import Location
 from ...job.text import Text
-from .context import Context, Reading
-from .pieces import Source
+from .commands import Reading, Shell
 from .reader import Reader
 from .records import Assignment, Command, Directive, Heredoc, Word
+from .values import Source
 
 __all__ = ["Assignment", "Command", "Directive", "Heredoc", "ShellScript", "Word", "read_command_text", "read_script"]
 
@@ -66,9 +66,9 @@ def read_command_text(content: str, place: Callable[[int], Location], path: str 
 
 def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
     reading = Reading(text.content)
-    context = Context(reading, Source(text.content))
+    shell = Shell(reading, Source(text.content))
     with _no_collections():
-        Reader(context).read()
+        Reader(shell).read()
     first = text.lines[0] if text.lines else ""
     return ShellScript(
         text=text,
@@ -77,7 +77,7 @@ def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
         commands=tuple(reading.commands),
         assignments=tuple(reading.assignments),
         heredocs=tuple(reading.heredocs),
-        history=context.state.history,
+        history=shell.state.history,
         unterminated=reading.unterminated,
         place=place,
         lines=Lines(text),

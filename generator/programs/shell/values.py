@@ -1,0 +1,340 @@
+"""Values of a shell's variables, in pieces that know where they were written, and what branches leave of them."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from ...facts.placeholders import IN_WORDS
+
+#: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has this non-character.
+HOLE: Final = "\ufdd0"
+_CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a backslash
+#: A value may cost this much (pieces, or 64 characters each), and a whole script that much: a text that doubles itself
+#: line by line ends as an unknown value instead of filling the memory.
+_MOST_PER_VALUE: Final = 10_000
+_MOST_PER_SCRIPT: Final = 300_000
+_DEEPEST: Final = 30  # blocks in blocks; what is set deeper is unknown, or each would merge what all within it set
+_MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
+_GUARDS: Final = frozenset({"if", "loop", "case", "function"})
+_RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
+
+
+# Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of them.
+class Piece(NamedTuple):
+    """A part of a value. `text` is None where it can't be known; `start` and `end` are places in the document."""
+
+    text: str | None
+    start: int
+    end: int
+    names: tuple[str, ...] = ()  #: the variables whose expansion gave this piece
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the text is in the document character by character."""
+        return self.text is not None and not self.names and self.end - self.start == len(self.text)
+
+    def cut(self, start: int, end: int) -> Piece:
+        """The characters `start` up to `end` of this piece."""
+        text = self.text or ""
+        if self.mapped:
+            return Piece(text[start:end], self.start + start, self.start + end)
+        return Piece(text[start:end], self.start, self.end, self.names)
+
+
+class Element(NamedTuple):
+    """One word of an array, with the place where it was written."""
+
+    pieces: tuple[Piece, ...]
+    start: int
+    end: int
+
+
+class Value(NamedTuple):
+    """What a variable holds: pieces, or an array's elements."""
+
+    pieces: tuple[Piece, ...] = ()
+    elements: tuple[Element, ...] | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The text, or None where a part can't be known. An array's is that of its first element, as in bash."""
+        return text_of_pieces(self.scalar)
+
+    @property
+    def words(self) -> tuple[Element, ...]:
+        """The elements that `${NAME[@]}` stands for."""
+        return self.elements if self.elements is not None else (Element(self.pieces, 0, 0),)
+
+    @property
+    def scalar(self) -> tuple[Piece, ...]:
+        """The pieces that `$NAME` stands for."""
+        if self.elements is None:
+            return self.pieces
+        return self.elements[0].pieces if self.elements else ()
+
+
+UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
+
+
+def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
+    """The text of pieces, or None where one of them can't be known."""
+    texts: list[str] = []
+    for piece in pieces:
+        if piece.text is None:
+            return None
+        texts.append(piece.text)
+    return "".join(texts)
+
+
+def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
+    """The known and unknown parts in order; neighbours of one kind are one part."""
+    texts = groupby((piece.text for piece in pieces), key=lambda text: text is not None)
+    return tuple("".join(text or "" for text in group) if known else None for known, group in texts)
+
+
+def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """The place in the document of pieces that make one word: all of them where they are side by side."""
+    start, end = pieces[0].start, pieces[0].end
+    for piece in pieces[1:]:
+        if piece.start == start and piece.end == end:
+            continue
+        if not end <= piece.start <= end + _CLOSE:
+            break
+        end = piece.end
+    return start, end
+
+
+def blanks(text: str) -> list[tuple[int, int, bool]]:
+    """Runs of blanks and of other characters: start, end, whether blank."""
+    return [(match.start(), match.end(), match[0][0] in " \t\n") for match in _RUNS.finditer(text)]
+
+
+class Source:
+    """A text to read, and the place in the document of each of its characters."""
+
+    __slots__ = ("_pieces", "_starts", "direct", "text")
+
+    def __init__(self, text: str, pieces: Sequence[Piece] = ()) -> None:
+        self.text = text
+        self.direct = not pieces  #: whether it is the document itself, so that places in both are the same
+        self._pieces = pieces
+        self._starts: list[int] = []
+        position = 0
+        for piece in pieces:
+            self._starts.append(position)
+            position += 1 if piece.text is None else len(piece.text)
+
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[Piece]) -> Source:
+        """The text that pieces make, with a `HOLE` for each unknown one."""
+        kept = [piece for piece in pieces if piece.text != ""]
+        return cls("".join(HOLE if piece.text is None else piece.text for piece in kept), kept)
+
+    def region(self, start: int, end: int) -> tuple[int, int]:
+        """The place in the document of the characters `start` up to `end`."""
+        if self.direct:
+            return start, end
+        return region_of(self.pieces(start, end)) if end > start else (self.place(start),) * 2
+
+    def place(self, offset: int) -> int:
+        """The place in the document of one character."""
+        if self.direct:
+            return offset
+        index = max(bisect_right(self._starts, offset) - 1, 0)
+        piece = self._pieces[index]
+        return piece.start + min(offset - self._starts[index], piece.end - piece.start) if piece.mapped else piece.start
+
+    def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
+        """The characters `start` up to `end` as pieces; unknown ones where there is a hole."""
+        if self.direct:
+            return (Piece(self.text[start:end], start, end),)
+        found: list[Piece] = []
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self._pieces) and self._starts[index] < end:
+            piece, first = self._pieces[index], self._starts[index]
+            length = 1 if piece.text is None else len(piece.text)
+            if piece.text is None:
+                found.append(piece)
+            elif first + length > start:
+                found.append(piece.cut(max(start - first, 0), min(end - first, length)))
+            index += 1
+        return tuple(found)
+
+
+@dataclass(slots=True)
+class Frame:
+    """An open `if`, `case`, loop, function, group or subshell."""
+
+    kind: str
+    before: dict[str, Value | None] = field(default_factory=dict)  #: as they were when it opened, where changed since
+    branches: list[dict[str, Value | None]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
+    total: bool = False  #: whether one of the branches always runs
+    ended: bool = False  #: the last branch has ended, and no other has begun
+
+
+class State:
+    """The variables of one shell. A shell started by another (`parent`) sees what that one exports."""
+
+    def __init__(self, parent: State | None = None) -> None:
+        self.values: dict[str, Value] = {}
+        self.exported: set[str] = set(parent.exported) if parent is not None else set()
+        self.frames: list[Frame] = []
+        self.history: dict[str, list[tuple[int, str | None]]] = {}
+        self.commands = 0  #: how many were read
+        self.guards = 0  #: how many of the frames may run more or less often than once
+        self.all_exported = False
+        self._parent = parent
+        self._left: list[int] = parent._left if parent is not None else [_MOST_PER_SCRIPT]  # of all shells together
+
+    def spend(self, cost: int) -> bool:
+        """Takes the cost of an expansion from what the script may spend; whether there was enough."""
+        self._left[0] -= cost + 1
+        return self._left[0] > 0
+
+    def get(self, name: str) -> Value | None:
+        """What a variable holds, or None when nothing set it."""
+        value = self.values.get(name)
+        if value is None and self._parent is not None and name in self._parent.exported:
+            return self._parent.get(name)
+        return value
+
+    def text(self, name: str) -> str | None:
+        """The text that a variable holds; None where it can't be known."""
+        value = self.get(name)
+        return value.text if value else None
+
+    def set(self, name: str, value: Value) -> None:
+        """Gives a variable a value; one that is too large becomes unknown."""
+        pieces = value.pieces if value.elements is None else [one for word in value.elements for one in word.pieces]
+        size = len(pieces) + sum([len(piece.text) for piece in pieces if piece.text]) // 64
+        if size > _MOST_PER_VALUE or not self.spend(size) or len(self.frames) > _DEEPEST:
+            value = UNKNOWN
+        self._touch(name)
+        self._put(name, value)
+        if self.all_exported:
+            self.exported.add(name)
+
+    def unset(self, name: str) -> None:
+        """Removes a variable. The environment may still have it, so its value is unknown from here."""
+        self._touch(name)
+        self._put(name, None if len(self.frames) <= _DEEPEST else UNKNOWN)
+
+    def _touch(self, name: str) -> None:
+        if self.frames:
+            frame = self.frames[min(len(self.frames), _DEEPEST) - 1]
+            frame.before.setdefault(name, self.values.get(name))
+            frame.touched.add(name)
+
+    def _put(self, name: str, value: Value | None) -> None:
+        if value is None:
+            self.values.pop(name, None)
+        else:
+            self.values[name] = value
+        self.history.setdefault(name, []).append((self.commands, value.text if value else None))
+
+    def open(self, kind: str, changing: Iterable[str] = ()) -> None:
+        """Opens a block. What a loop will change (`changing`) is unknown from its first line on."""
+        self.frames.append(Frame(kind))
+        self.guards += kind in _GUARDS
+        for name in changing:
+            if name in self.values:
+                self._touch(name)
+                self._put(name, UNKNOWN)
+
+    def next_branch(self, total: bool = False) -> None:
+        """Ends a branch of the innermost block; the next one begins from what was before the block."""
+        if self.frames:
+            frame = self.frames[-1]
+            frame.branches.append({name: self.values.get(name) for name in frame.touched})
+            for name in frame.touched:
+                self._put(name, frame.before[name])
+            frame.touched.clear()
+            frame.total = frame.total or total
+
+    def close(self) -> None:
+        """Closes the innermost block and merges what its branches left."""
+        frame = self.frames.pop()
+        self.guards -= frame.kind in _GUARDS
+        if frame.kind == "(":
+            for name in frame.touched:
+                self._put(name, frame.before[name])
+            return
+        if frame.kind != "{":  # the commands of a group always run
+            branches = list(frame.branches)
+            if not frame.ended:
+                branches.append({name: self.values.get(name) for name in frame.touched})
+            if not frame.total:
+                branches.append({})
+            too_many = len(branches) * len(frame.before) > _MOST_MERGED
+            for name, before in frame.before.items():
+                self._put(name, _merged([] if too_many else [branch.get(name, before) for branch in branches]))
+        for name, before in frame.before.items() if self.frames else ():
+            self.frames[-1].before.setdefault(name, before)
+            self.frames[-1].touched.add(name)
+
+
+def _merged(values: Sequence[Value | None]) -> Value:
+    """What is known of a variable that may hold any of `values`: the words that all of them begin and end with."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return UNKNOWN
+    first, arrays = known[0], [value.elements for value in known if value.elements is not None]
+    if all(value is first or _same(value, first) for value in known):
+        return first
+    if len(arrays) == len(known):
+        return Value(elements=_common(arrays))
+    if arrays:
+        return UNKNOWN
+    words = _common([_split(value.pieces) for value in known])
+    spaced = [piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)]
+    return Value(pieces=tuple(spaced[1:]))
+
+
+def _same(one: Value, other: Value) -> bool:
+    mine, theirs = ([_identity(word.pieces) for word in value.words] for value in (one, other))
+    return (one.elements is None) == (other.elements is None) and mine == theirs
+
+
+def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
+    """The elements that all lists begin with, one unknown, and those that all end with."""
+    shortest = min(len(elements) for elements in lists)
+    front = back = 0
+    while front < shortest and _equal([elements[front] for elements in lists]):
+        front += 1
+    while back < shortest - front and _equal([elements[-1 - back] for elements in lists]):
+        back += 1
+    longest = max(lists, key=len)
+    place = longest[front] if front < len(longest) else Element((), 0, 0)
+    hole = Element((Piece(None, place.start, place.end),), place.start, place.end)
+    return (*longest[:front], hole, *(longest[len(longest) - back :]))
+
+
+def _equal(elements: Sequence[Element]) -> bool:
+    return len({_identity(element.pieces) for element in elements}) == 1
+
+
+def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
+    """What two values have in common when they are the same: their text, or that one unknown is in both."""
+    text = text_of_pieces(pieces)
+    return text if text is not None else tuple((p.text, p.start, p.end) for p in pieces)
+
+
+def _split(pieces: Sequence[Piece]) -> list[Element]:
+    """The words that a value falls into where bash splits it at blanks. Unknown pieces stay in the word they touch."""
+    words: list[list[Piece]] = [[]]
+    for piece in pieces:
+        if piece.text is None:
+            words[-1].append(piece)
+            continue
+        for start, end, blank in blanks(piece.text):
+            if not blank:
+                words[-1].append(piece.cut(start, end))
+            elif words[-1]:
+                words.append([])
+    return [Element(tuple(word), *region_of(word)) for word in words if word]
