@@ -7,10 +7,11 @@ A rule is the decorator on its check, and the check's docstring: the first line 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any, Generic, Literal, TypeVar
 
+from .dataclass import dataclass
 from .findings import Finding, Location, Severity, Version, Violation, Violations, When
 
 S = TypeVar("S")

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "generator"
 
 ORDER = (
-    {"version", "units", "secrets"},
+    {"version", "dataclass"},
+    {"units", "secrets"},
     {"findings"},
     {"rule"},
     {"catalog"},

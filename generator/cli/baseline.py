@@ -11,12 +11,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from ..dataclass import dataclass
 from ..findings import Finding
 from ..programs.program import RenderedFile
 from ..write import CannotWrite, write

@@ -8,12 +8,12 @@ import os
 import stat
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from ..check.validate import Answer
+from ..dataclass import dataclass
 from ..facts.hjson.edits import apply_edits
 from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from ..check import codes as of_files
+from ..dataclass import dataclass
 from ..facts import measurement
 from ..findings import Finding
 from ..job import codes

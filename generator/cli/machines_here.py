@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from ..dataclass import dataclass
 
 _LIMIT_S: Final = 5
 _CLOSE: Final = 0.1  #: of the memory that a card of the catalog has

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ..dataclass import dataclass
 from ..findings import printable
 from ..secrets import mask
 

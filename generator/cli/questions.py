@@ -7,11 +7,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
+from ..dataclass import dataclass
 from ..draft.machines import ASSUMED_GBITS
 from .printing import echo
 from .proposals import Proposals

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+
+from ..dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..job.records import Job

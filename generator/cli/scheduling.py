@@ -6,12 +6,12 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
+from ..dataclass import dataclass
 from .exits import ExitStatus
 
 if TYPE_CHECKING:

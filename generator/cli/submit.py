@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..dataclass import dataclass
 from .options import Request, bold_option, form_option, job_options, output_option
 from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..catalog.records import Model
+from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
 from .stages import StageParameters

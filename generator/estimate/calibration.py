@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from ..dataclass import dataclass
 from ..job.records import Calibration, Job
 from ..units import GIB
 from ..version import __version__

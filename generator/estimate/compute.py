@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import attention_widths, local_tokens, repeated_layers, repeats, sequence_cut
 from .flops import mean_keys

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
+
+from ..dataclass import dataclass
 
 _Ledger = TypeVar("_Ledger", bound="Ledger")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..dataclass import dataclass
 
 Vector = NDArray[np.float64]
 #: Residuals beyond so many standard deviations count less and less (Huber's constant is 1.345; published runs hold

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..dataclass import dataclass
 from ..job.records import Job
 from .adapters import NF4_BYTES, adapted, dequantized_weights
 from .rates import rates

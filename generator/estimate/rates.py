@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
 from ..catalog.loader import read_yaml
+from ..dataclass import dataclass
 from ..job.records import Cluster, Job
 
 _BY = ("any", "generation", "fabric", "network", "framework", "kernels")

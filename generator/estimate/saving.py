@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from math import exp, sqrt
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..catalog.loader import read_yaml
+from ..dataclass import dataclass
 from ..job.needs import argument_values
 from ..job.records import Job
 from ..units import GB_PER_S

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ..catalog.records import Model
+from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
 from .layout import Layout, LayoutLike, once_each

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import exp, hypot, log
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..catalog.loader import read_yaml
+from ..dataclass import dataclass
 from ..job.records import Job
 from .evidence import Evidence, evidence
 from .layout import Layout, LayoutLike

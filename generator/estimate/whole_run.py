@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
 import numpy as np
 
+from ..dataclass import dataclass
 from ..job.needs import argument_values
 from ..job.records import BatchRamp, Job
 from .layout import Layout

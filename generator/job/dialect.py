@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from ..dataclass import dataclass
 from .yaml_core import resolve_scalar
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from ..dataclass import dataclass
 
 #: Code that a run executes, and whose requirements it meets: Megatron-LM's or Megatron-DeepSpeed's own, the parallel
 #: layers of either, DeepSpeed's engine, its AutoTP, the Trainer of Transformers, a script of the user's own.

@@ -6,9 +6,10 @@ Source: the configuration and modeling modules of huggingface/transformers 5.23,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ..dataclass import dataclass
 from .hf_layers import read_window, windows
 from .hf_reader import ConfigReader
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from ..dataclass import dataclass
 from .framework import Need
 from .records import Job
 from .schema_check import load_schema

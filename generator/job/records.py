@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..catalog.records import Accelerator, Model
+from ..dataclass import dataclass
 from ..findings import Location
 from .framework import Framework
 from .vocabulary import OF_SPECS, Vocabulary

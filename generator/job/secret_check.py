@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from ..dataclass import dataclass
 from ..findings import Finding, printable
 from ..secrets import find, holds, likeness, patterns
 from .codes import SECRET, error

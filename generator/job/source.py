@@ -8,12 +8,13 @@ places are kept, duplicate keys are seen, and neither deep nesting nor aliases c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from ..dataclass import dataclass
 from ..findings import NOTE, Finding, Location
 from ..rule import Rule
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error

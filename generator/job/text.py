@@ -8,10 +8,11 @@ import re
 import select
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final, TextIO
 
+from ..dataclass import dataclass
 from ..findings import Finding, Location, printable
 from ..secrets import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error

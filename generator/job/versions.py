@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from ..dataclass import dataclass
 from .framework import Software
 from .records import Job
 

@@ -7,10 +7,10 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from ..dataclass import dataclass
 from ..estimate.layout import short_layout, short_legend
 from ..search.feasible import Estimates
 from ..search.plan import MFU_CONVENTION, SearchResult

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dataclass import dataclass
 from ..estimate.evidence import octaves_beyond
 from ..estimate.layout import FIELDS, Layout, Layouts, short_layout
 from ..estimate.memory import memory

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from math import floor
 from typing import Any
 
+from ..dataclass import dataclass
 from ..estimate.layout import Offload
 from ..estimate.memory import memory
 from ..estimate.uncertainty import required_band

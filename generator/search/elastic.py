@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ..dataclass import dataclass
 from ..estimate.layout import Layout
 from ..findings import Finding, Severity
 from ..job.records import Job, Pins

@@ -8,13 +8,13 @@ counts are those of the whole product, and memory is that of a few blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dataclass import dataclass
 from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute, is_constant
 from ..findings import Severity
 from ..job.records import Job

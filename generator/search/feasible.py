@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dataclass import dataclass
 from ..estimate.layout import Layout, Layouts, Offload, Recompute, row_keys
 from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import memory

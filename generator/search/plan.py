@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import PurePath
 from typing import Final
 
+from ..dataclass import dataclass
 from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.model_size import parameter_count

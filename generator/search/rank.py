@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dataclass import dataclass
 from ..estimate.evidence import evidence, octaves_beyond
 from ..estimate.layout import DEFAULTS, FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
 from ..estimate.ledgers import StepTime

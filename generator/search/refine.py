@@ -7,13 +7,14 @@ only where its step time, without all that its details could still save, is with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dataclass import dataclass
 from ..estimate.layout import FIELDS, Layouts, Offload, Recompute
 from ..estimate.stages import inner_layers
 from ..findings import Severity

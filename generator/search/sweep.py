@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import product
 
+from ..dataclass import dataclass
 from ..findings import InvalidJob, Severity
 from ..job.records import Job
 from ..rules.numbers import divisors

@@ -8,10 +8,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
 
+from ..dataclass import dataclass
 from ..programs.program import RenderedFile
 from ..secrets import mask
 

@@ -16,10 +16,11 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from ..dataclass import dataclass
 from .compare import CannotWrite, ChangedMeanwhile, fingerprint
 from .disk import is_put, put, remove, same, sync, write_new
 
