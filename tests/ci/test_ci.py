@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +94,37 @@ def test_the_template_annotates_and_fails(jobs: Path) -> None:
     assert told.stdout.startswith("##vso[task.logissue type=error;sourcepath=jobs/ds_config.json;linenumber=1;")
     script = steps["Write the findings as SARIF"]["bash"]
     assert ran(script, jobs, CHECKED="jobs", ARGUMENTS=" ", SARIF="dsgen.sarif").returncode == 0
+
+
+def steps_of_workflow() -> list[str]:
+    """The commands of the workflow's job that runs on every Python."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    return [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]
+
+
+def test_the_workflow_names_what_there_is() -> None:
+    """The folders that the workflow tests are in the checkout, and what it installs is an extra of setup.cfg."""
+    install, test = steps_of_workflow()
+    folders = [word for word in test.split() if word.startswith("tests/")]
+    assert len(folders) >= 5
+    assert [folder for folder in folders if not list((ROOT / folder).rglob("test_*.py"))] == []
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    [extra] = re.findall(r"\.\[(\w+)\]", install)
+    assert extra in setup["options.extras_require"]
+
+
+@pytest.mark.integration
+def test_the_workflow_installs_what_its_tests_import(tmp_path: Path) -> None:
+    """In a fresh environment the workflow's own steps find every test, with nothing but what they install."""
+    install, test = steps_of_workflow()
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'env' / 'bin'}:{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
+    for command in (f"python -m {install} --quiet --disable-pip-version-check", f"{test} --collect-only -q -n 0"):
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert int(re.findall(r"(\d+)/\d+ tests collected", done.stdout)[0]) > 1000
 
 
 @pytest.mark.integration

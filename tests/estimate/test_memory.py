@@ -14,7 +14,7 @@ from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.estimate.stages import in_flight, overlapped_layers, stage_layers, stage_parameters, vocabulary_rows
 from dsgen.job.records import Job
-from dsgen.search.enumerate import enumerate_legal
+from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
 
 GPT = {"model": "gpt3-175b", "training__attention": "unfused", "gpus": 1024, "training__global_batch": 1536}
@@ -159,7 +159,7 @@ def test_fullest_stage_is_the_fullest_of_all(overrides: dict[str, Any], layout: 
 def test_allocated_is_at_most_the_sum_of_parts() -> None:
     """The peak never exceeds its parts and the embedding's gradient, and falls short where parts don't coexist."""
     small = job()
-    rows = enumerate_legal(small).layouts
+    rows = joined(Enumeration(small))
     ledger = memory(small, rows)
     states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
     total = states + ledger.activations_bytes + ledger.output_bytes + ledger.buffers_bytes

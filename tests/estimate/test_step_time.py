@@ -10,7 +10,7 @@ import pytest
 from dsgen.estimate.flops import hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.step_time import step_time
-from dsgen.search.enumerate import enumerate_legal
+from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
 
 PARTS = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
@@ -20,7 +20,7 @@ def test_parts_sum_to_the_total_and_none_is_negative() -> None:
     """The ledger adds up on every legal layout of a dense and of a MoE job."""
     for overrides in ({}, {"model": "mixtral-8x7b", "training__global_batch": 16}):
         small = job(**overrides)
-        rows = enumerate_legal(small).layouts
+        rows = joined(Enumeration(small))
         ledger = step_time(small, rows)
         parts = [np.broadcast_to(getattr(ledger, f"{name}_s"), len(rows)) for name in PARTS]
         assert all((part >= 0).all() and np.isfinite(part).all() for part in parts)
@@ -67,7 +67,7 @@ def test_recomputation_costs_time(recompute: Recompute) -> None:
 def test_a_faster_network_is_never_slower() -> None:
     """More bandwidth between nodes never lengthens a step."""
     fast, slow = job(cluster="nvidia/dgx-a100-80gb"), job(cluster="idris/jean-zay-a100-node")
-    rows = enumerate_legal(fast).layouts
+    rows = joined(Enumeration(fast))
     assert np.all(step_time(fast, rows).total_s <= step_time(slow, rows).total_s * (1 + 1e-12))
 
 

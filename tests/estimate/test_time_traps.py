@@ -16,7 +16,7 @@ from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.step_time import step_time, throughput
 from dsgen.findings import Severity
 from dsgen.job.records import Job
-from dsgen.search.enumerate import enumerate_legal
+from dsgen.search.enumerate import Enumeration, joined
 from dsgen.search.plan import Plan
 from tests.jobs import job
 
@@ -354,7 +354,7 @@ def test_experts_take_no_ranks_of_their_own() -> None:
 
     Trap: NeMo's training_config.py:82 takes TP * PP * CP * EP for the ranks of a model.
     """
-    rows = enumerate_legal(job(model="mixtral-8x7b", gpus=16, training__global_batch=16)).layouts
+    rows = joined(Enumeration(job(model="mixtral-8x7b", gpus=16, training__global_batch=16)))
     assert np.all(rows.data * rows.tensor * rows.pipeline * rows.context == 16)
     assert np.any((rows.expert == 8) & (rows.tensor == 2))
     pins = {"layout__data": 8, "layout__tensor": 2, "layout__expert": 8}
@@ -397,7 +397,7 @@ def test_every_layout_trains_the_batch() -> None:
 
     Trap: DeepSpeed's autotuner ignores train_batch_size (README:113).
     """
-    rows = enumerate_legal(job()).layouts
+    rows = joined(Enumeration(job()))
     assert np.all(rows.micro_batch * rows.gradient_accumulation * rows.data == 48)
 
 

@@ -23,7 +23,7 @@ from dsgen.estimate.uncertainty import (
     time_shares,
 )
 from dsgen.job.records import Calibration, Job
-from dsgen.search.enumerate import enumerate_legal
+from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
 
 LAYOUT = Layout(data=16)
@@ -103,7 +103,7 @@ def test_context_is_certain() -> None:
 def test_columns_equal_numbers() -> None:
     """The band of a column of layouts is the band of each."""
     small = job()
-    layouts: Layouts = enumerate_legal(small).layouts.take(np.arange(20))
+    layouts: Layouts = joined(Enumeration(small)).take(np.arange(20))
     columns = required_band(memory(small, layouts))
     for i, layout in enumerate(layouts):
         assert required_band(memory(small, layout)).high == pytest.approx(columns.high[i])

@@ -11,7 +11,7 @@ import pytest
 import dsgen
 from dsgen.estimate.memory import memory
 from dsgen.search import enumerate as enumeration
-from dsgen.search.enumerate import enumerate_legal
+from dsgen.search.enumerate import Enumeration, joined
 from dsgen.search.feasible import feasible_layouts, fitting, has_plan
 from dsgen.search.plan import Infeasible
 from tests.jobs import job
@@ -29,7 +29,7 @@ TIGHT: dict[str, dict[str, Any]] = {
 def test_larger_micro_batches_never_need_less(name: str) -> None:
     """What is left out because a smaller micro-batch doesn't fit, doesn't fit either: each row is estimated here."""
     tight = job(**TIGHT[name])
-    legal = enumerate_legal(tight).layouts
+    legal = joined(Enumeration(tight))
     fits, _ = fitting(tight, legal)
     found = feasible_layouts(tight)
     assert 0 < fits.sum() < len(legal)
@@ -43,14 +43,14 @@ def test_larger_micro_batches_never_need_less(name: str) -> None:
 
 def test_blocks_hold_the_same_rows_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The size of the blocks decides nothing but the memory that the enumeration takes."""
-    whole = enumerate_legal(job())
+    whole = Enumeration(job())
+    at_once = joined(whole)
     monkeypatch.setattr(enumeration, "_BLOCK_ROWS", 50)
-    pieces = enumerate_legal(job())
+    pieces = Enumeration(job())
+    in_blocks = joined(pieces)
     assert pieces.considered == whole.considered
     assert pieces.rejected_by == whole.rejected_by
-    assert all(
-        np.array_equal(getattr(pieces.layouts, name), getattr(whole.layouts, name)) for name in enumeration.STAGES
-    )
+    assert all(np.array_equal(getattr(in_blocks, name), getattr(at_once, name)) for name in enumeration.STAGES)
 
 
 @pytest.mark.parametrize(
