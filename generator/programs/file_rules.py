@@ -25,7 +25,7 @@ def _has_transformers(submission: Submission) -> bool:
 #: The programs with rules, and whether a submission has something that these look at. The order is that of findings
 #: in one place.
 _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
-    "deepspeed": lambda submission: submission.configs,
+    "deepspeed": lambda submission: submission.configs or submission.accelerate_configs,
     "launching": lambda submission: submission.commands or submission.hostfiles or submission.environment_files,
     "slurm": lambda submission: submission.scripts,
     "azureml": lambda submission: submission.azureml_jobs,
