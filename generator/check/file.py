@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from ..facts.document import Kind
 from ..facts.hjson.text import JsonText, read_json
 from ..facts.yaml_document import read_yaml
 from ..job.source import Source
 from ..job.text import Text, text_of
 from ..programs.azureml.read import other_than_command
-from ..programs.document import Kind
 from ..programs.kubernetes.read import is_task, is_training_job
 from .keys import is_flow, json_keys, loose_keys, yaml_keys
 from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from posixpath import dirname
 from typing import Final
 
-from ..programs.document import CommandDocument, Document, Kind, LaunchScript
+from ..facts.document import Document, Kind
 from ..programs.launching.launch_line import Launch
+from ..programs.launching.script import CommandDocument, LaunchScript
 from ..programs.lookup import Files, is_written, place_of
-from ..programs.references import CLASSES, references_of, templates_of
+from ..programs.references import references_of, templates_of
 from ..programs.slurm.request import LAUNCHERS
 
 #: Files that a job may use without naming them. Where no job lies beside them, the first of these uses the others.
@@ -89,13 +90,13 @@ class _Graph:
             self._join(members)
 
     def _join(self, members: Iterable[int]) -> None:
-        free = defaultdict[type, list[int]](list)
+        free = defaultdict[Kind, list[int]](list)
         for number in members:
-            free[type(self._units[number][0])].append(number)
-        jobs = [number for kind in _JOBS for number in free.pop(kind, ())]
+            free[self._units[number][0].document_kind].append(number)
+        jobs = free.pop("launch script", [])
         centre = [number for number in jobs if _trains(self._units[number])]
         centre = centre or [number for number in jobs if _launches(self._units[number][0])]
-        alone = {kind: found for kind in _USED if (found := [n for n in free[CLASSES[kind]] if n not in self._named])}
+        alone = {kind: found for kind in _USED if (found := [n for n in free[kind] if n not in self._named])}
         if not centre:
             centre = next(iter(alone.values()), [])
         for kind, found in alone.items() if len(centre) == 1 else ():

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any, Final, get_args
 
-from ..programs.document import Kind
+from ..facts.document import Kind
 
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})

@@ -15,13 +15,14 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
+from ..facts.document import Document
 from ..facts.hjson.text import JsonText, Span
 from ..facts.lines import Lines
 from ..findings import Location
 from ..job.pointer import value_at
 from ..job.source import Source, escape
 from ..job.text import Text
-from ..programs.document import Document, DsConfig
+from ..programs.deepspeed.document import DsConfig
 from ..programs.launching.launch_line import Launch
 from ..programs.launching.launch_walk import basename
 from ..programs.shell.script import ShellScript

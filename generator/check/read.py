@@ -9,18 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from ..facts.document import Document, JobSpec, Kind
 from ..facts.hjson.text import read_json
 from ..findings import NOTE, Finding, Location, Severity
 from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_content
 from ..programs.azureml.read import read_jobs
-from ..programs.document import Document, DsConfig, JobSpec, Kind, KubernetesJob, LaunchScript, SkyPilotTask
+from ..programs.deepspeed.document import DsConfig
+from ..programs.kubernetes.job import KubernetesJob
 from ..programs.kubernetes.read import read_kubernetes, read_skypilot
 from ..programs.launching.hostfile import read_environment_file, read_hostfile
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
+from ..programs.launching.script import LaunchScript
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
 from ..programs.megatron.arguments import read_argument_file
 from ..programs.shell.script import ShellScript, read_script
+from ..programs.skypilot.job import SkyPilotTask
 from ..programs.trainer.accelerate import AccelerateConfig
 from ..programs.trainer.training_arguments import from_file, from_launches
 from ..rule import Rule

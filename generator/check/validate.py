@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..facts.document import Document, JobSpec
 from ..findings import Finding, InvalidJob, Severity, in_file_order, without
 from ..job.framework import Frameworks
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
-from ..programs.document import Document, JobSpec
 from ..programs.lookup import Files
 from ..programs.submission import Context, Submission
 from .context import ContextFlags, look_up

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from ..check.grouping import submissions_of
 from ..check.read import Reading, read_documents
+from ..facts.document import Document, JobSpec
 from ..findings import Location
 from ..job.framework import Frameworks
 from ..programs.deepspeed.config import Config
-from ..programs.document import Document, JobSpec
 from ..programs.launching.launch_line import Launch
 from ..programs.links import ds_config_of, named_in, used_accelerate_config, used_config
 from ..programs.lookup import Files

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..catalog import find_accelerator
-from ..programs.document import AzureMLJob, KubernetesJob, LaunchScript, SkyPilotTask
+from ..programs.azureml.job import AzureMLJob
+from ..programs.kubernetes.job import KubernetesJob
 from ..programs.launching.launch_line import Option
+from ..programs.launching.script import LaunchScript
+from ..programs.skypilot.job import SkyPilotTask
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.world import world_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ..facts.document import Kind
 from .deepspeed.config import Config
-from .document import DsConfig, Kind
+from .deepspeed.document import DsConfig
 from .references import Reference as Reference
 from .submission import Submission
 from .trainer.accelerate import AccelerateConfig

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from posixpath import basename, dirname, isabs, join, normpath
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from .document import Document, DsConfig, LaunchScript
+from ..facts.document import Document, Kind
 
-_Kind = TypeVar("_Kind")
+if TYPE_CHECKING:
+    from .deepspeed.document import DsConfig
 
 
 def place_of(path: str) -> str:
@@ -22,7 +23,7 @@ def place_of(path: str) -> str:
 
 def is_written(document: Document) -> bool:
     """Whether this is a config that a script writes, from a here-document or a template."""
-    return isinstance(document, DsConfig) and document.target not in (None, document.path)
+    return getattr(document, "target", None) not in (None, document.path)
 
 
 class Files:
@@ -57,30 +58,31 @@ class Files:
         return found
 
     @cached_property
-    def _by_folder(self) -> dict[tuple[str, type], list[Document]]:
-        """Documents by their folder and type."""
-        found = defaultdict[tuple[str, type], list[Document]](list)
+    def _by_folder(self) -> dict[tuple[str, Kind], list[Document]]:
+        """Documents by their folder and kind."""
+        found = defaultdict[tuple[str, Kind], list[Document]](list)
         for place, documents in self._by_place.items():
             for document in documents:
-                found[dirname(place), type(document)].append(document)
+                found[dirname(place), document.document_kind].append(document)
         return found
 
     @cached_property
     def _written_by(self) -> dict[tuple[str, str], list[DsConfig]]:
         """Configs that scripts write, by the script's path, which is before them, and their name."""
-        found, script = defaultdict[tuple[str, str], list[DsConfig]](list), ""
+        found, script = defaultdict[tuple[str, str], list["DsConfig"]](list), ""
         for document in self._documents:
-            if isinstance(document, LaunchScript):
+            if document.document_kind == "launch script":
                 script = document.path
-            elif isinstance(document, DsConfig) and is_written(document):
-                found[script, document.name].append(document)
+            elif is_written(document):
+                config = cast("DsConfig", document)
+                found[script, config.name].append(config)
         return found
 
-    def beside(self, holder: str, kind: type[_Kind]) -> list[_Kind]:
+    def beside(self, holder: str, kind: Kind) -> list[Any]:
         """The documents of a kind in the folder of a file."""
-        return cast("list[_Kind]", self._by_folder.get((dirname(place_of(holder)), kind), []))
+        return self._by_folder.get((dirname(place_of(holder)), kind), [])
 
-    def find(self, path: str, holder: str, *kinds: type, starts: Iterable[str] = ()) -> tuple[Document, ...]:
+    def find(self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()) -> tuple[Document, ...]:
         """The document of these kinds that the file `holder` means by `path`; empty where it can't be known.
 
         Looked for from the folders in which a program may be started: `starts`, the file's own, those above it, and
@@ -88,7 +90,7 @@ class Files:
         of one file only. Several are those that `holder` itself may write there.
         """
         own = self._written_by.get((holder, basename(path)), ())
-        if DsConfig in kinds and own:
+        if "DeepSpeed config" in kinds and own:
             return tuple(own)
         places = self._places(path, holder, starts)
         found = next((here for place in places if (here := self._at(place, kinds))), None)
@@ -97,8 +99,8 @@ class Files:
             found = [one for place in ends for one in self._at(place, kinds)]
         return tuple(found) if len({one.path for one in found}) == 1 else ()
 
-    def _at(self, place: str, kinds: tuple[type, ...]) -> list[Document]:
-        return [one for one in self._by_place.get(place, ()) if isinstance(one, kinds)]
+    def _at(self, place: str, kinds: tuple[Kind, ...]) -> list[Document]:
+        return [one for one in self._by_place.get(place, ()) if one.document_kind in kinds]
 
     def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Whether there is a file that `holder` may mean by `path`, document or not."""

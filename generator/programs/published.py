@@ -11,7 +11,8 @@ from ..facts.published_schema import near
 from ..facts.shapes import Problem
 from ..findings import ERROR, WARNING, Violation
 from ..job.wording import dotted, show
-from .document import KubernetesJob, SkyPilotTask
+from .kubernetes.job import KubernetesJob
+from .skypilot.job import SkyPilotTask
 
 _SHOWN: Final = 8  # of many choices
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.

@@ -10,28 +10,20 @@ from functools import cached_property
 from itertools import pairwise, zip_longest
 from pathlib import PurePath
 from posixpath import dirname, join
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
+from ..facts.document import Document, Kind
 from ..findings import Location
-from .document import (
-    AzureMLJob,
-    CommandDocument,
-    Document,
-    DsConfig,
-    EnvironmentFile,
-    JobSpec,
-    Kind,
-    KubernetesJob,
-    LaunchScript,
-    SkyPilotTask,
-)
-from .launching.hostfile import Hostfile
 from .launching.launch_line import Launch
+from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, is_written, place_of
 from .megatron.arguments import MegatronArguments
 from .shell.records import Assignment, Word
-from .trainer.accelerate import AccelerateConfig
 from .trainer.training_arguments import TrainingArguments
+
+if TYPE_CHECKING:
+    from .deepspeed.document import DsConfig
+    from .trainer.accelerate import AccelerateConfig
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
 _CONFIG_OPTIONS: Final = frozenset(
@@ -49,17 +41,17 @@ _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("accelerate", "--deepspeed_hostfile", "hostfile"),
     ("accelerate", "--config_file", "accelerate config"),
 )
-#: The documents of each kind that others may name or use.
-CLASSES: Final[dict[Kind, type]] = {
-    "DeepSpeed config": DsConfig,
-    "accelerate config": AccelerateConfig,
-    "hostfile": Hostfile,
-    "launch script": LaunchScript,
-    "training arguments": TrainingArguments,
-    "Megatron arguments": MegatronArguments,
-    "job spec": JobSpec,
-    "environment file": EnvironmentFile,
-}
+#: The kinds that others may name or use.
+NAMED: Final[tuple[Kind, ...]] = (
+    "DeepSpeed config",
+    "accelerate config",
+    "hostfile",
+    "launch script",
+    "training arguments",
+    "Megatron arguments",
+    "job spec",
+    "environment file",
+)
 _DATA: Final = (".json", ".hjson")
 _REWRITERS: Final = frozenset({"sed", "envsubst", "cat", "cp", "perl", "awk", "jq"})
 _ENOUGH_LETTERS: Final = 3  # of a name that is known in part
@@ -86,13 +78,14 @@ class Reference:
 def references_of(documents: Iterable[Document], files: Files) -> Iterator[Reference]:
     """Every file that the launch lines and configs among these documents name, where its name can be known."""
     every = tuple(documents)
-    readers = {id(one.launch): reader for one in every if (reader := _reader_of(one)) is not None}  # type: ignore[union-attr]
+    readers = {id(getattr(one, "launch", None)): reader for one in every if (reader := _reader_of(one)) is not None}
     for document in every:
         if isinstance(document, LaunchScript | CommandDocument):
             yield from _Lines(document, files, readers).references()
-        elif isinstance(document, AccelerateConfig) and document.config_file:
-            where = document.locate("deepspeed_config/deepspeed_config_file")
-            yield from _named_config(document.config_file, where, files, "accelerate")
+        elif document.document_kind == "accelerate config":
+            config = cast("AccelerateConfig", document)
+            where = config.locate("deepspeed_config/deepspeed_config_file")
+            yield from _named_config(config.config_file, where, files, "accelerate")
         elif isinstance(document, TrainingArguments) and document.launch is None:
             yield from _named_config(document.value("deepspeed"), document.locate("deepspeed"), files, "huggingface")
 
@@ -117,7 +110,7 @@ def templates_of(document: Document, files: Files) -> Iterator[Document]:
             for word in command.words[1:]:
                 path = _path_of(word)
                 if path and path.endswith(_DATA):
-                    yield from files.find(path, document.path, DsConfig, starts=_starts(document))
+                    yield from files.find(path, document.path, "DeepSpeed config", starts=_starts(document))
 
 
 def _reader_of(document: Document) -> str | None:
@@ -135,7 +128,7 @@ def _named_config(path: object, where: Location, files: Files, reader: str) -> I
 def _reference(
     kind: Kind, path: str, where: Location, files: Files, *, starts: tuple[str, ...] = (), reader: str | None = None
 ) -> Reference:
-    found = files.find(path, where.path, CLASSES[kind], starts=starts)
+    found = files.find(path, where.path, kind, starts=starts)
     exists = bool(found) or files.exists(path, where.path, starts)
     return Reference(kind=kind, path=path, where=where, reader=reader, documents=found, exists=exists)
 
@@ -150,7 +143,7 @@ class _Lines:
 
     def references(self) -> Iterator[Reference]:
         """What the lines name. A path of an image's or a volume's names the file beside the job, or none."""
-        found, elsewhere = self._references(), isinstance(self.holder, KubernetesJob | SkyPilotTask)
+        found, elsewhere = self._references(), isinstance(self.holder, CommandDocument) and self.holder.in_image
         yield from (link for link in found if link.exists) if elsewhere else found
 
     def _references(self) -> Iterator[Reference]:
@@ -160,7 +153,7 @@ class _Lines:
             stated += self._by_environment(launch, starts)
             yield from stated
             yield from self._other(launch, starts, {link.where for link in stated})
-        if isinstance(self.holder, AzureMLJob):
+        if isinstance(self.holder, CommandDocument):
             yield from self._inputs(self.holder, starts)
 
     @cached_property
@@ -181,7 +174,7 @@ class _Lines:
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
             path = _path_of(value)
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
-            if path and isinstance(self.holder, KubernetesJob | SkyPilotTask):
+            if path and isinstance(self.holder, CommandDocument) and self.holder.in_image:
                 path = PurePath(path).name
             if path and path.endswith(_DATA):
                 yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
@@ -194,8 +187,10 @@ class _Lines:
         assigned = self._assigned.get(written, ()) if written in word.variables else ()
         forms = [(one.value,) if one.value else one.parts for one in assigned] or [word.parts]
         patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
-        beside = self.files.beside(self.holder.path, DsConfig) if patterns else ()
-        found = tuple(one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns))
+        beside = self.files.beside(self.holder.path, "DeepSpeed config") if patterns else []
+        found: tuple[DsConfig, ...] = tuple(
+            one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns)
+        )
         if found:
             names = " or ".join(one.name for one in found)
             yield Reference(
@@ -234,31 +229,27 @@ class _Lines:
             path = path.partition("=")[2] if path and path.startswith("--") else (path or "").lstrip("@")
             if word is None or not path.endswith(_MAY_BE_NAMED) or launch.script.locate(word) in known:
                 continue
-            found = self.files.find(path, self.holder.path, *CLASSES.values(), starts=starts)
+            found = self.files.find(path, self.holder.path, *NAMED, starts=starts)
             if found and found[0].path != self.holder.path and not is_written(found[0]):
-                kind = next(kind for kind, of_kind in CLASSES.items() if isinstance(found[0], of_kind))
                 where = launch.script.locate(word)
-                yield Reference(kind=kind, path=path, where=where, documents=found, exists=True)
+                yield Reference(kind=found[0].document_kind, path=path, where=where, documents=found, exists=True)
 
-    def _inputs(self, job: AzureMLJob, starts: tuple[str, ...]) -> Iterator[Reference]:
+    def _inputs(self, job: CommandDocument, starts: tuple[str, ...]) -> Iterator[Reference]:
         """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
         for launch in job.launches:
             for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
                 binding = _INPUT.fullmatch(value.raw) if option.raw in _CONFIG_OPTIONS else None
-                name = f"inputs/{binding[1]}/path" if binding else ""
-                path = job.value(name) if binding else None
-                if isinstance(path, str) and path.endswith(_DATA) and ":" not in path:
+                path, where = (job.input_file(binding[1]) if binding else None) or ("", Location(path=job.path))
+                if path.endswith(_DATA):
                     reader = self._reader(launch, option.raw, switch=False)
-                    where = job.locate(name)
                     yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
 
 
 def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
     """The folders in which the lines are run, where the document has them: `code: src`, `cd training`."""
     here = dirname(place_of(holder.path))
-    if isinstance(holder, AzureMLJob):
-        code = holder.value("code")
-        here = join(here, code) if isinstance(code, str) and ":" not in code else here
+    if isinstance(holder, CommandDocument):
+        here = join(here, holder.start_folder or "")
     script = _script_of(holder)
     commands = script.shell.commands if script is not None else ()
     moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in ("cd", "pushd")]

@@ -8,9 +8,10 @@ from typing import Final
 
 from ..findings import ERROR, WARNING, Violation, Violations
 from ..job.wording import counted
-from .document import KubernetesJob, SkyPilotTask
+from .kubernetes.job import KubernetesJob
 from .launching.launch_line import Call, Launch
 from .launching.rules.ranks import TRAINING
+from .skypilot.job import SkyPilotTask
 
 #: The option by which each launcher learns of the other nodes, and what it could be.
 _OPTIONS: Final = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from .deepspeed.config import Config
-from .document import EnvironmentFile, LaunchScript
+from .launching.hostfile import EnvironmentFile
 from .launching.launch_line import Launch
 from .launching.launcher_call import LauncherCall
+from .launching.script import LaunchScript
 from .rule import Subject, subject
 from .slurm.request import LAUNCHERS, Request, Step, steps_of
 from .submission import Submission

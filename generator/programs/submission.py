@@ -7,43 +7,36 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from posixpath import dirname
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from ..catalog import Model
+from ..facts.document import Document, Kind
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
 from ..job.text import Text
-from .deepspeed.config import FILLERS as FILLERS
-from .deepspeed.config import Config, has_auto
-from .document import (
-    AzureMLJob,
-    CommandDocument,
-    Document,
-    DsConfig,
-    EnvironmentFile,
-    KubernetesJob,
-    LaunchScript,
-    SkyPilotTask,
-)
-from .launching.hostfile import Hostfile
 from .launching.launch_line import Launch
+from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, place_of
-from .megatron.arguments import MegatronArguments
 from .references import Reference, configures_lightning, references_of
-from .trainer.accelerate import AccelerateConfig
-from .trainer.training_arguments import TrainingArguments
+
+if TYPE_CHECKING:
+    from .azureml.job import AzureMLJob
+    from .deepspeed.config import Config
+    from .deepspeed.document import DsConfig
+    from .kubernetes.job import KubernetesJob
+    from .launching.hostfile import EnvironmentFile, Hostfile
+    from .megatron.arguments import MegatronArguments
+    from .skypilot.job import SkyPilotTask
+    from .trainer.accelerate import AccelerateConfig
+    from .trainer.training_arguments import TrainingArguments
+
+# Imports in functions save start-up time: a submission seldom has files of every program.
 
 #: The newest release that the tables of keys describe.
 NEWEST_DEEPSPEED: Final = (0, 19, 8)
 
 #: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
-_Kind = TypeVar("_Kind", bound=Document)
-
-
-def _documents_of(kind: type[_Kind]) -> cached_property[tuple[_Kind, ...]]:
-    """The documents of a kind, in order."""
-    return cached_property(lambda submission: tuple(one for one in submission.documents if isinstance(one, kind)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +63,61 @@ class Submission:
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
     around: Files | None = None  #: all files that were read, of other submissions too
 
-    scripts = _documents_of(LaunchScript)  #: those that are files, not the commands of other documents
-    azureml_jobs = _documents_of(AzureMLJob)
-    kubernetes_jobs = _documents_of(KubernetesJob)
-    skypilot_tasks = _documents_of(SkyPilotTask)
-    accelerate_configs = _documents_of(AccelerateConfig)
-    training_arguments = _documents_of(TrainingArguments)  #: from files and from launch lines
-    megatron = _documents_of(MegatronArguments)  #: from launch lines and files of arguments
-    hostfiles = _documents_of(Hostfile)
-    environment_files = _documents_of(EnvironmentFile)
-    _ds_configs = _documents_of(DsConfig)
+    def of(self, kind: Kind) -> tuple[Any, ...]:
+        """The documents of a kind, in order."""
+        return self._by_kind.get(kind, ())
+
+    @cached_property
+    def _by_kind(self) -> dict[Kind, tuple[Document, ...]]:
+        found = defaultdict[Kind, list[Document]](list)
+        for document in self.documents:
+            found[document.document_kind].append(document)
+        return {kind: tuple(documents) for kind, documents in found.items()}
+
+    @property
+    def scripts(self) -> tuple[LaunchScript, ...]:
+        """Scripts that are files, not the commands of other documents."""
+        return self.of("launch script")
+
+    @property
+    def azureml_jobs(self) -> tuple[AzureMLJob, ...]:
+        """Jobs of AzureML."""
+        return self.of("AzureML job")
+
+    @property
+    def kubernetes_jobs(self) -> tuple[KubernetesJob, ...]:
+        """Jobs of Kubernetes."""
+        return self.of("Kubernetes job")
+
+    @property
+    def skypilot_tasks(self) -> tuple[SkyPilotTask, ...]:
+        """Tasks of SkyPilot."""
+        return self.of("SkyPilot task")
+
+    @property
+    def accelerate_configs(self) -> tuple[AccelerateConfig, ...]:
+        """Configs of accelerate."""
+        return self.of("accelerate config")
+
+    @property
+    def training_arguments(self) -> tuple[TrainingArguments, ...]:
+        """TrainingArguments of files and of launch lines."""
+        return self.of("training arguments")
+
+    @property
+    def megatron(self) -> tuple[MegatronArguments, ...]:
+        """Megatron arguments of launch lines and of files."""
+        return self.of("Megatron arguments")
+
+    @property
+    def hostfiles(self) -> tuple[Hostfile, ...]:
+        """Hostfiles."""
+        return self.of("hostfile")
+
+    @property
+    def environment_files(self) -> tuple[EnvironmentFile, ...]:
+        """Files named `.deepspeed_env`."""
+        return self.of("environment file")
 
     @cached_property
     def files(self) -> Files:
@@ -94,7 +132,7 @@ class Submission:
     @cached_property
     def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included, each as the program that it is for reads it."""
-        return tuple(self._config(one) for one in self._ds_configs)
+        return tuple(self._config(one) for one in self.of("DeepSpeed config"))
 
     @cached_property
     def _readers(self) -> dict[int, list[str | None]]:
@@ -106,6 +144,8 @@ class Submission:
         return readers
 
     def _config(self, config: DsConfig) -> Config:
+        from .deepspeed.config import Config
+
         consumer, guessed = self._consumer(config)
         found = not config.embedded and any(self.files.roots_of(dirname(place_of(config.path))))
         return Config(
@@ -158,6 +198,8 @@ class Submission:
 
         That of the context, else of the launch line or file that names it, else of the documents around it.
         """
+        from .deepspeed.config import has_auto
+
         named = self._readers.get(id(config), [])
         known = self.context.consumer or next(filter(None, named), None)
         if known is None and not named:

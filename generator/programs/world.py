@@ -5,33 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
+from ..facts.claims import Claim, Quantity
 from ..findings import Location
 from ..job.wording import counted
-from .document import AzureMLJob, KubernetesJob, LaunchScript, SkyPilotTask
 from .launching.launch_line import Launch
 from .launching.launcher_call import NODES, PER_NODE, LauncherCall
+from .launching.script import LaunchScript
 from .links import used_accelerate_config, used_config
-from .slurm.request import Request
 from .submission import Submission
-
-Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
 
 #: No machine has more GPUs, or nodes: as many as a job spec can have.
 MOST_GPUS: Final = 2**20
 #: Where flags are located.
 FLAGS: Final = "<flags>"
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """How many there are of something, by one document."""
-
-    quantity: Quantity
-    value: int
-    where: Location
-    text: str  #: what is written, as in `#SBATCH --nodes 16 × --gres gpu:8`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +91,8 @@ def _claims(submission: Submission) -> Iterator[Claim]:
     yield from _context_claims(submission)
     for script in submission.scripts:
         yield from _sbatch_claims(script)
-    for job in submission.azureml_jobs:
-        yield from _azureml_claims(job)
-    for one in submission.on_clusters:
-        yield from _cluster_claims(one)
+    for job in (*submission.azureml_jobs, *submission.on_clusters):
+        yield from job.claims()
     for hostfile in submission.hostfiles:
         slots = [entry.slots for entry in hostfile.entries if entry.slots is not None]
         if slots and len(slots) == len(hostfile.entries):
@@ -142,6 +128,10 @@ def _context_claims(submission: Submission) -> Iterator[Claim]:
 
 
 def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:
+    if not script.shell.directives:
+        return
+    from .slurm.request import Request  # here, to save start-up time without Slurm
+
     request = Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script)
     nodes, written = request.nodes, request.argument("--nodes")
     each = request.gpus("--gpus-per-node") or request.gpus_per_node or request.gpus_of_tasks
@@ -152,30 +142,6 @@ def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:
         if nodes is not None:
             text = f"#SBATCH --nodes={nodes} × {each.value} GPUs a node"
             yield Claim("GPUs", nodes * each.value, each.where, text)
-
-
-def _azureml_claims(job: AzureMLJob) -> Iterator[Claim]:
-    nodes = job.count("resources/instance_count")
-    processes = job.count("distribution/process_count_per_instance")
-    if nodes is not None:
-        yield Claim("nodes", nodes, job.locate("resources/instance_count"), f"instance_count: {nodes}")
-        if processes is not None and not (processes == 1 and job.runs("torchrun", "deepspeed", "accelerate")):
-            text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
-            yield Claim("processes", nodes * processes, job.locate("distribution/process_count_per_instance"), text)
-
-
-def _cluster_claims(job: KubernetesJob | SkyPilotTask) -> Iterator[Claim]:
-    """The nodes and GPUs that a job asks a cluster for."""
-    nodes_at, gpus_at = ("num_nodes", "resources/accelerators")
-    if isinstance(job, KubernetesJob):
-        nodes_at, gpus_at = next(((role.count_at, role.resources) for role in job.trainers), ("spec", "spec"))
-    if job.nodes:
-        yield Claim("nodes", job.nodes, job.locate(nodes_at), counted(job.nodes, "node"))
-    if job.gpus:
-        yield Claim("GPUs per node", job.gpus, job.locate(gpus_at), f"{counted(job.gpus, 'GPU')} a node")
-        if job.nodes:
-            text = f"{counted(job.nodes, 'node')} × {counted(job.gpus, 'GPU')}"
-            yield Claim("GPUs", job.nodes * job.gpus, job.locate(gpus_at), text)
 
 
 def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> Iterator[Claim]:

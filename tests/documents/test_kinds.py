@@ -9,8 +9,9 @@ import pytest
 import dsgen
 from dsgen.check.file import File
 from dsgen.check.read import Reading, read_documents
+from dsgen.facts.document import Kind
 from dsgen.programs.deepspeed.config import Config
-from dsgen.programs.document import DsConfig, Kind
+from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.trainer.training_arguments import TrainingArguments
 
 NEOX = """\

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dsgen.check.read import Reading, read_documents
-from dsgen.programs.document import KubernetesJob, SkyPilotTask
+from dsgen.programs.kubernetes.job import KubernetesJob
+from dsgen.programs.skypilot.job import SkyPilotTask
 from tests.case import BASES
 
 JOB = (BASES / "pytorchjob.yaml").read_text()

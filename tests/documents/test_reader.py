@@ -8,7 +8,7 @@ from dsgen.facts.hjson.text import read_json
 from dsgen.facts.reader import Reader, ValueKind
 from dsgen.facts.yaml_document import YamlDocument, read_yaml
 from dsgen.job.text import text_of
-from dsgen.programs.document import DsConfig
+from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.launching.command_line import CommandLine
 from dsgen.programs.launching.hostfile import read_environment_file, read_hostfile
 from dsgen.programs.launching.launch_line import sbatch_options

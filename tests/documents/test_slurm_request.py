@@ -8,10 +8,10 @@ import pytest
 
 from dsgen.facts.reader import Reader
 from dsgen.job.text import Text
-from dsgen.programs.document import LaunchScript
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import launches, sbatch_options
 from dsgen.programs.launching.launcher_call import LauncherCall, fixed_port
+from dsgen.programs.launching.script import LaunchScript
 from dsgen.programs.shell.script import read_script
 from dsgen.programs.slurm.request import Request, steps_of
 from dsgen.programs.subjects import blocks, launcher_calls

@@ -11,7 +11,7 @@ import pytest
 import dsgen
 from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import text_of
-from dsgen.programs.document import DsConfig
+from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.links import ds_config_of

@@ -7,14 +7,13 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import Final
 
+from ...facts.claims import Claim
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.wording import counted
-from ...programs.document import DsConfig
-from ...programs.launching.hostfile import Hostfile
 from ...programs.links import used_config
 from ...programs.rule import submissions
 from ...programs.submission import Submission
-from ...programs.world import FLAGS, Claim, world_of
+from ...programs.world import FLAGS, world_of
 from ...rules.sources import deepspeed, derived
 
 _KINDS: Final = ("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
@@ -105,7 +104,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     if len(programs) != 1 or used_config(submission) is not None or _names_a_config(submission):
         return
     launch = programs[0]
-    names = sorted({one.name for one in submission.files.beside(launch.script.text.path, DsConfig)})
+    names = sorted({one.name for one in submission.files.beside(launch.script.text.path, "DeepSpeed config")})
     if len(names) > 1:
         where = launch.script.locate(launch.calls[0].word if launch.calls else 0)
         message = f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and this names none of them"
@@ -126,7 +125,7 @@ def named_config_is_there(submission: Submission) -> Violations:
     for link in submission.references:
         if link.kind != "DeepSpeed config" or link.exists:
             continue
-        present = sorted({one.name for one in submission.files.beside(link.where.path, DsConfig)})
+        present = sorted({one.name for one in submission.files.beside(link.where.path, "DeepSpeed config")})
         slip = next((name for name in present if "/" not in link.path and _is_slip(link.name, name)), None)
         here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
         message = f"the DeepSpeed config {link.path} is not {here}"
@@ -155,7 +154,7 @@ def named_files_are_there(submission: Submission) -> Violations:
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
     Fix: use the name of a file of the submission"""
     for link in submission.references:
-        present = {PurePath(hostfile.path).name for hostfile in submission.files.beside(link.where.path, Hostfile)}
+        present = {PurePath(hostfile.path).name for hostfile in submission.files.beside(link.where.path, "hostfile")}
         if link.kind == "hostfile" and not link.exists and present:
             message = f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})"
             yield Violation(link.where, message, "name the file that the job is to read, or add it to the submission")

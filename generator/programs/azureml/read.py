@@ -11,8 +11,9 @@ from ...facts.lines import Lines
 from ...findings import Location
 from ...job.source import Source
 from ...job.text import Text
-from ..document import AzureMLJob, LaunchScript
+from ..launching.script import LaunchScript
 from ..shell.script import read_command_text
+from .job import AzureMLJob
 from .parts import parts
 
 _PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Final, Literal
 
-from ..document import DsConfig
+from .document import DsConfig
 from .lax_types import converted, mismatch
 from .schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
 

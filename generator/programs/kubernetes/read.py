@@ -22,8 +22,10 @@ from ...findings import Location
 from ...job.source import Source
 from ...job.text import Text
 from ..azureml.read import places
-from ..document import KubernetesJob, LaunchScript, SkyPilotTask
+from ..launching.script import LaunchScript
 from ..shell.script import read_command_text
+from ..skypilot.job import SkyPilotTask
+from .job import KubernetesJob
 from .pods import API_VERSIONS, Role, roles_of, trainers_of
 
 _SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
+from ...facts.document import Kind
 from ...facts.lines import Lines
 from ...facts.reader import Reader
 from ...findings import Location
@@ -32,6 +33,7 @@ class HostEntry:
 class Hostfile(Reader):
     """The hosts of a hostfile in order; by name, the slots of each."""
 
+    document_kind: ClassVar[Kind] = "hostfile"
     entries: tuple[HostEntry, ...]
     text: Text
     lines: Lines = field(repr=False, compare=False)
@@ -65,6 +67,7 @@ class EnvironmentFile(Reader):
     The launcher (runner.py, main @ 0.19.8) skips neither blank lines nor comments.
     """
 
+    document_kind: ClassVar[Kind] = "environment file"
     path: str
     lines: tuple[tuple[str, Location], ...]  #: each line's text and place
 

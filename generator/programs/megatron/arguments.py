@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Final
+from typing import ClassVar, Final
 
+from ...facts.document import Kind
 from ...facts.lines import Lines
 from ...facts.reader import Reader, ValueKind, kind_of_value
 from ...findings import Location
@@ -50,6 +51,7 @@ _VARIABLE: Final = re.compile(r"[$`]")
 class MegatronArguments(Reader):
     """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it can't be known."""
 
+    document_kind: ClassVar[Kind] = "Megatron arguments"
     path: str
     flavour: Flavour
     values: Mapping[str, object]

@@ -9,10 +9,10 @@ from typing import Final
 
 from ...facts.placeholders import is_placeholder
 from ...findings import Edit, Location
-from ..document import LaunchScript
 from ..launching.command_line import Argument, CommandLine
 from ..launching.launch_line import Call, Launch, Option
 from ..launching.launcher_options import TABLES, Options, Table
+from ..launching.script import LaunchScript
 from ..shell.script import Word
 from .values import gpus, gres_list, node_range, number, seconds
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeGuard
+from typing import ClassVar, Final, TypeGuard
 
+from ...facts.document import Kind
 from ...facts.yaml_document import YamlDocument
 
 #: Source: accelerate utils/other.py (str_to_bool) @ 1.15.0.
@@ -18,6 +19,8 @@ _AT: Final = "deepspeed_config"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccelerateConfig(YamlDocument):
     """An accelerate config. Source of what its values mean: accelerate commands/launch.py, utils/launch.py @ 1.15.0."""
+
+    document_kind: ClassVar[Kind] = "accelerate config"
 
     @property
     def for_sagemaker(self) -> bool:

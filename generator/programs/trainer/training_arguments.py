@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
+from ...facts.document import Kind
 from ...facts.hjson.text import JsonText
 from ...facts.reader import Reader
 from ...findings import Location
@@ -67,6 +68,7 @@ class TrainingArguments(Reader):
     has the text as written.
     """
 
+    document_kind: ClassVar[Kind] = "training arguments"
     path: str
     values: Mapping[str, object]
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each value

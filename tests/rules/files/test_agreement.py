@@ -13,7 +13,7 @@ from dsgen.facts.hjson.edits import apply_edits
 from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Finding
 from dsgen.job.text import text_of
-from dsgen.programs.document import DsConfig
+from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.submission import NEWEST_DEEPSPEED, Context, Submission
 from tests.needs import needs_deepspeed

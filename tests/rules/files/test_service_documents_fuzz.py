@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.check.rules.run import check_submission
+from dsgen.facts.document import Document
 from dsgen.facts.hjson.text import read_json
 from dsgen.facts.shapes import Fields
 from dsgen.facts.yaml_document import read_yaml
 from dsgen.job.text import text_of
 from dsgen.programs.azureml.read import read_azureml
 from dsgen.programs.azureml.schema import COMMAND_JOB
-from dsgen.programs.document import Document, DsConfig
+from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.submission import Context, Submission
 from dsgen.programs.trainer.accelerate import AccelerateConfig

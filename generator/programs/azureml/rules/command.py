@@ -10,9 +10,9 @@ from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import azureml, azureml_examples, derived
 from ....rules.violations import suggest, violation
-from ...document import AzureMLJob
 from ...rule import subject
 from ...submission import Submission
+from ..job import AzureMLJob
 from .jobs import jobs
 
 _BINDING: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([^}\s]*?)\s*\}\}")

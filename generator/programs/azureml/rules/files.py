@@ -11,10 +11,10 @@ from ....findings import ERROR, NOTE, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import azureml
 from ....rules.violations import violation
-from ...document import AzureMLJob
 from ...links import Reference, references
 from ...rule import subject
 from ...submission import Submission
+from ..job import AzureMLJob
 from ..schema import FILE_PREFIX
 from .jobs import is_to_fill, jobs
 

@@ -12,9 +12,9 @@ from ....facts.shapes import Problem, problems
 from ....findings import Violation
 from ....job.wording import dotted, show
 from ....rules.violations import suggest, violation
-from ...document import AzureMLJob
 from ...rule import subject
 from ...submission import Submission
+from ..job import AzureMLJob
 from ..schema import COMMAND_JOB
 
 

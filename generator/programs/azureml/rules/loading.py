@@ -11,9 +11,9 @@ from ....job.wording import show
 from ....rule import Rule
 from ....rules.numbers import listed
 from ....rules.sources import azureml
-from ...document import AzureMLJob
 from ...rule import Subject, subject
 from ...submission import Submission
+from ..job import AzureMLJob
 from ..read import OTHER_TYPES
 from ..schema import COMMAND_JOB, DISTRIBUTION_KEYS, DISTRIBUTIONS, INPUT_MODES, OUTPUT_MODES
 from .jobs import Difference, differences

@@ -11,10 +11,10 @@ from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import azureml_examples, deepspeed, derived
 from ....rules.violations import violation
-from ...document import AzureMLJob
 from ...launching.launch_line import Call, Launch
 from ...rule import subject
 from ...submission import Submission
+from ..job import AzureMLJob
 from .jobs import jobs
 
 _SETS: Final = derived("the service sets RANK and the like for each process of a distribution of type pytorch only")

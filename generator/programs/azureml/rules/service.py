@@ -9,7 +9,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import counted, show
 from ....rules.sources import azureml, derived
 from ....rules.violations import suggest, violation
-from ...document import AzureMLJob
+from ..job import AzureMLJob
 from ..schema import FILE_PREFIX, SERVICE_TYPES, environment_fits
 from .jobs import is_to_fill, jobs, left_to_fill
 

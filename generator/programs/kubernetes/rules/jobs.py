@@ -11,10 +11,10 @@ from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import derived, training_operator
 from ....rules.violations import suggest, violation
-from ...document import KubernetesJob
 from ...published import Difference, to_fill
 from ...rule import subject
 from ...submission import Submission
+from ..job import KubernetesJob
 
 _SCHEMAS: Final = (
     "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"

@@ -12,10 +12,10 @@ from ....job.source import escape
 from ....job.wording import show
 from ....rules.sources import derived, kubernetes, training_operator
 from ....rules.violations import violation
-from ...document import KubernetesJob
 from ...published import to_fill
 from ...rule import subject
 from ...submission import Submission
+from ..job import KubernetesJob
 from ..pods import Role, containers_of
 from .jobs import jobs
 

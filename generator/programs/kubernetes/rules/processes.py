@@ -8,11 +8,11 @@ from typing import Final
 from ....findings import ERROR, WARNING, Violations
 from ....rules.sources import derived, training_operator
 from ....rules.violations import violation
-from ...document import KubernetesJob
 from ...replicated import Replicated, one_process, replicated, without_the_other_nodes
 from ...rule import subject
 from ...secret_rules import secrets_of
 from ...submission import Submission
+from ..job import KubernetesJob
 from .jobs import jobs
 
 _ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")

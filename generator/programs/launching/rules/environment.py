@@ -7,13 +7,13 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import deepspeed_now, derived
-from ...document import LaunchScript
 from ...rule import submissions
 from ...shell.records import Command
 from ...subjects import commands, deepspeed_calls, launches
 from ...submission import Submission
 from ..launch_line import Launch
 from ..launcher_call import LauncherCall
+from ..script import LaunchScript
 from .settings import known
 
 #: Variables without which training goes another way, so that one that stays in the script's shell is a slip.

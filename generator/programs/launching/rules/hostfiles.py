@@ -13,13 +13,12 @@ from ....job.wording import counted, show
 from ....rules.numbers import listed
 from ....rules.sources import deepspeed_now
 from ....rules.violations import note_if_to_fill
-from ...document import EnvironmentFile
 from ...rule import submissions
 from ...subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
 from ...submission import Submission
 from ...world import FLAGS, world_of
 from ..command_line import Argument
-from ..hostfile import HostEntry, Hostfile
+from ..hostfile import EnvironmentFile, HostEntry, Hostfile
 from ..launcher_call import ON_EVERY_NODE, LauncherCall
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
@@ -254,7 +253,7 @@ def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
     """Whether a hostfile exists, may exist elsewhere, or is made by what the submission runs."""
     text, folder = hostfile.value, call.shell.text.folder
     files, script = call.submission.files, call.shell.text.path
-    if text == _DEFAULT or files.beside(script, Hostfile) or folder is None or not _in_a_file(call):
+    if text == _DEFAULT or files.beside(script, "hostfile") or folder is None or not _in_a_file(call):
         return True  # SUB011 reports names that differ
     return "$" in text or "~" in text or _is_made(call.submission, hostfile) or files.exists(text, script)
 

@@ -11,7 +11,6 @@ from ....catalog.loader import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import accelerate, derived, torch
 from ....rules.violations import note_if_to_fill
-from ...document import LaunchScript
 from ...shell.script import Word
 from ...subjects import accelerate_calls, commands, launcher_calls, launches
 from ...world import world_of
@@ -19,6 +18,7 @@ from ..command_line import CommandLine
 from ..launch_line import Launch, Option
 from ..launcher_call import PORTS, LauncherCall, program_text
 from ..launcher_options import TABLES
+from ..script import LaunchScript
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root

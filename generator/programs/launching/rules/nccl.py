@@ -9,10 +9,10 @@ from importlib.resources import files
 from typing import Final
 
 from ....catalog.loader import closest
+from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.numbers import listed
 from ....rules.sources import azureml_examples, ml_engineering, nccl
-from ...document import Kind
 from ...rule import submissions
 from ...submission import Submission
 from ...world import world_of

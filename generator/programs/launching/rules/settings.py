@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ....findings import Location
-from ...document import AzureMLJob, EnvironmentFile
+from ...azureml.job import AzureMLJob
 from ...rule import subject
 from ...submission import Submission
+from ..hostfile import EnvironmentFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

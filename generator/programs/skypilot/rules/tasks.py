@@ -8,12 +8,12 @@ from typing import Final
 from ....facts.published_schema import differences
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import derived, skypilot
-from ...document import SkyPilotTask
 from ...published import Difference
 from ...replicated import Replicated, one_process, replicated, without_the_other_nodes
 from ...rule import subject
 from ...secret_rules import secrets_of
 from ...submission import Submission
+from ..job import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
 _CONVERTED: Final = ("/envs/", "/secrets/")  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1

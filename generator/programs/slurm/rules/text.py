@@ -9,7 +9,7 @@ from ....facts.placeholders import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import slurm, slurm_manual
-from ...document import LaunchScript
+from ...launching.script import LaunchScript
 from ...subjects import blocks, scripts
 from ..request import Request
 

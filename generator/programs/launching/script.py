@@ -1,0 +1,62 @@
+"""Shell text that starts a job: a script, or the command of another document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...facts.document import Kind
+from ...facts.yaml_document import YamlDocument
+from ...findings import Location
+from ..shell.script import ShellScript
+from .launch_line import Launch, Options, launches, sbatch_options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchScript:
+    """A shell script that starts a job: its `#SBATCH` block, variables and command lines."""
+
+    document_kind: ClassVar[Kind] = "launch script"
+
+    shell: ShellScript
+    launches: tuple[Launch, ...]
+    sbatch: Options  #: of the `#SBATCH` block, as far as sbatch reads it
+
+    @classmethod
+    def of(cls, shell: ShellScript) -> LaunchScript:
+        """A script with what it launches."""
+        return cls(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
+
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+        return self.shell.text.path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandDocument(YamlDocument):
+    """YAML with a command that a service or a controller starts on its nodes, read as a shell script."""
+
+    document_kind: ClassVar[Kind]
+    #: Whether the paths of the command are those of an image or a volume, so that names alone tell files.
+    in_image: ClassVar[bool] = False
+
+    script: LaunchScript | None
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The training programs that the command starts."""
+        return self.script.launches if self.script is not None else ()
+
+    def runs(self, *programs: str) -> bool:
+        """Whether the command calls one of these programs."""
+        return any(call.program in programs for launch in self.launches for call in launch.calls)
+
+    @property
+    def start_folder(self) -> str | None:
+        """The folder in which the command starts, from that of the file; None where nothing says it."""
+        return None
+
+    def input_file(self, name: str) -> tuple[str, Location] | None:
+        """The local file that `${{inputs.NAME}}` stands for in the command, and its place."""
+        return None
