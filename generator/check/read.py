@@ -12,27 +12,20 @@ from typing import Final
 from ..facts.document import Document, JobSpec, Kind
 from ..facts.hjson.text import read_json
 from ..findings import NOTE, Finding, Location, Severity
-from ..job.source import Source
 from ..job.text import Text, UnreadableText, read_content
-from ..programs.azureml.read import read_jobs
 from ..programs.deepspeed.document import DsConfig
-from ..programs.kubernetes.job import KubernetesJob
-from ..programs.kubernetes.read import read_kubernetes, read_skypilot
-from ..programs.launching.hostfile import read_environment_file, read_hostfile
+from ..programs.kinds import read_as
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
-from ..programs.launching.script import LaunchScript
+from ..programs.launching.script import CommandDocument, LaunchScript
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
-from ..programs.megatron.arguments import read_argument_file
 from ..programs.shell.script import ShellScript, read_script
-from ..programs.skypilot.job import SkyPilotTask
-from ..programs.trainer.accelerate import AccelerateConfig
-from ..programs.trainer.training_arguments import from_file, from_launches
+from ..programs.trainer.training_arguments import from_launches
 from ..rule import Rule
 from . import codes
 from .file import File
 from .folders import candidates, is_folder
 from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
-from .other_programs import HANDS_ON, arguments_of_commands, config_from_yaml, handed_on, tuning_space
+from .other_programs import HANDS_ON, arguments_of_commands, handed_on
 
 MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
 MAX_FILES: Final = 100_000
@@ -158,51 +151,18 @@ def _report_unknown(file: File, reading: Reading) -> None:
 
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
-    text, documents = file.text, reading.documents
-    if kind in ("AzureML job", "accelerate config") or (kind == "training arguments" and not file.is_json):
-        reading.findings += map(codes.from_spec, file.yaml().findings)
-    match kind:
-        case "job spec":
-            documents.append(JobSpec(path=text.path, name=name))
-        case "DeepSpeed config":
-            documents.append(_config(file))
-        case "launch script":
-            _read_script(text, reading)
-        case "AzureML job":
-            for job in read_jobs(file.yaml(), text):
-                documents.append(job)
-                _read_launches(job.launches, reading)
-        case "Kubernetes job":
-            _read_parts(read_kubernetes(text), reading)
-        case "SkyPilot task":
-            _read_parts(read_skypilot(text), reading)
-        case "accelerate config":
-            documents.append(AccelerateConfig(source=file.yaml()))
-        case "training arguments":
-            documents.append(from_file(text.path, file.json() if file.is_json else file.yaml()))
-        case "Megatron arguments":
-            documents.append(read_argument_file(text))
-        case "hostfile":
-            documents.append(read_hostfile(text))
-        case "environment file":
-            documents.append(read_environment_file(text))
-
-
-def _read_parts(parts: Iterable[tuple[Source, KubernetesJob | SkyPilotTask | None]], reading: Reading) -> None:
-    """The jobs of a file that may have several."""
-    for source, found in parts:
-        reading.findings += map(codes.from_spec, source.findings)
-        if found is not None:
-            reading.documents.append(found)
-            _read_launches(found.launches, reading)
-
-
-def _config(file: File) -> DsConfig:
-    """A DeepSpeed config; of YAML that isn't JSON too, what a program hands on that reads it as YAML."""
-    source = file.yaml() if file.is_yaml and file.json().deviations else None
-    if source is not None and source.complete and isinstance(source.data, dict):
-        return config_from_yaml(source.data, source, file.text, {})
-    return DsConfig(json=tuning_space(file.json()))
+    if kind == "job spec":
+        reading.documents.append(JobSpec(path=file.text.path, name=name))
+    elif kind == "launch script":
+        _read_script(file.text, reading)
+    else:
+        for read in read_as(kind, file):
+            if isinstance(read, Finding):
+                reading.findings.append(codes.from_spec(read))
+                continue
+            reading.documents.append(read)
+            if isinstance(read, CommandDocument):
+                _read_launches(read.launches, reading)
 
 
 def _read_script(text: Text, reading: Reading) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+from ..job.source import Source
+from ..job.text import Text
+from .hjson.text import JsonText
+
 Kind = Literal[
     "job spec",
     "DeepSpeed config",
@@ -28,6 +32,23 @@ class Document(Protocol):
     @property
     def path(self) -> str:
         """As the user named it."""
+
+
+class FileText(Protocol):
+    """A file whose kind is known, as the reader of that kind gets it."""
+
+    is_json: bool
+    is_yaml: bool
+
+    @property
+    def text(self) -> Text:
+        """The text, its secrets masked."""
+
+    def json(self) -> JsonText:
+        """The data as JSON, or HJSON."""
+
+    def yaml(self) -> Source:
+        """The data as YAML."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

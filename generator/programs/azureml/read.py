@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from ...facts.document import FileText
 from ...facts.lines import Lines
-from ...findings import Location
+from ...findings import Finding, Location
 from ...job.source import Source
 from ...job.text import Text
 from ..launching.script import LaunchScript
@@ -37,6 +38,12 @@ _OTHERS: Final = (
     ("is_deterministic", "component"),
     ("node_variants", "prompt flow"),
 )
+
+
+def read_file(file: FileText) -> Iterator[AzureMLJob | Finding]:
+    """The jobs of a file, and what is wrong with its text."""
+    yield from file.yaml().findings
+    yield from read_jobs(file.yaml(), file.text)
 
 
 def read_jobs(source: Source, text: Text) -> tuple[AzureMLJob, ...]:

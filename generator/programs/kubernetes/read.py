@@ -17,8 +17,9 @@ from itertools import accumulate
 from pathlib import PurePath
 from typing import Final
 
+from ...facts.document import FileText
 from ...facts.yaml_document import YamlDocument, read_yaml
-from ...findings import Location
+from ...findings import Finding, Location
 from ...job.source import Source
 from ...job.text import Text
 from ..azureml.read import places
@@ -63,6 +64,14 @@ def is_training_job(content: str) -> bool:
 def is_task(content: str) -> bool:
     """Whether a file with a task's keys is SkyPilot's: it asks for machines, or reads SkyPilot's variables."""
     return _TASK.search(content) is not None and _TEMPLATE.search(content) is None
+
+
+def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
+    """The jobs of a file, and what is wrong with its text."""
+    for source, job in read_kubernetes(file.text):
+        yield from source.findings
+        if job is not None:
+            yield job
 
 
 def read_kubernetes(text: Text) -> Iterator[tuple[Source, KubernetesJob | None]]:
@@ -193,6 +202,14 @@ def _controllers(job: YamlDocument, kind: str, roles: tuple[Role, ...]) -> Itera
         names = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE", *of_master, *elastic)
     for name in names:
         yield _export(name, _UNKNOWN, where)
+
+
+def read_skypilot_file(file: FileText) -> Iterator[SkyPilotTask | Finding]:
+    """The tasks of a file, and what is wrong with its text."""
+    for source, task in read_skypilot(file.text):
+        yield from source.findings
+        if task is not None:
+            yield task
 
 
 def read_skypilot(text: Text) -> Iterator[tuple[Source, SkyPilotTask | None]]:

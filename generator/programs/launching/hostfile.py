@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from ...facts.document import Kind
+from ...facts.document import FileText, Kind
 from ...facts.lines import Lines
 from ...facts.reader import Reader
 from ...findings import Location
@@ -104,3 +105,13 @@ def read_environment_file(text: Text) -> EnvironmentFile:
     """Reads `NAME=VALUE` lines. Lines that the launcher refuses are kept."""
     lines = tuple((line, text.locate(number, 0)) for number, line in enumerate(text.lines))
     return EnvironmentFile(path=text.path, lines=lines)
+
+
+def read_hosts(file: FileText) -> Iterator[Hostfile]:
+    """The hostfile that a file is."""
+    yield read_hostfile(file.text)
+
+
+def read_environment(file: FileText) -> Iterator[EnvironmentFile]:
+    """The environment that a file has."""
+    yield read_environment_file(file.text)

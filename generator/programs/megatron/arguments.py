@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
-from ...facts.document import Kind
+from ...facts.document import FileText, Kind
 from ...facts.lines import Lines
 from ...facts.reader import Reader, ValueKind, kind_of_value
 from ...findings import Location
@@ -176,6 +176,11 @@ def _program_name(launch: Launch) -> str | None:
 def _placed(script: ShellScript, word: Word) -> PlacedWord:
     where = script.locate(word)
     return PlacedWord(value=word.value, begins=word.prefix, where=where, variables=word.variables, written=word.raw)
+
+
+def read_file(file: FileText) -> Iterator[MegatronArguments]:
+    """The arguments that a file has."""
+    yield read_argument_file(file.text)
 
 
 def read_argument_file(text: Text) -> MegatronArguments:

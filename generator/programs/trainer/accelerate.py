@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeGuard
 
-from ...facts.document import Kind
+from ...facts.document import FileText, Kind
 from ...facts.yaml_document import YamlDocument
+from ...findings import Finding
 
 #: Source: accelerate utils/other.py (str_to_bool) @ 1.15.0.
 TRUE: Final = ("y", "yes", "t", "true", "on", "1")
@@ -81,3 +82,9 @@ def number_of_text(value: object) -> float | None:
         return float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
     except (ValueError, OverflowError):
         return None
+
+
+def read_file(file: FileText) -> Iterator[AccelerateConfig | Finding]:
+    """The config that a file is, and what is wrong with its text."""
+    yield from file.yaml().findings
+    yield AccelerateConfig(source=file.yaml())

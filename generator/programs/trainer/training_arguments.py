@@ -9,10 +9,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar, Final, cast
 
-from ...facts.document import Kind
+from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText
 from ...facts.reader import Reader
-from ...findings import Location
+from ...findings import Finding, Location
 from ...job.pointer import whole_number
 from ...job.source import Source, escape
 from ..launching.launch_line import Launch
@@ -164,6 +164,13 @@ def from_file(path: str, read: JsonText | Source) -> TrainingArguments:
     values = read.data if isinstance(read.data, dict) else {}
     places = {name: read.locate(f"/{escape(name)}") for name in values}
     return TrainingArguments(path=path, values=values, places=places)
+
+
+def read_file(file: FileText) -> Iterator[TrainingArguments | Finding]:
+    """The arguments that a file has, and what is wrong with its text."""
+    if not file.is_json:
+        yield from file.yaml().findings
+    yield from_file(file.text.path, file.json() if file.is_json else file.yaml())
 
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
