@@ -21,7 +21,7 @@ from ..job.text import Text
 from ..programs.deepspeed.document import DsConfig
 from ..programs.deepspeed.read import config_from_yaml
 from ..programs.launching.launch_line import Launch
-from ..programs.launching.launch_walk import basename
+from ..programs.launching.options import basename
 from ..programs.shell.script import ShellScript
 from ..programs.trainer.training_arguments import TrainingArguments, from_launches, known_arguments, read_value
 

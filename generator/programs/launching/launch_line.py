@@ -1,22 +1,39 @@
-"""What a launch script starts: the launchers around each other, the training program, its arguments and environment."""
+"""The launch lines of a script: launchers around each other, the training program, its arguments and environment.
+
+A command line is followed from program to program, until the one that trains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ..shell.records import Word
-from ..shell.script import Assignment, Command, ShellScript
-from .launch_walk import PROGRAMS, TAKES_SCRIPT, Call, Walk, basename, follow, looks_like_program
-from .launcher_options import TABLES, Option, OptionReader, Options
+from ..shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Word
+from ..shell.script import ShellScript
+from .options import BARE, PROGRAMS, TABLES, Option, Options, basename, looks_like_program, program_name, read_options
 
 __all__ = ["Call", "Launch", "Option", "Options", "launches", "sbatch_options"]
 
-
+#: How many words are between a wrapper's options and the command that it starts.
+_OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
+_WRAPPERS: Final = frozenset({"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys"})
+_TAKES_SCRIPT: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
+_MOST_WRAPPERS: Final = 40  # words that start another; more are no launch line
 _STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
 _TOOLS: Final = frozenset[str](PROGRAMS["tools"])
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One program of a launch line that starts the next."""
+
+    program: str  #: canonical: `mpirun` for mpiexec, `torchrun` for `python -m torch.distributed.run`
+    options: Options
+    command: Command
+    word: Word  #: that names the program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,32 +52,39 @@ class Launch:
 
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
-    """Every training program that the script starts, in order."""
-    return tuple(_launches_of(script, script.commands) or _launches_of(script, _kept(script)))
+    """Every training program that the script starts, in order.
 
-
-def _kept(script: ShellScript) -> list[Command]:
-    """Command lines that the script keeps in arrays, to start them by ways that can't be followed, such as ssh."""
-    return [
+    Where it starts none, the command lines that it keeps in arrays, to start them by ways that can't be followed.
+    """
+    kept = [
         Command(words=a.words, environment=(), offset=a.words[0].offset, index=a.command_index)
         for a in script.assignments
         if a.words and looks_like_program(a.words[0])
     ]
+    return tuple(_launches_of(script, script.commands) or _launches_of(script, kept))
+
+
+def sbatch_options(script: ShellScript) -> Options:
+    """The options of the `#SBATCH` lines that sbatch reads."""
+    words = [word for directive in script.directives if not directive.ignored for word in directive.words]
+    return read_options(TABLES["sbatch"], words, everywhere=True)
 
 
 def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launch]:
-    found, walks, exports = list[Launch](), dict[int, Walk](), _Exports(script)
+    found, walks, exports = list[Launch](), dict[int, _Walk](), _Exports(script)
     for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
-        walk = Walk(command=command)
+        walk = _Walk(command=command)
         if outer is not None:
             walk.calls.extend(outer.calls)
             walk.environment.update(outer.environment)
         walk.environment.update({assignment.name: assignment for assignment in command.environment})
-        follow(walk, command.words)
+        words: Sequence[Word] = command.words
+        for _ in range(_MOST_WRAPPERS):
+            words = walk.step(words) if words else ()
         if walk.in_shell:
             walks[command.index] = walk
-        elif len(found) < MOST_LAUNCHES and _is_launch(walk):
+        elif len(found) < MOST_LAUNCHES and walk.is_launch:
             found.append(
                 Launch(
                     script=script,
@@ -71,12 +95,6 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
                 )
             )
     return found
-
-
-def sbatch_options(script: ShellScript) -> Options:
-    """The options of the `#SBATCH` lines that sbatch reads."""
-    words = [word for directive in script.directives if not directive.ignored for word in directive.words]
-    return OptionReader(TABLES["sbatch"], words, looks_like_program).read(everywhere=True)
 
 
 class _Exports:
@@ -90,27 +108,126 @@ class _Exports:
         self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they are in
 
     def before(self, command: Command) -> dict[str, Assignment]:
-        """The last export of each name before a command; asked in order."""
+        """The last export of each name before a command; unknown where a branch may have set another one."""
         index = command.index
         while self._next < len(self._assignments) and self._assignments[self._next].command_index <= index:
             assignment = self._assignments[self._next]
             if assignment.exported:
                 self._now.setdefault(assignment.inside, {})[assignment.name] = assignment
             self._next += 1
-        found = {name: self._settled(assignment, index) for name, assignment in self._now[None].items()}
+        found = dict(self._now[None])
+        for name, one in found.items():
+            if one.value is not None and self._script.value_of(name, index) != one.value:
+                found[name] = replace(one, value=None, parts=(None,))
         return found if command.inside is None else {**found, **self._now.get(command.inside, {})}
 
-    def _settled(self, assignment: Assignment, index: int) -> Assignment:
-        """The assignment, its value unknown where another branch may have set another one."""
-        if assignment.value is None or self._script.value_of(assignment.name, index) == assignment.value:
-            return assignment
-        return replace(assignment, value=None, parts=(None,))
 
+@dataclass(slots=True)
+class _Walk:
+    """A command line while it is followed from program to program."""
 
-def _is_launch(walk: Walk) -> bool:
-    programs = {call.program for call in walk.calls}
-    if "sbatch" in programs:
-        return walk.program is not None
-    if walk.program is None:
-        return bool(programs & TAKES_SCRIPT)
-    return bool(programs & _STARTS_JOBS) and basename(walk.program) not in _TOOLS
+    command: Command
+    calls: list[Call] = field(default_factory=list)
+    environment: dict[str, Assignment] = field(default_factory=dict)
+    program: Word | None = None
+    arguments: tuple[Word, ...] = ()
+    in_shell: bool = False  #: ends in `bash -c`, whose commands are read on their own
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether it starts training."""
+        programs = {call.program for call in self.calls}
+        if self.program is None:
+            return "sbatch" not in programs and bool(programs & _TAKES_SCRIPT)
+        return "sbatch" in programs or (bool(programs & _STARTS_JOBS) and basename(self.program) not in _TOOLS)
+
+    def step(self, words: Sequence[Word]) -> Sequence[Word]:
+        """The command that the first of the words starts; none where the line ends here."""
+        name = program_name(words[0])
+        if name == "eval":
+            return ()  # what it runs is read on its own
+        if name in SHELLS:
+            return self._shell(words)
+        if name in BARE:
+            return words[1:]
+        if name == "python":
+            return self._python(words)
+        if name in TABLES:
+            return self._launcher(name, words)
+        if words[0].value is None and not name.endswith(".py") and any(map(looks_like_program, words[1:3])):
+            return words[1:]  # `$PREFIX torchrun ...`
+        return self._end(words) if self.calls or basename(words[0]).endswith(".py") else ()
+
+    def _end(self, words: Sequence[Word]) -> Sequence[Word]:
+        """Notes the training program, at which the line ends."""
+        if words:
+            self.program, self.arguments = words[0], tuple(words[1:])
+        return ()
+
+    def _shell(self, words: Sequence[Word]) -> Sequence[Word]:
+        """`bash -c TEXT`, whose commands follow in the script, or `bash SCRIPT`."""
+        for index, word in enumerate(words[1:], 1):
+            value = word.value or ""
+            if TEXT_FOLLOWS.fullmatch(value):
+                self.in_shell = True
+                break
+            if not value.startswith("-"):
+                return self._end(words[index:]) if self.calls or basename(word).endswith(".py") else ()
+        return ()
+
+    def _launcher(self, name: str, words: Sequence[Word]) -> Sequence[Word]:
+        """The command that a launcher or wrapper starts."""
+        first, words = words[0], words[1:]
+        subcommands = PROGRAMS["subcommands"].get(name)
+        if subcommands is not None and not first.raw.endswith("accelerate.commands.launch"):
+            if not words or words[0].value not in subcommands:
+                return ()
+            words = words[1:]
+        options = read_options(TABLES[name], words)
+        if name not in _WRAPPERS and name != "env":
+            self.calls.append(Call(program=name, options=options, command=self.command, word=first))
+        if name == "env":
+            return self._env(options.rest)
+        no_python = options.has("--no-python") or options.has("--no_python")
+        if name == "sbatch" or (name in _TAKES_SCRIPT and not no_python):
+            return self._end(options.rest)
+        return options.rest[_OPERANDS.get(name, 0) :]
+
+    def _env(self, words: Sequence[Word]) -> Sequence[Word]:
+        """The assignments of `env A=b command`."""
+        for index, word in enumerate(words):
+            name, equals, value = word.prefix.partition("=")
+            if not equals or not name.isidentifier():
+                return words[index:]
+            written = word.raw.partition("=")[2]
+            self.environment[name] = Assignment(
+                name=name,
+                value=word.value[len(name) + 1 :] if word.value is not None else None,
+                raw=written,
+                exported=True,
+                offset=word.offset,
+                value_offset=word.offset + len(word.raw) - len(written),
+                command_index=self.command.index,
+                parts=(value, *word.parts[1:]) if value else word.parts[1:] or ("",),
+            )
+        return ()
+
+    def _python(self, words: Sequence[Word]) -> Sequence[Word]:
+        """Python's own options up to `-m`; the words of a launcher that it runs as a module."""
+        own, module = words[1:], list[Word]()
+        for index, word in enumerate(own):
+            value = word.value
+            if value is None or not value.startswith("-") or value == "-c":
+                if index and own[index - 1].value in ("-W", "-X"):
+                    continue
+                break
+            if re.fullmatch(r"-[a-zA-Z]*m", value) and not value.startswith(("-W", "-X")):
+                own, module = own[:index], list(own[index + 1 :])
+                break
+        options = read_options(TABLES["python"], own)
+        if module and module[0].value in PROGRAMS["other names"]:
+            return module
+        if not module and options.has("-c"):
+            return ()
+        self.calls.append(Call(program="python", options=options, command=self.command, word=words[0]))
+        return self._end(module or options.rest)

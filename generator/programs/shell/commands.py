@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .expand import Expander, Field
-from .records import Assignment, Command, Directive, Heredoc, Word
+from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Directive, Heredoc, Word
 from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
 from .values import UNKNOWN, Element, Piece, Source, State, Value, parts_of_pieces, text_of_pieces
 
-SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
-TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c[a-z]*")
 _DEEPEST: Final = 3  # `bash -c` in `bash -c`
 _DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 #: Builtins that set variables to what can't be known.

@@ -11,7 +11,7 @@ from ...facts.placeholders import is_placeholder
 from ...findings import Edit, Location
 from ..launching.command_line import Argument, CommandLine
 from ..launching.launch_line import Call, Launch, Option
-from ..launching.launcher_options import TABLES, Options, Table
+from ..launching.options import TABLES, Options, Table
 from ..launching.script import LaunchScript
 from ..shell.script import Word
 from .values import gpus, gres_list, node_range, number, seconds

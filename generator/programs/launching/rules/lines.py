@@ -17,7 +17,7 @@ from ...world import world_of
 from ..command_line import CommandLine
 from ..launch_line import Launch, Option
 from ..launcher_call import PORTS, LauncherCall, program_text
-from ..launcher_options import TABLES
+from ..options import TABLES
 from ..script import LaunchScript
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP

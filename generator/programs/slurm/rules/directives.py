@@ -11,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import slurm, slurm_manual
 from ...launching.command_line import Argument
-from ...launching.launcher_options import Table
+from ...launching.options import Table
 from ...launching.script import LaunchScript
 from ...shell.script import Word
 from ...subjects import blocks, requests, scripts

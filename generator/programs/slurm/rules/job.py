@@ -10,7 +10,7 @@ from ....findings import ERROR, Violations
 from ....job.records import Job
 from ....rules.planned import jobs, violation
 from ....rules.sources import derived, slurm_manual
-from ...launching.launcher_options import TABLES
+from ...launching.options import TABLES
 from ...shell.tokens import Tokens
 
 _WHERE: Final = "/launch/slurm"

@@ -1,0 +1,235 @@
+"""Options of the programs that start training, read from their words as getopt and argparse do.
+
+Each table of launcher_options.json has its source. An option is its names, the first of which is the one we call
+it by, and a mark: `=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
+a long name is its letter. A table that `includes` others has their options too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import islice, takewhile
+from typing import Any, Final
+
+from ..shell.records import SHELLS, Word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """An option that a program has."""
+
+    name: str  #: as we call it, with its dashes
+    values: int  #: how many words follow it
+    optional: bool = False  #: a value may be attached (`--name=value`, `-Xvalue`), never the next word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A program's options by every spelling."""
+
+    source: str
+    options: Mapping[str, Known]
+    spellings: tuple[str, ...]  #: all of them, sorted
+    abbreviates: bool  #: whether an unambiguous beginning of a long name will do
+    single_dash: bool  #: `-hostfile` is a long name, not letters
+
+    def find(self, written: str) -> Known | None:
+        """The option of a spelling, which may be abbreviated; None where there is none or more than one."""
+        exact = self.options.get(written)
+        if exact is not None or not self.abbreviates or not written.startswith("--") or len(written) < 3:
+            return exact
+        longer = islice(self.spellings, bisect_left(self.spellings, written), None)
+        begun = takewhile(lambda name: name.startswith(written), longer)
+        found = {self.options[name].name: self.options[name] for name in begun}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
+    """A table from its entry. With `dashes`, names with underscores are accepted with dashes as well."""
+    options: dict[str, Known] = {}
+    included = [text for name in entry.get("includes", ()) for text in tables[name]["options"]]
+    for text in (*included, *entry["options"]):
+        body = text.rstrip("=?")
+        mark = text[len(body) :]
+        letter, colon, rest = body.rpartition(":")
+        names = [f"-{n}" if len(n) == 1 else n if n.startswith("-") else f"--{n}" for n in rest.split("|")]
+        known = Known(name=names[0], values=mark.count("="), optional=mark == "?")
+        spellings = [*names, f"-{letter}"] if colon else names
+        if entry.get("dashes"):
+            spellings += [name.replace("_", "-") for name in spellings]
+        options.update(dict.fromkeys(spellings, known))
+    return Table(
+        source=entry["source"],
+        options=options,
+        spellings=tuple(sorted(options)),
+        abbreviates=entry.get("abbreviates", True),
+        single_dash=entry.get("single_dash", False),
+    )
+
+
+def _read(name: str) -> Any:
+    return json.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+_ENTRIES: Final = _read("launcher_options.json")
+_SHARED: Final = {name for entry in _ENTRIES.values() for name in entry.get("includes", ())}
+TABLES: Final[Mapping[str, Table]] = {
+    name: _table(_ENTRIES, entry) for name, entry in _ENTRIES.items() if name not in _SHARED
+}
+#: Names by which programs are called, subcommands with which one starts another, and `tools`: what srun and its kin
+#: start for other ends than training, and builtins of the shell (bash(1)).
+PROGRAMS: Final[Mapping[str, Any]] = _read("programs.json")
+_PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
+#: Wrappers without options of their own.
+BARE: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """An option as written, by the name its program calls it."""
+
+    name: str  #: canonical, such as `--nodes` for `-N`
+    written: Word
+    values: tuple[Word, ...] = ()
+    known: bool = True  #: whether the program has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """A program's options in order, and the words that follow them."""
+
+    entries: tuple[Option, ...] = ()
+    rest: tuple[Word, ...] = ()
+    opaque: tuple[Word, ...] = ()  #: words among them that can't be known: there may be more options in these
+
+    def get(self, name: str) -> Option | None:
+        """The last option of a canonical name."""
+        return next((entry for entry in reversed(self.entries) if entry.name == name), None)
+
+    def has(self, name: str) -> bool:
+        """Whether an option is there."""
+        return self.get(name) is not None
+
+    def text(self, name: str) -> str | None:
+        """The value of an option; None where it isn't there, has none or can't be known."""
+        entry = self.get(name)
+        return entry.values[0].value if entry and entry.values else None
+
+    def integer(self, name: str) -> int | None:
+        """The value of an option as an integer; None where it is none."""
+        text = self.text(name)
+        return int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) else None
+
+    @property
+    def unknown(self) -> tuple[Option, ...]:
+        """The options that the program doesn't have."""
+        return tuple(entry for entry in self.entries if not entry.known)
+
+
+def value_part(word: Word, after: int) -> Word:
+    """The part of a word behind its first `after` known characters, such as `2` of `--nodes=2`."""
+    raw, offset = word.raw, word.offset
+    mark = word.prefix[:after]
+    if raw.startswith(mark):
+        raw, offset = raw[after:], offset + after
+    elif raw[:1] in "'\"" and raw[1:].startswith(mark):
+        closed = raw[-1] == raw[0] and len(raw) > after + 1
+        raw, offset = raw[after + 1 : -1 if closed else None], offset + after + 1
+    if word.value is not None:
+        value = word.value[after:]
+        return word._replace(raw=raw, offset=offset, value=value, parts=(value,))
+    parts = (word.prefix[after:] or None, *word.parts[1:])
+    # A cut may leave an empty part in front of an unknown one.
+    return word._replace(raw=raw, offset=offset, parts=parts[1:] if parts[:2] == (None, None) else parts)
+
+
+def basename(word: Word) -> str:
+    """A path's last part, as far as it is known."""
+    return (word.parts[-1] or "").rpartition("/")[2] if word.parts else ""
+
+
+def program_name(word: Word) -> str:
+    """The canonical name of the program that a word names, or an empty text."""
+    name = basename(word)
+    canonical: str = PROGRAMS["other names"].get(name, name)
+    return "python" if _PYTHON.fullmatch(name) else canonical
+
+
+def looks_like_program(word: Word) -> bool:
+    """Whether a word is more likely a program than an option's value."""
+    name = program_name(word)
+    return name.endswith((".py", ".sh")) or name in TABLES or name in SHELLS or name in BARE
+
+
+def read_options(table: Table, words: Sequence[Word], *, everywhere: bool = False) -> Options:
+    """The options up to the first word that is none; with `everywhere`, those after other words count as well."""
+    entries: list[Option] = []
+    opaque: list[Word] = []
+    rest: list[Word] = []
+    at, last_program = 0, None
+
+    def add(known: Known | None, name: str, word: Word, value: Word | None = None) -> None:
+        """Notes an option with the value attached to it, else with the words that follow it."""
+        nonlocal at
+        values: tuple[Word, ...] = (value,) if value is not None else ()
+        if value is None:
+            count = known.values if known is not None else 0
+            if known is None and not word.prefix.startswith("--") and not table.single_dash:
+                count = 0  # letters that the program doesn't have
+            elif known is None and at + 1 < len(words):  # one, if a word that is no program comes and isn't last
+                count = 0 if words[at].prefix.startswith("-") or looks_like_program(words[at]) else 1
+            values = tuple(words[at : at + count])
+            at += len(values)
+        entries.append(Option(name=known.name if known else name, written=word, values=values, known=known is not None))
+
+    while at < len(words):
+        word = words[at]
+        at += 1
+        prefix = word.prefix
+        if word.value == "--":
+            break
+        if prefix.startswith("-") and len(prefix) > 1:
+            name, equals, _ = prefix.partition("=")
+            known = table.find(name)
+            if known is None and not name.startswith("--"):
+                known = table.find("-" + name) if table.single_dash else None
+                if not table.single_dash:
+                    _letters(table, word, add)
+                    continue
+            if word.value is None and not equals:  # `--$NAME` can be any option
+                opaque.append(word)
+            else:
+                add(known, name, word, value_part(word, len(name) + 1) if equals else None)
+            continue
+        if word.value is None and not prefix and not (word.parts[-1] or "").endswith((".py", ".sh")):
+            # A word that isn't known is likely to stand for options where a known program comes later.
+            if last_program is None:
+                backwards = range(len(words) - 1, -1, -1)
+                last_program = next((index for index in backwards if looks_like_program(words[index])), -1)
+            if last_program >= at:
+                opaque.append(word)
+                continue
+        if not everywhere:
+            at -= 1
+            break
+        rest.append(word)
+    return Options(entries=tuple(entries), rest=(*rest, *words[at:]), opaque=tuple(opaque))
+
+
+def _letters(table: Table, word: Word, add: Callable[..., None]) -> None:
+    """`-vN2`: letters in one word, the last of which may have its value attached."""
+    for index in range(1, len(word.prefix)):
+        letter = f"-{word.prefix[index]}"
+        known = table.options.get(letter)
+        if known is None:
+            add(None, word.prefix if index == 1 else letter, word)
+            return
+        if (known.values or known.optional) and (len(word.prefix) > index + 1 or word.value is None):
+            add(known, letter, word, value_part(word, index + 1))
+            return
+        add(known, letter, word)
