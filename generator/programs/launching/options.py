@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice, takewhile
@@ -168,68 +168,80 @@ def looks_like_program(word: Word) -> bool:
 
 def read_options(table: Table, words: Sequence[Word], *, everywhere: bool = False) -> Options:
     """The options up to the first word that is none; with `everywhere`, those after other words count as well."""
-    entries: list[Option] = []
-    opaque: list[Word] = []
-    rest: list[Word] = []
-    at, last_program = 0, None
+    return _Reader(table, words).read(everywhere)
 
-    def add(known: Known | None, name: str, word: Word, value: Word | None = None) -> None:
-        """Notes an option with the value attached to it, else with the words that follow it."""
-        nonlocal at
-        values: tuple[Word, ...] = (value,) if value is not None else ()
-        if value is None:
-            count = known.values if known is not None else 0
-            if known is None and not word.prefix.startswith("--") and not table.single_dash:
-                count = 0  # letters that the program doesn't have
-            elif known is None and at + 1 < len(words):  # one, if a word that is no program comes and isn't last
-                count = 0 if words[at].prefix.startswith("-") or looks_like_program(words[at]) else 1
-            values = tuple(words[at : at + count])
-            at += len(values)
-        entries.append(Option(name=known.name if known else name, written=word, values=values, known=known is not None))
 
-    while at < len(words):
-        word = words[at]
-        at += 1
-        prefix = word.prefix
-        if word.value == "--":
-            break
-        if prefix.startswith("-") and len(prefix) > 1:
-            name, equals, _ = prefix.partition("=")
-            known = table.find(name)
-            if known is None and not name.startswith("--"):
-                known = table.find("-" + name) if table.single_dash else None
-                if not table.single_dash:
-                    _letters(table, word, add)
-                    continue
-            if word.value is None and not equals:  # `--$NAME` can be any option
-                opaque.append(word)
-            else:
-                add(known, name, word, value_part(word, len(name) + 1) if equals else None)
-            continue
-        if word.value is None and not prefix and not (word.parts[-1] or "").endswith((".py", ".sh")):
-            # A word that isn't known is likely to stand for options where a known program comes later.
-            if last_program is None:
-                backwards = range(len(words) - 1, -1, -1)
-                last_program = next((index for index in backwards if looks_like_program(words[index])), -1)
-            if last_program >= at:
-                opaque.append(word)
+class _Reader:
+    """Words while options are read from them."""
+
+    def __init__(self, table: Table, words: Sequence[Word]) -> None:
+        self._table, self._words, self._at = table, words, 0
+        self._entries: list[Option] = []
+
+    def read(self, everywhere: bool) -> Options:
+        words, opaque, rest = self._words, list[Word](), list[Word]()
+        last_program: int | None = None
+        while self._at < len(words):
+            word = words[self._at]
+            self._at += 1
+            if word.value == "--":
+                break
+            if word.prefix.startswith("-") and len(word.prefix) > 1:
+                if word.value is None and "=" not in word.prefix and self._takes_names(word):
+                    opaque.append(word)  # `--$NAME` can be any option
+                else:
+                    self._option(word)
                 continue
-        if not everywhere:
-            at -= 1
-            break
-        rest.append(word)
-    return Options(entries=tuple(entries), rest=(*rest, *words[at:]), opaque=tuple(opaque))
+            if word.value is None and not word.prefix and not (word.parts[-1] or "").endswith((".py", ".sh")):
+                # A word that isn't known is likely to stand for options where a known program comes later.
+                if last_program is None:
+                    backwards = range(len(words) - 1, -1, -1)
+                    last_program = next((index for index in backwards if looks_like_program(words[index])), -1)
+                if last_program >= self._at:
+                    opaque.append(word)
+                    continue
+            if not everywhere:
+                self._at -= 1
+                break
+            rest.append(word)
+        return Options(entries=tuple(self._entries), rest=(*rest, *words[self._at :]), opaque=tuple(opaque))
 
+    def _takes_names(self, word: Word) -> bool:
+        """Whether a word is a name, whole or in part, and no letters."""
+        name = word.prefix.partition("=")[0]
+        return name.startswith("--") or self._table.single_dash or self._table.find(name) is not None
 
-def _letters(table: Table, word: Word, add: Callable[..., None]) -> None:
-    """`-vN2`: letters in one word, the last of which may have its value attached."""
-    for index in range(1, len(word.prefix)):
-        letter = f"-{word.prefix[index]}"
-        known = table.options.get(letter)
-        if known is None:
-            add(None, word.prefix if index == 1 else letter, word)
+    def _option(self, word: Word) -> None:
+        name, equals, _ = word.prefix.partition("=")
+        if self._takes_names(word):
+            known = self._table.find(name)
+            if known is None and not name.startswith("--"):
+                known = self._table.find("-" + name)
+            if equals:
+                self._add(known, name, word, (value_part(word, len(name) + 1),))
+            else:
+                # An unknown option takes one value, if a word that is no program comes and isn't last.
+                following = self._words[self._at : self._at + 2]
+                takes = len(following) > 1 and not following[0].prefix.startswith("-")
+                takes = takes and known is None and not looks_like_program(following[0])
+                self._add(known, name, word, self._following(known.values if known is not None else int(takes)))
             return
-        if (known.values or known.optional) and (len(word.prefix) > index + 1 or word.value is None):
-            add(known, letter, word, value_part(word, index + 1))
-            return
-        add(known, letter, word)
+        for index in range(1, len(word.prefix)):  # `-vN2`: letters, the last of which may have its value attached
+            letter = f"-{word.prefix[index]}"
+            known = self._table.options.get(letter)
+            if known is None:
+                self._add(None, word.prefix if index == 1 else letter, word, ())
+                return
+            if (known.values or known.optional) and (len(word.prefix) > index + 1 or word.value is None):
+                self._add(known, letter, word, (value_part(word, index + 1),))
+                return
+            self._add(known, letter, word, self._following(known.values))
+
+    def _following(self, count: int) -> tuple[Word, ...]:
+        """The next words."""
+        self._at += count
+        return tuple(self._words[self._at - count : self._at])
+
+    def _add(self, known: Known | None, name: str, word: Word, values: tuple[Word, ...]) -> None:
+        name = known.name if known else name
+        self._entries.append(Option(name=name, written=word, values=values, known=known is not None))
