@@ -14,8 +14,8 @@ FRAMEWORKS: Final[Frameworks] = OnDemand[Framework](
     {
         "deepspeed": "deepspeed.write",
         "huggingface": "trainer.write",
-        "megatron-deepspeed": "megatron.write_megatron_deepspeed",
-        "megatron-lm": "megatron.write_megatron_lm",
+        "megatron-deepspeed": "megatron.write_deepspeed",
+        "megatron-lm": "megatron.write",
     },
 )
 

@@ -12,7 +12,7 @@ from dsgen.estimate.layout import Layout
 from dsgen.job.hf_config import model_from_config
 from dsgen.job.records import Job
 from dsgen.programs.frameworks import program_for
-from dsgen.programs.megatron.write import layer_pattern
+from dsgen.programs.megatron.encode import layer_pattern
 from dsgen.rules.job.parts import missing_parts
 from tests.frameworks.plans import make_job, make_plan
 from tests.frameworks.test_megatron import parsed

@@ -1,141 +1,199 @@
-"""What the two Megatron trees spell alike: training length, schedule, optimizer, and what neither can express."""
+"""The program of Megatron-LM, and what both Megatrons are written with: the table of options forwards.
+
+Megatron-LM's distributed optimizer is ZeRO stage 1; stages 2 and 3 are Megatron FSDP.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from ...estimate.layout import Layout
+from ...estimate.communication import sends_tokens_once_per_node
+from ...estimate.layout import Layout, Offload
+from ...estimate.stages import chunk_sizes, layers_of, split
+from ...estimate.states import is_precision_aware
+from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
 from ...rules.job.parts import missing_parts
-from ..arguments import BETA1, DEFAULT_STEPS, EPSILON, Value, beta2, gives, group, training_steps
-from ..program import ArgumentGroup
+from ...search.plan import Plan
+from ..arguments import DEFAULT_STEPS, gives, group, make_program
+from ..program import ArgumentGroup, Program
+from ..saving import exit_minutes
+from .encode import Planned
+from .options import Flavour
+from .table import EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES
+from .tokenizer import tokenizer_type
 
-WARMUP_FRACTION = 0.01
-MIN_LR_FRACTION = 0.1
-#: Steps between evaluations and global batches of one. Source: the defaults of Megatron-DeepSpeed, and of Megatron-LM
-#: up to core_v0.15. Since core_v0.16 the interval has none, and training/training.py,
-#: get_train_valid_test_num_samples, divides by it: without one the run dies on its first line of data.
-EVALUATION = (1000, 100)
-
-_WARMUP_OPTIONS = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
-_OPTIMIZERS = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
-_LENGTH_OPTIONS = ("--train-iters", "--train-samples")
-
-Options = dict[str, Value]
-
-
-def batch_group(job: Job, layout: Layout) -> ArgumentGroup:
-    """Sequences, and the batch whose quotient is the accumulation."""
-    identity = (
-        f"batch: {layout.global_batch} = {layout.micro_batch} micro × {layout.gradient_accumulation} accumulated × "
-        f"{layout.data} replicas"
-    )
-    return group(
-        identity,
-        {
-            "--seq-length": job.training.sequence_length,
-            "--max-position-embeddings": max(job.model.max_positions, job.training.sequence_length),
-            "--micro-batch-size": layout.micro_batch,
-            "--global-batch-size": layout.global_batch,
-        },
-    )
+NEEDS: Final = (
+    Need(what="length", key="training.duration", options=(*LENGTHS, "--train-tokens")),
+    Need(
+        what="data",
+        key="data.path",
+        options=("--data-path", "--train-data-path", "--data-args-path", "--per-split-data-args-path", "--mock-data"),
+    ),
+    Need(what="tokenizer", key="data.tokenizer", options=("--tokenizer-type",)),
+    Need(what="folder for checkpoints", key="output.checkpoints", options=("--save",)),
+    Need(
+        what="resume",
+        key="output.resume",
+        options=("--load",),
+        hint="add --load, or set output.checkpoints in place of --save",
+    ),
+)
 
 
-def ramp_group(job: Job, comment: str = "batch ramp-up: start, increment, sequences") -> ArgumentGroup:
-    """How the batch grows to its size."""
-    ramp = job.training.batch_ramp
-    return group(comment, {} if ramp is None else {"--rampup-batch-size": (ramp.start, ramp.increment, ramp.samples)})
-
-
-def length_group(job: Job) -> ArgumentGroup:
-    """Steps and schedule. Options that the job's own arguments give, or that exclude them, are left to the job."""
-    own = job.launch.arguments
-    options: Options = {}
-    if not gives(own, *_LENGTH_OPTIONS):
-        options |= _length(job)
-    if not gives(own, "--eval-interval"):
-        options["--eval-interval"] = EVALUATION[0]
-    options["--lr"] = job.training.learning_rate
-    options["--min-lr"] = job.training.learning_rate * MIN_LR_FRACTION
-    options["--lr-decay-style"] = "cosine"
-    if not gives(own, *_WARMUP_OPTIONS):
-        options["--lr-warmup-fraction"] = WARMUP_FRACTION
-    return group("length, evaluation and schedule: cosine to a tenth after 1% of warm-up", options)
-
-
-def _length(job: Job) -> Options:
-    """Steps; or sequences, over which alone the batch ramps up (megatron/training/arguments.py:765 @ core_v0.16.1)."""
-    training, ramp = job.training, job.training.batch_ramp
-    if ramp is None:
-        return {"--train-iters": training_steps(training) or DEFAULT_STEPS}
-    tokens = training.duration_tokens or DEFAULT_STEPS * training.tokens_per_step
-    return {"--train-samples": max(1, -int(-tokens // training.sequence_length))}
-
-
-def optimizer_group(job: Job) -> ArgumentGroup:
-    """Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so."""
-    name = _OPTIMIZERS[job.training.optimizer]
-    adam: Options = {"--adam-beta1": BETA1, "--adam-beta2": beta2(job), "--adam-eps": EPSILON}
-    return group(
-        "optimizer; its weight decay is decoupled, so adam means AdamW",
-        {
-            "--optimizer": name,
-            **(adam if name == "adam" else {}),
-            "--weight-decay": job.training.weight_decay,
-            "--clip-grad": job.training.gradient_clipping,
-        },
+def planned(plan: Plan) -> Planned:
+    """The plan, with what rows of the table are written from."""
+    job, layout = plan.job, plan.layout
+    cut = split(job, layout)
+    shortens = cut.sizes_ends and not layout.first_stage_layers and not layout.last_stage_layers
+    return Planned(
+        plan=plan,
+        cut=cut,
+        chunks=tuple(chunksizes(job, layout)) if cut.lists_chunks else (),
+        last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
+        by_node=job.model.is_moe and bool(sends_tokens_once_per_node(job, layout)),
+        aware=is_precision_aware(job),
+        tokenizer=tokenizer_type(job),
+        exit_minutes=exit_minutes(plan),
     )
 
 
-def layer_pattern(layers: int, chosen: Iterable[int]) -> str:
-    """1 for the layers `chosen` and 0 for the others, as Megatron reads it: `([0]*3+[1]*58)`, `([1]*5+[0]*1)*8`."""
-    marks = [0] * layers
-    for index in chosen:
-        marks[index] = 1
-    sizes = (size for size in range(1, layers + 1) if layers % size == 0)
-    period = next(size for size in sizes if marks == marks[:size] * (layers // size))
-    runs = "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(marks[:period]))
-    return f"({runs})" if period == layers else f"({runs})*{layers // period}"
+def sizes(p: Planned, context: str) -> str:
+    """How the GPUs are cut, `context` ranks by the project's name of them."""
+    layout = p.layout
+    why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
+    return f"{why} × {layout.context} {context}" if layout.context > 1 else why
 
 
-def has_linear_bias(job: Job) -> bool:
-    """Whether the projections other than query, key and value carry biases."""
-    return job.model.output_bias or job.model.mlp_bias or job.model.expert_bias
+def _dealt(p: Planned) -> str:
+    """How the layers are dealt, where not evenly."""
+    layers, ends = p.model.layers, int(p.cut.counts_embedding) + int(p.cut.counts_loss)
+    if ends:
+        counted = ", embedding and loss" if ends == 2 else " and loss"
+        return f"; {layers} layers{counted} make {layers + ends} equal shares"
+    if p.last_stage is not None:
+        return f"; {layers} layers don't divide: the last stage, which has the head, gets {p.last_stage}"
+    if p.chunks:
+        sizes = " or ".join(map(str, sorted(set(p.chunks[:-1]))))
+        return f"; {layers} layers don't divide: chunks of {sizes}, the last with the head"
+    return ""
 
 
-def shape_options(job: Job) -> Options:
-    """The options of the model's shape that both trees share."""
-    model = job.model
-    return {
-        "--num-layers": model.layers,
-        "--hidden-size": model.hidden,
-        "--ffn-hidden-size": model.ffn,
-        "--num-attention-heads": model.heads,
-    }
+def _experts(p: Planned) -> str:
+    once = "tokens cross nodes once each (DeepEP must be in the image)"
+    gemm = "one grouped GEMM per layer" if p.grouped_gemm else "a GEMM for each"
+    return f"experts: {gemm}, {once if p.by_node else 'tokens exchanged all-to-all'}"
 
 
-def block_options(job: Job) -> Options:
-    """Activation (GELU where no option says otherwise), biases, tying, and dropout, whose own default is 0.1."""
-    model = job.model
-    return {
-        "--swiglu": model.gated_mlp and model.activation_clamp is None,
-        "--squared-relu": not model.gated_mlp and model.activation == "relu2",
-        "--untie-embeddings-and-output-weights": not model.tied_embeddings,
-        "--disable-bias-linear": not has_linear_bias(job),
-        "--hidden-dropout": model.dropout,
-        "--attention-dropout": model.attention_dropout,
-    }
+def _sharding(p: Planned) -> str:
+    if p.fsdp:
+        return f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a checkpoint format of its own"
+    return "data parallelism: the distributed optimizer is ZeRO 1" if p.layout.zero_stage else "data parallelism"
+
+
+def _batch(p: Planned) -> str:
+    layout = p.layout
+    factors = f"{layout.micro_batch} micro × {layout.gradient_accumulation} accumulated × {layout.data} replicas"
+    return f"batch: {layout.global_batch} = {factors}"
+
+
+def _written(p: Planned) -> str:
+    resumes = p.saves and p.job.output.resume
+    return f"what is written{'; a start goes on from the last checkpoint' if resumes else ''}"
+
+
+Comment = Callable[[Planned], str]
+#: Why the arguments of each group are what they are; a project has the groups that stand here.
+COMMENTS: Final[Mapping[str, Comment]] = {
+    "model": lambda p: f"model: {p.model.name}",
+    "latent attention": lambda p: "multi-head latent attention",
+    "experts": _experts,
+    "parallel": lambda p: sizes(p, "context") + _dealt(p),
+    "sharding": _sharding,
+    "batch": _batch,
+    # Megatron-LM core_v0.19.0 and later ignore it, and core_v0.16.1, which the files are for, has no other.
+    "ramp": lambda p: "batch ramp-up, ignored by core_v0.19.0 and later; dsgen: ignore[MLM029]",
+    "compute": lambda p: "precision and kernels",
+    "memory": lambda p: f"memory: recompute {p.layout.recompute.label}, offload {p.layout.offload.label}",
+    "states": lambda p: "types of gradients and optimizer states",
+    "optimizer": lambda p: "optimizer; its weight decay is decoupled, so adam means AdamW",
+    "length": lambda p: "length, evaluation and schedule: cosine to a tenth after 1% of warm-up",
+    "data": lambda p: f"data and tokenizer, of {p.model.vocab} tokens as planned",
+    "files": _written,
+}
+
+
+def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
+    """The table forwards: every row that the project's files have, but for what the job's own arguments exclude."""
+    left_out = {"experts"} if not p.model.is_moe else set()
+    left_out |= {"latent attention"} if not p.model.is_mla else set()
+    groups = []
+    for name, rows in GROUPS.items():
+        written = {}
+        for row in rows if name not in left_out else ():
+            encode = row.encode(flavour)
+            if encode is not None and not gives(p.job.launch.arguments, *row.unless):
+                written[row.option] = encode(p)
+        if written:
+            groups.append(group(comments[name](p), written))
+    return groups
 
 
 def common_notes(job: Job, name: str) -> list[str]:
-    """What the user has to supply, and what neither tree can do; `name` is the tree's."""
+    """What the user has to supply, and what neither project can do; `name` is the project's."""
     texts = [f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, before Megatron pads it."]
-    own_length = gives(job.launch.arguments, *_LENGTH_OPTIONS)
-    if job.training.duration_tokens is None and not own_length:
+    if job.training.duration_tokens is None and not gives(job.launch.arguments, *LENGTHS):
         texts.append(f"The job gives no training.duration and the script requires one: {DEFAULT_STEPS} steps.")
     if missing := missing_parts(job):
         texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
     if job.model.position_embedding == "alibi":
         texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
     return texts
+
+
+def program(plan: Plan) -> Program:
+    """The Megatron-LM script and its arguments."""
+    job, layout, p = plan.job, plan.layout, planned(plan)
+    notes = common_notes(job, "Megatron-LM")
+    if layout.offload == Offload.OPTIMIZER_AND_PARAMETERS:
+        notes.append("Megatron-LM offloads the optimizer only.")
+    cut = layout.tensor > 1 or layout.context > 1
+    if p.fsdp and cut:
+        notes.append(
+            "CUDA_DEVICE_MAX_CONNECTIONS is unset: FSDP refuses 1, which tensor and context parallelism prefer."
+        )
+    # One hardware queue before Blackwell, so that communication starts before the GEMM behind it; never with FSDP.
+    # Micro-batches that overlap need many. Source: training/arguments.py:940-950 @ core_v0.16.1.
+    blackwell = job.cluster.accelerator.generation.startswith("blackwell")
+    queues = "32" if layout.expert_overlap else "1" if cut and not p.fsdp and not blackwell else None
+    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
+    return make_program(job, groups_of(p, "megatron-lm", COMMENTS), environment=environment, notes=tuple(notes))
+
+
+FRAMEWORK: Final = Framework(
+    name="megatron-lm",
+    software=frozenset({"Megatron-LM", "Megatron layers"}),
+    script="pretrain_gpt.py",
+    only={"kernels": "fused"},
+    exit_option=EXIT_OPTION,
+    options=OF_FILES,
+    needs=NEEDS,
+    data_paths="several",
+    data_prefix=True,
+    evaluation=EVALUATION,
+    fused=True,
+    packs_attention=True,
+    sums_in_product=True,
+    overlaps_tensor=True,
+    kernels_per_layer=20,
+    cross_entropy="fused",
+    loss_traffic_bytes={"fused": 30, "unfused": 54},
+    shards_vocabulary=True,
+    vocabulary_multiple=128,
+    rings_context=True,
+    routes_cut_sequences=True,
+    dispatches_by_node=True,
+    checkpoints=Checkpoints(folder="iter_", tracker="latest_checkpointed_iteration.txt"),
+    program=program,
+)

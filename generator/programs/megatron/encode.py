@@ -1,0 +1,240 @@
+"""`Planned`, of which the rows of the table are written, and what takes more than a field of it.
+
+**Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py and megatron/core/transformer/
+transformer_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from ...job.records import Job, Training
+from ..arguments import DEFAULT_STEPS, Value, training_steps
+
+if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
+    from ...catalog.records import Model
+    from ...estimate.layout import Layout
+    from ...estimate.stages import Split
+    from ...search.plan import Plan
+
+#: Routers whose scores are sigmoids, balanced by a bias; Llama 4's have no such bias.
+BALANCED_ROUTERS: Final = frozenset({"deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "kimi_k2", "minimax_m2"})
+_SIGMOID_ROUTERS: Final = BALANCED_ROUTERS | {"llama4_text"}
+_PRE_SOFTMAX_ROUTERS: Final = frozenset({"deepseek_v2", "olmoe", "qwen2_moe"})  #: top-k weights aren't normalised again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan, and what is worked out of it once for all options."""
+
+    plan: Plan
+    cut: Split  #: how layers are dealt to stages
+    chunks: tuple[int, ...]  #: layers of each chunk, where chunks are listed
+    last_stage: int | None  #: layers of the last stage, where nobody chose them and they are not those of the others
+    by_node: bool  #: whether tokens for experts cross nodes once each
+    aware: bool  #: whether optimizer states have types of their own
+    tokenizer: str | None  #: kind of the tokenizer
+    exit_minutes: int | None  #: after which the run saves and exits by itself
+
+    @property
+    def job(self) -> Job:
+        """The job of the plan."""
+        return self.plan.job
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the plan."""
+        return self.plan.layout
+
+    @property
+    def model(self) -> Model:
+        """The model of the job."""
+        return self.plan.job.model
+
+    @property
+    def training(self) -> Training:
+        """What the job trains with."""
+        return self.plan.job.training
+
+    @property
+    def rotary(self) -> bool:
+        """Whether positions are rotary, of which all options are then given: the defaults are another model's."""
+        return self.model.position_embedding == "rotary"
+
+    @property
+    def scaled_positions(self) -> bool:
+        """Whether rotary positions are scaled as Llama 3's."""
+        return self.rotary and self.model.rotary_scaling == "llama3"
+
+    @property
+    def grouped_queries(self) -> bool:
+        """Whether heads share keys and values, and multi-latent attention doesn't make them."""
+        return self.model.kv_heads != self.model.heads and not self.model.is_mla
+
+    @property
+    def linear_bias(self) -> bool:
+        """Whether the projections other than query, key and value carry biases."""
+        return self.model.output_bias or self.model.mlp_bias or self.model.expert_bias
+
+    @property
+    def sigmoid(self) -> bool:
+        """Whether the router's scores are sigmoids."""
+        return self.model.family in _SIGMOID_ROUTERS
+
+    @property
+    def grouped_gemm(self) -> bool:
+        """Whether all experts of a layer are one product: Megatron-LM refuses it below compute capability 8."""
+        return self.job.cluster.accelerator.generation != "volta"
+
+    @property
+    def fsdp(self) -> bool:
+        """Whether gradients or parameters are sharded, which is Megatron FSDP's work."""
+        return self.layout.zero_stage >= 2
+
+    @property
+    def full(self) -> bool:
+        """Whether all activations are computed again."""
+        return self.layout.recompute.label == "full"
+
+    @property
+    def offloads(self) -> bool:
+        """Whether the optimizer is on the host."""
+        return self.layout.offload.label != "none"
+
+    @property
+    def offloads_parameters(self) -> bool:
+        """Whether the parameters are on the host too."""
+        return self.layout.offload.label == "optimizer+parameters"
+
+    @property
+    def adam(self) -> bool:
+        """Whether the optimizer is Adam."""
+        return self.training.optimizer != "sgd"
+
+    @property
+    def narrow_gradients(self) -> bool:
+        """Whether gradients are summed over replicas in bf16."""
+        training = self.job.training
+        return training.precision in ("bf16", "fp8") and training.gradient_dtype == "same"
+
+    @property
+    def saves(self) -> bool:
+        """Whether the job names a folder for checkpoints."""
+        return self.job.output.checkpoints is not None
+
+
+def above_one(value: int) -> int | None:
+    """A size that is left out where it is 1."""
+    return value if value > 1 else None
+
+
+def rotary_base(p: Planned) -> int | None:
+    """Theta of rotary positions."""
+    return round(p.model.rotary_base) if p.rotary else None
+
+
+def layer_pattern(layers: int, chosen: Iterable[int]) -> str:
+    """1 for the layers `chosen` and 0 for the others, as Megatron reads it: `([0]*3+[1]*58)`, `([1]*5+[0]*1)*8`."""
+    marks = [0] * layers
+    for index in chosen:
+        marks[index] = 1
+    sizes = (size for size in range(1, layers + 1) if layers % size == 0)
+    period = next(size for size in sizes if marks == marks[:size] * (layers // size))
+    runs = "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(marks[:period]))
+    return f"({runs})" if period == layers else f"({runs})*{layers // period}"
+
+
+def window(p: Planned) -> str | None:
+    """Keys before and after the query's: `(127,0)`."""
+    size = p.model.sliding_window
+    return f"({size - 1},0)" if size and not p.model.chunked_attention else None
+
+
+def windowed_layers(p: Planned) -> str | None:
+    """1 for layers with the window, where some have none."""
+    local = set(range(p.model.layers)) - set(p.model.full_attention_layers)
+    return layer_pattern(p.model.layers, local) if window(p) and len(local) < p.model.layers else None
+
+
+def expert_layers(p: Planned) -> str | None:
+    """1 for layers with experts, where some have none."""
+    dense = set(p.model.dense_layer_indices or range(p.model.dense_layers))
+    return layer_pattern(p.model.layers, set(range(p.model.layers)) - dense) if dense else None
+
+
+def pre_softmax(p: Planned) -> bool:
+    """Whether the router's softmax is before its choice: with one expert a token, one after it has no gradient."""
+    return p.model.family in _PRE_SOFTMAX_ROUTERS or (p.model.experts_per_token == 1 and not p.sigmoid)
+
+
+def stage_layout(p: Planned) -> str | None:
+    """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, | between chunks."""
+    if not p.chunks:
+        return None
+    text = "E" + "t" * p.chunks[0]
+    for size, same in groupby(p.chunks[1:-1]):
+        count, layers = len(list(same)), f"t*{size}" if size > 2 else "t" * size
+        text += f"(|{layers})*{count}" if count > 1 else f"|{layers}"
+    return f"{text}|{'t' * p.chunks[-1]}L"
+
+
+def context_exchange(p: Planned) -> str | None:
+    """How context ranks exchange what they need: a ring of keys and values by default, heads (a2a), or both."""
+    heads = p.layout.context_heads
+    return None if heads == 1 else "a2a" if heads == p.layout.context else "a2a+p2p"
+
+
+def context_levels(p: Planned) -> tuple[int, ...] | None:
+    """Ranks that exchange heads, and rings of them: from neighbours outwards."""
+    heads = p.layout.context_heads
+    return (heads, p.layout.context // heads) if context_exchange(p) == "a2a+p2p" else None
+
+
+def recomputed_modules(p: Planned) -> tuple[str, ...] | None:
+    """The modules that are computed again, where they are not the default."""
+    labels = tuple(p.layout.recompute_modules.labels)
+    return labels if p.layout.recompute.label == "selective" and labels != ("core_attn",) else None
+
+
+def attention(p: Planned) -> str:
+    """The backend of attention.
+
+    Head sizes that differ and learned sinks are not FlashAttention 2's: Transformer Engine picks a fused kernel.
+    """
+    if p.job.training.attention != "flash":
+        return "unfused"
+    return "auto" if p.model.is_mla or p.model.attention_sinks else "flash"
+
+
+def ramp(p: Planned) -> Value:
+    """Start, increment and sequences of a batch that grows."""
+    grows = p.job.training.batch_ramp
+    return None if grows is None else (grows.start, grows.increment, grows.samples)
+
+
+def layers_without_rotary(p: Planned) -> str | None:
+    """1 for layers without rotary positions, where there are some."""
+    return layer_pattern(p.model.layers, p.model.layers_without_rotary) if p.model.layers_without_rotary else None
+
+
+def narrow(dtype: str | None) -> str | None:
+    """A type of optimizer states, which is left out where it is fp32."""
+    return None if dtype == "fp32" else dtype
+
+
+def steps(p: Planned) -> int | None:
+    """Optimizer steps; `None` where the batch ramps up, which it does over sequences alone."""
+    training = p.job.training
+    return (training_steps(training) or DEFAULT_STEPS) if training.batch_ramp is None else None
+
+
+def samples(p: Planned) -> int | None:
+    """Sequences, where the batch ramps up (megatron/training/arguments.py:765 @ core_v0.16.1)."""
+    training = p.job.training
+    if training.batch_ramp is None:
+        return None
+    tokens = training.duration_tokens or DEFAULT_STEPS * training.tokens_per_step
+    return max(1, -int(-tokens // training.sequence_length))

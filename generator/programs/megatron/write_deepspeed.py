@@ -1,0 +1,87 @@
+"""The program of Megatron-DeepSpeed: its arguments, and a ds_config that agrees with them.
+
+The script builds the optimizer from its own arguments and hands it to DeepSpeed, so the JSON has no optimizer block; it
+passes its mpu, so DeepSpeed counts model replicas in the batch check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...estimate.layout import Layout
+from ...job.framework import Checkpoints, Framework
+from ...job.records import Job
+from ...search.plan import Plan
+from ..arguments import make_program
+from ..deepspeed import write_config as ds_config
+from ..program import Program
+from .encode import Planned
+from .table import EVALUATION, EXIT_OPTION, OF_FILES
+from .write import COMMENTS, NEEDS, Comment, common_notes, groups_of, planned, sizes
+
+
+def _stages(p: Planned) -> str:
+    alone = "; without --no-pipeline-parallel even one stage becomes a PipelineModule, which ZeRO 2 and 3 refuse"
+    return sizes(p, "Ulysses") + (alone if p.layout.pipeline == 1 else "")
+
+
+_COMMENTS: Final[Mapping[str, Comment]] = {
+    **COMMENTS,
+    "experts": lambda p: "experts: DeepSpeed's MoE layer in every layer",
+    "parallel": _stages,
+    "ramp": lambda p: "batch ramp-up: start, increment, sequences",
+    # nothing in the script compares the two
+    "compute": lambda p: "precision and attention: the precision must be the JSON's",
+    "deepspeed": lambda p: "DeepSpeed: the stage must be the JSON's",
+}
+
+
+def config(job: Job, layout: Layout) -> ds_config.Config:
+    """The whole `ds_config.json` of Megatron-DeepSpeed."""
+    return {**ds_config.common_config(job, layout), **ds_config.LOGGING}
+
+
+def program(plan: Plan) -> Program:
+    """The Megatron-DeepSpeed script, its arguments and the JSON."""
+    job, layout = plan.job, plan.layout
+    notes = common_notes(job, "Megatron-DeepSpeed")
+    if layout.pipeline > 1 and job.model.layers % layout.pipeline:
+        most = -(-job.model.layers // layout.pipeline)
+        notes.append(
+            f"{job.model.layers} layers over {layout.pipeline} stages: the partition 'type:transformer' gives "
+            f"some stages {most} layers and others fewer."
+        )
+    if layout.virtual_pipeline > 1:
+        notes.append("DeepSpeed's pipeline engine doesn't interleave: virtual_pipeline has no effect here.")
+    # The script refuses sequence parallelism without it: one queue keeps communication ahead of the GEMM it feeds.
+    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if layout.sequence_parallel else {}
+    groups = groups_of(planned(plan), "megatron-deepspeed", _COMMENTS)
+    files = (ds_config.rendered(job, config(job, layout)),)
+    return make_program(job, groups, environment=environment, files=files, notes=tuple(notes))
+
+
+FRAMEWORK: Final = Framework(
+    name="megatron-deepspeed",
+    software=frozenset({"Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine"}),
+    script="pretrain_gpt.py",
+    only={"kernels": "fused", "cross_entropy": "unfused"},
+    exit_option=EXIT_OPTION,
+    options=OF_FILES,
+    needs=NEEDS,
+    data_paths="weighted",
+    data_prefix=True,
+    evaluation=EVALUATION,
+    fused=True,
+    packs_attention=True,
+    kernels_per_layer=24,
+    cross_entropy="unfused",
+    loss_traffic_bytes={"unfused": 54},
+    shards_vocabulary=True,
+    vocabulary_multiple=128,
+    passes_mpu=True,
+    checkpoints=Checkpoints(folder="global_step", tracker="latest_checkpointed_iteration.txt"),
+    # Source: deepspeedai/Megatron-DeepSpeed, megatron/training.py: "checkpoint" of the config is set by it.
+    universal_option="--universal-checkpoint",
+    program=program,
+)
