@@ -10,54 +10,13 @@ from typing import Any, Final
 from ..catalog import find_model
 from ..job.records import Pins
 from ..programs.megatron.inferred_run import InferredRun
-from ..programs.megatron.run import EXPERT, MOE_EXPERT, MegatronRun
+from ..programs.megatron.run import MegatronRun
+from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
 from .draft import Draft
 from .find import Found
 from .options import Parser, options_of_file, options_of_launch
 from .scripts import set_script
 
-#: Options that the spec's own keys say; the plan writes them, and a value that it doesn't take over is named.
-PLANNED: Final = frozenset(
-    [
-        *("--num-layers", "--encoder-num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads"),
-        *("--num-query-groups", "--group-query-attention", "--num-key-value-heads", "--num-experts", "--seq-length"),
-        *("--moe-ffn-hidden-size", "--tensor-model-parallel-size", "--pipeline-model-parallel-size"),
-        *("--context-parallel-size", "--ds-sequence-parallel-size", EXPERT, MOE_EXPERT, "--zero-stage"),
-        *("--micro-batch-size", "--global-batch-size", "--sequence-parallel", "--expert-tensor-parallel-size"),
-        *("--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank"),
-        *("--recompute-granularity", "--recompute-method", "--recompute-num-layers", "--recompute-modules"),
-        *("--recompute-activations", "--checkpoint-activations", "--checkpoint-num-layers"),
-        *("--use-distributed-optimizer", "--optimizer-cpu-offload", "--bf16", "--fp16", "--no-pipeline-parallel"),
-        *("--pipeline-model-parallel-layout", "--deepspeed-activation-checkpointing"),
-    ]
-)
-#: Full recomputation as Megatron-LM 2.5 to 3.0 called it: megatron/arguments.py @ v2.5.
-_OLD_RECOMPUTE: Final = "--activations-checkpoint-method"
-_OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
-#: Options that say, in other words, what an option of the plan says: theirs, and the plan's.
-SAYS_THE_SAME: Final[Mapping[str, tuple[str, ...]]] = {
-    "--recompute-activations": ("--recompute-granularity",),
-    "--checkpoint-activations": ("--recompute-granularity", "--checkpoint-activations"),
-    "--num-layers-per-virtual-pipeline-stage": ("--num-virtual-stages-per-pipeline-rank",),
-    "--encoder-num-layers": ("--num-layers",),
-    _OLD_RECOMPUTE: ("--recompute-granularity", "--checkpoint-activations"),
-    _OLD_LAYERS: ("--recompute-num-layers", "--checkpoint-num-layers", "--recompute-granularity"),
-    "--encoder-seq-length": ("--seq-length",),
-    "--use-flash-attn": ("--attention-backend", "--use-flash-attn-v2"),
-    "--use-flash-attn-v1": ("--use-flash-attn-v2",),
-    "--use-rotary-position-embeddings": ("--position-embedding-type", "--use-rotary-position-embeddings"),
-    "--num-key-value-heads": ("--num-query-groups",),
-}
-#: Options whose value, where none is given, follows from others.
-FOLLOWS: Final = frozenset(
-    [
-        *("--ffn-hidden-size", "--kv-channels", "--num-query-groups", "--expert-tensor-parallel-size"),
-        *("--moe-ffn-hidden-size", "--global-batch-size", "--max-position-embeddings", "--deepspeed_config"),
-        *("--zero-stage", "--deepspeed", "--num-virtual-stages-per-pipeline-rank", "--recompute-method"),
-        *("--recompute-num-layers", "--num-layers", "--seq-length", "--hidden-size", "--vocab-size"),
-        "--eval-interval",
-    ]
-)
 #: Pins that mean something beside others only.
 _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
     "expert": lambda pins, moe: moe,
@@ -73,12 +32,11 @@ _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
     "zero_copies": lambda pins, _: pins.zero_copies != 1,
     "zero_hpz": lambda pins, _: pins.zero_hpz != 1,
 }
-_SHARDS: Final = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 #: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's Llama 2, Google's BERT.
 _VOCABULARIES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
 _USUAL_VOCABULARY: Final = 50257
 _USUAL_POSITIONS: Final = 2048
-_DTYPES: Final = {"moment_dtype", "master_dtype", "gradient_dtype", "fp8_parameters"}
+_DTYPES: Final = ("fp8_parameters", "gradient_dtype", "master_dtype", "moment_dtype")
 
 
 def read_megatron(draft: Draft, found: Found, inferred: InferredRun, run: MegatronRun) -> None:
@@ -88,11 +46,20 @@ def read_megatron(draft: Draft, found: Found, inferred: InferredRun, run: Megatr
     draft.options = tuple(given)
     draft.set("framework", run.flavour)
     set_script(draft, found)
-    _read_model(draft, inferred, run)
+    keys = decoded(run)
+    _read_model(draft, inferred, run, {key[6:]: keys.pop(key) for key in tuple(keys) if key.startswith("model.")})
     _read_training(draft, inferred, run)
-    _read_files(draft, run)
-    for name, value in _pins(inferred, run):
-        draft.set(f"layout.{name}", value)
+    if run.has("--train-iters"):
+        keys.pop("training.duration.samples", None)
+    for key, value in keys.items():
+        draft.set(key, value)
+    saved = draft.get("output.checkpoints")
+    if saved is None and draft.get("output"):
+        draft.drop("output.save_interval")  # nothing would be saved
+    if saved is not None and run.value("--load") != saved:
+        draft.set("output.resume", False)
+    for name, pin in _pins(inferred, run):
+        draft.set(f"layout.{name}", pin)
 
 
 def _pins(inferred: InferredRun, run: MegatronRun) -> Iterator[tuple[str, Any]]:
@@ -105,16 +72,17 @@ def _pins(inferred: InferredRun, run: MegatronRun) -> Iterator[tuple[str, Any]]:
             continue
         if field.name not in _RELEVANT or _RELEVANT[field.name](pins, moe):
             yield field.name, list(value) if isinstance(value, tuple) else value
-    if any(stray.word == _OLD_RECOMPUTE for stray in run.strays):
+    if any(stray.word == OLD_RECOMPUTE for stray in run.strays):
         yield "recompute", "full"
-    sharding = _SHARDS.get(str(run.value("--data-parallel-sharding-strategy", "no_shard")))
+    stages = {name: stage for stage, name in SHARDINGS.items()}
+    sharding = stages.get(str(run.value("--data-parallel-sharding-strategy")))
     if run.is_lm and run.has("--use-megatron-fsdp") and sharding:
         yield "zero_stage", sharding
     if "global_batch" not in known and "gradient_accumulation" in known:
         yield "gradient_accumulation", pins.gradient_accumulation
 
 
-def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun) -> None:
+def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun, read: dict[str, Any]) -> None:
     """The model by Hugging Face's keys; nothing where its layers or its width aren't written."""
     model, known = inferred.job.model, inferred.facts
     if not {"layers", "hidden", "heads"} <= known:
@@ -136,17 +104,17 @@ def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun) -> None:
         "max_position_embeddings": _positions(draft, run),
         "position_embedding": kind,
         "gated_mlp": gated,
-        "hidden_act": "relu2" if run.has("--squared-relu") else None,
         "tie_word_embeddings": not run.has("--untie-embeddings-and-output-weights"),
         "attention_bias": bias if bias == gated else None,
         "mlp_bias": bias if bias == gated else None,
-        "rms_norm_eps": _number(run, "--norm-epsilon", "--layernorm-epsilon"),
-        "rope_theta": _number(run, "--rotary-base", "--rotary-position-embeddings-theta") if rotary else None,
-        "hidden_dropout": run.number("--hidden-dropout", 0.1),
-        "attention_dropout": run.number("--attention-dropout", 0.1),
+        **read,
         **_experts(inferred, run),
-        **_latents(run),
     }
+    if not rotary:
+        keys.pop("rope_theta", None)
+    latents = {row.key[6:] for row in GROUPS["latent attention"]}
+    for key in {"head_dim"} if run.has("--multi-latent-attention") else latents:
+        keys.pop(key, None)
     draft.set("model", {key: value for key, value in keys.items() if value is not None})
 
 
@@ -156,10 +124,6 @@ def _positions(draft: Draft, run: MegatronRun) -> int:
     if known is None:
         draft.comments["model.max_position_embeddings"] = "assumed: the files don't say it"
     return known or _USUAL_POSITIONS
-
-
-def _number(run: MegatronRun, *names: str) -> float | None:
-    return run.number(run.first_of(*names))
 
 
 def _experts(inferred: InferredRun, run: MegatronRun) -> dict[str, Any]:
@@ -176,24 +140,11 @@ def _experts(inferred: InferredRun, run: MegatronRun) -> dict[str, Any]:
     }
 
 
-def _latents(run: MegatronRun) -> dict[str, Any]:
-    if not run.has("--multi-latent-attention"):
-        return {}
-    names = {
-        "q_lora_rank": ("--q-lora-rank", None),
-        "kv_lora_rank": ("--kv-lora-rank", 32),
-        "qk_nope_head_dim": ("--qk-head-dim", 128),
-        "qk_rope_head_dim": ("--qk-pos-emb-head-dim", 64),
-        "v_head_dim": ("--v-head-dim", 128),
-    }
-    return {key: run.integer(option, default) for key, (option, default) in names.items()} | {"head_dim": None}
-
-
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:
     """The tokenizer's tokens: as given, as its kind has them, as the model has that its path names, or a guess."""
     kind, given = str(run.value("--tokenizer-type")), run.size("--vocab-size")
     if given:
-        return given + (kind == "NullTokenizer")
+        return given + (kind == NULL_TOKENIZER)
     path = run.value("--tokenizer-model") or run.value("--tokenizer-name-or-path")
     entry = find_model(PurePath(str(path)).name) if path else None
     if entry is not None and isinstance(size := entry.config.get("vocab_size"), int):
@@ -213,20 +164,10 @@ def _read_training(draft: Draft, inferred: InferredRun, run: MegatronRun) -> Non
     }
     for key, (fact, value) in stated.items():
         draft.set(f"training.{key}", value if fact in known else None)
-    draft.set("training.optimizer", "sgd" if training.optimizer == "sgd" else None)
-    for key in sorted(_DTYPES):
+    for key in _DTYPES:
         draft.set(f"training.{key}", _state(key, getattr(training, key), run))
-    rates = {"learning_rate": ("--lr", None), "weight_decay": ("--weight-decay", 0.01)}
-    for key, (option, default) in {**rates, "gradient_clipping": ("--clip-grad", 1.0)}.items():
-        draft.set(f"training.{key}", run.number(option, default))
     if run.is_lm and not run.has("--cross-entropy-loss-fusion"):
         draft.set("training.cross_entropy", "unfused")
-    ramp = run.value("--rampup-batch-size")
-    if isinstance(ramp, tuple) and len(ramp) == 3 and all(str(one).isdecimal() for one in ramp):
-        draft.set("training.batch_ramp", dict(zip(("start", "increment", "samples"), map(int, ramp), strict=True)))
-    draft.set("training.duration.steps", run.size("--train-iters"))
-    if not run.has("--train-iters"):
-        draft.set("training.duration.samples", run.size("--train-samples"))
 
 
 def _state(key: str, value: Any, run: MegatronRun) -> Any:
@@ -235,28 +176,3 @@ def _state(key: str, value: Any, run: MegatronRun) -> Any:
         bf16 = run.has("--bf16")
         return value if bf16 and value == "same" else None
     return value if value not in ("fp32", False) else None
-
-
-def _read_files(draft: Draft, run: MegatronRun) -> None:
-    """Data, tokenizer and what is written."""
-    paths = run.value("--data-path")
-    words = [str(path) for path in paths] if isinstance(paths, tuple) else [paths] if isinstance(paths, str) else []
-    draft.set("data.path", words[0] if len(words) == 1 else words)
-    options = {
-        "data.split": "--split",
-        "data.tokenizer.type": "--tokenizer-type",
-        "data.tokenizer.path": "--tokenizer-model",
-        "data.tokenizer.vocab_file": "--vocab-file",
-        "data.tokenizer.merges_file": "--merge-file",
-        "output.checkpoints": "--save",
-        "output.save_interval": "--save-interval",
-        "output.logs": "--tensorboard-dir",
-    }
-    for key, option in options.items():
-        value = run.value(option)
-        draft.set(key, value if isinstance(value, str | int) and not isinstance(value, bool) else None)
-    saved = draft.get("output.checkpoints")
-    if saved is None and draft.get("output"):
-        draft.drop("output.save_interval")  # nothing would be saved
-    if saved is not None and run.value("--load") != saved:
-        draft.set("output.resume", False)

@@ -11,11 +11,12 @@ from typing import Any, Final
 from ..job.records import Job
 from ..programs.deepspeed.write_config import FILE_NAME
 from ..programs.frameworks import program_for
+from ..programs.megatron import table as megatron
 from ..programs.megatron.options import option_table
 from ..programs.program import Program
 from ..search import Plan
 from ..secrets import mask
-from . import megatron, scripts
+from . import scripts
 from .adopt import Adopted
 from .configs import config_patch
 from .draft import SECRET, Draft, Given
@@ -29,8 +30,6 @@ _ROUNDS: Final = 3
 _HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"})
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
-#: Options that say how warm-up is; where none is given, there is none.
-_WARMUPS: Final = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
 
 
 def settle(adopted: Adopted) -> Outcome:
@@ -83,8 +82,8 @@ def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> 
     """The options that the files or `launch.arguments` give, in these words or others, and what follows from them."""
     names = {one.name for one in draft.options}
     given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
-    given |= {other for name in names for other in megatron.SAYS_THE_SAME.get(name, ())}
-    given |= {_WARMUPS[0]} if given.intersection(_WARMUPS) else set()
+    given |= {other for name in names for other in megatron.said_by().get(name, ())}
+    given |= {megatron.WARMUPS[0]} if given.intersection(megatron.WARMUPS) else set()
     return given | (megatron.FOLLOWS if parser.flavour else set())
 
 
@@ -163,7 +162,7 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
 def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
     """Whether the plan's files have an option, by this name or another."""
     new, off = rendered.get(one.key), draft.get("layout.recompute") == "none"
-    others = megatron.SAYS_THE_SAME.get(one.name, ())
+    others = megatron.said_by().get(one.name, ())
     if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
         return True
     return new is not None and same_values(values_of(one.words), values_of(new))

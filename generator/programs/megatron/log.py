@@ -13,6 +13,7 @@ from typing import Final
 
 from ...facts.measurement import NUMBER, LogFacts, positive, spec_keys, whole
 from ...units import MIB
+from .table import ROWS, Mark
 
 _STEP: Final = re.compile(rf"\biteration\s+\d+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
 _BATCH: Final = re.compile(r"global batch size:\s*(\d{1,9})\b")
@@ -25,17 +26,13 @@ _ARGUMENT: Final = re.compile(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*?)\s*$")
 #: Arguments that are a key of the spec as they are.
 _PLAIN: Final = {
     "world_size": "gpus",
-    "seq_length": "training.sequence_length",
-    "global_batch_size": "training.global_batch",
-    "micro_batch_size": "layout.micro_batch",
     "data_parallel_size": "layout.data",
-    "tensor_model_parallel_size": "layout.tensor",
-    "pipeline_model_parallel_size": "layout.pipeline",
     "virtual_pipeline_model_parallel_size": "layout.virtual_pipeline",
-    "context_parallel_size": "layout.context",
-    "ds_sequence_parallel_size": "layout.context",
-    "expert_model_parallel_size": "layout.expert",
-    "moe_expert_parallel_size": "layout.expert",
+    **{
+        row.option.strip("-").replace("-", "_"): row.key
+        for row in ROWS
+        if Mark.SIZE in row.marks and row.key.startswith(("layout.", "training."))
+    },
 }
 _SHAPE: Final = {"num_layers": "layers", "hidden_size": "hidden", "num_attention_heads": "heads"}
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from ..arguments import BETA1, EPSILON, Value, beta2
 from ..program import ConfigPath
 from . import encode
+from .arguments import MegatronArguments
 from .encode import Planned, above_one
 from .options import Flavour
 
@@ -87,7 +88,13 @@ def size(value: Any) -> int | None:
 
 def paths(value: Any) -> Any:
     """One path, or several."""
-    return value[0] if isinstance(value, tuple) and len(value) == 1 else list(value) if value else None
+    known = isinstance(value, tuple) and value
+    return None if not known else list(value) if value[1:] else value[0]
+
+
+def sgd(value: Any) -> str | None:
+    """The optimizer, where it is not the one that the spec has by default."""
+    return "sgd" if value == "sgd" else None
 
 
 def ramp(value: Any) -> dict[str, int] | None:
@@ -157,11 +164,12 @@ _MODEL: Final = (
 )
 _LATENT: Final = (
     Row("--multi-latent-attention", lm=lambda p: True),
-    Row("--q-lora-rank", "model.q_lora_rank", lm=lambda p: p.model.q_lora_rank or None),
-    Row("--kv-lora-rank", "model.kv_lora_rank", lm=lambda p: p.model.kv_lora_rank),
-    Row("--qk-head-dim", "model.qk_nope_head_dim", lm=lambda p: p.model.qk_nope_head_dim),
-    Row("--qk-pos-emb-head-dim", "model.qk_rope_head_dim", lm=lambda p: p.model.qk_rope_head_dim),
-    Row("--v-head-dim", "model.v_head_dim", lm=lambda p: p.model.v_head_dim),
+    Row("--q-lora-rank", "model.q_lora_rank", lm=lambda p: p.model.q_lora_rank or None, decode=same, default=True),
+    Row("--kv-lora-rank", "model.kv_lora_rank", lm=lambda p: p.model.kv_lora_rank, decode=same, default=True),
+    Row("--qk-head-dim", "model.qk_nope_head_dim", lm=lambda p: p.model.qk_nope_head_dim, decode=same, default=True),
+    Row("--qk-pos-emb-head-dim", "model.qk_rope_head_dim", lm=lambda p: p.model.qk_rope_head_dim, decode=same,
+        default=True),
+    Row("--v-head-dim", "model.v_head_dim", lm=lambda p: p.model.v_head_dim, decode=same, default=True),
 )
 _EXPERTS: Final = (
     Row("--num-experts", "model.num_experts", lambda p: p.model.experts, marks=_PLANNED),
@@ -247,7 +255,7 @@ _COMPUTE: Final = (
     Row("--fp8-param-gather", "training.fp8_parameters", lm=lambda p: p.training.fp8_parameters),
     Row("--fp8-hybrid", "training.precision", mds=lambda p: p.training.precision == "fp8", value="fp8"),
     Row("--transformer-impl", mds=lambda p: "transformer_engine" if p.training.precision == "fp8" else None),
-    Row("--attention-backend", "training.attention", lm=encode.attention, also=("--use-flash-attn",)),
+    Row("--attention-backend", "training.attention", lm=encode.attention, value="flash", also=("--use-flash-attn",)),
     Row("--use-flash-attn-v2", "training.attention", mds=lambda p: p.training.attention == "flash", value="flash",
         also=("--use-flash-attn", "--use-flash-attn-v1")),
     Row("--cross-entropy-loss-fusion", "training.cross_entropy", lm=lambda p: p.training.cross_entropy != "unfused",
@@ -288,7 +296,7 @@ _STATES: Final = (  # fp32 is every option's default
 _OPTIMIZERS: Final = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
 _OPTIMIZER: Final = (  # Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so.
     Row("--optimizer", "training.optimizer", lambda p: _OPTIMIZERS[p.training.optimizer],
-        decode=lambda name: "sgd" if name == "sgd" else None),
+        decode=sgd),
     Row("--adam-beta1", both=lambda p: BETA1 if p.adam else None),
     Row("--adam-beta2", both=lambda p: beta2(p.job) if p.adam else None),
     Row("--adam-eps", both=lambda p: EPSILON if p.adam else None),
@@ -370,6 +378,19 @@ def rows(flavour: Flavour) -> tuple[Row, ...]:
     return tuple(row for row in ROWS if row.encode(flavour) is not None)
 
 
+def decoded(run: MegatronArguments) -> dict[str, Any]:
+    """The table backwards: keys of the spec that the arguments give a value that it has."""
+    found: dict[str, Any] = {}
+    for row in rows(run.flavour):
+        option = run.table.get(row.option)
+        if row.decode is not None and option is not None:
+            given = row.value if option.kind == "flag" and run.has(row.option) else None
+            default = option.default if row.default else None
+            value = row.decode(given if option.kind == "flag" else run.value(row.option, default))
+            found |= {} if value is None else {row.key: value}
+    return found
+
+
 @lru_cache(maxsize=1)
 def said_by() -> Mapping[str, tuple[str, ...]]:
     """Options that say in other words what options of the files say, with these."""
@@ -380,10 +401,10 @@ def said_by() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-def equivalent(option: str) -> str | None:
-    """What the other project calls an option of the one."""
-    own = [row for row in ROWS if row.option == option and row.key and not (row.lm and row.mds)]
-    for row in ROWS:
-        if any(row.key == one.key and (bool(row.lm), bool(row.mds)) == (bool(one.mds), bool(one.lm)) for one in own):
-            return row.option
-    return None
+@lru_cache(maxsize=1)
+def equivalents() -> Mapping[str, str]:
+    """What the other project calls an option that only one has."""
+    lm = {(row.key, str(row.value)): row.option for row in ROWS if row.key and row.lm and not row.mds}
+    mds = {(row.key, str(row.value)): row.option for row in ROWS if row.key and row.mds and not row.lm}
+    pairs = [(option, mds[said]) for said, option in lm.items() if said in mds]
+    return dict([*pairs, *((theirs, ours) for ours, theirs in pairs)])

@@ -2,18 +2,65 @@
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
 from typing import Final, get_args
 
-from ...job.vocabulary import Vocabulary
-from .options import Flavour
+from ...job.vocabulary import Vocabulary, in_spec
+from . import table
+from .options import Flavour, option_table
 
-_PHRASES: Final[dict[str, dict[str, str]]] = json.loads(
-    files(__package__).joinpath("megatron_vocabulary.json").read_text(encoding="utf-8")
-)
-_FLAVOURS: Final[tuple[Flavour, ...]] = get_args(Flavour)
-OF_OPTIONS: Final = {
-    flavour: Vocabulary(phrases={**_PHRASES["both"], **_PHRASES[flavour]}, by_batch=True) for flavour in _FLAVOURS
+#: What no option says alone.
+_WORDS: Final = {
+    "gpus": "{} GPUs",
+    "data": "{} replicas",
+    "gradient_accumulation": "{} micro-batches",
+    "virtual_pipeline: 1": "no interleaving",
+    "framework: megatron-lm": "Megatron-LM",
+    "framework: megatron-deepspeed": "Megatron-DeepSpeed",
+    "recompute: none": "no recomputation",
+    "offload: none": "no offload",
+    "offload: optimizer+parameters": "offload of optimizer and parameters",
+    "precision: fp8": "fp8",
+    "precision: fp32": "fp32",
+    "attention: flash": "flash attention",
+    "attention: unfused": "unfused attention",
+    "optimizer": "optimizer: {}",  # AdamW is `adam` there
 }
-OF_CONFIGS: Final = Vocabulary(phrases=_PHRASES["DeepSpeed config"])
+_OF_EACH: Final[dict[Flavour, dict[str, str]]] = {
+    "megatron-lm": {"zero_stage": "ZeRO {}", "context_heads": "heads exchanged (a2a) over {} ranks"},
+    "megatron-deepspeed": {
+        "zero_stage": "ZeRO stage {}",
+        "virtual_pipeline": "{} chunks a stage",
+        "offload: optimizer": "offload of the optimizer",
+        "zero_hpz": "zero_hpz_partition_size: {}",
+    },
+}
+
+
+def _phrases(flavour: Flavour) -> dict[str, str]:
+    """The options of the keys of `layout` and `training`, by key, or by key and value."""
+    found: dict[str, str] = {}
+    for row in table.rows(flavour):
+        section, _, key = row.key.partition(".")
+        option = option_table(flavour).get(row.option)
+        if section not in ("layout", "training") or option is None:
+            continue
+        if row.value is not True:
+            found[f"{key}: {in_spec(row.value)}"] = row.option
+        elif option.kind == "flag":
+            found |= {f"{key}: true": row.option, f"{key}: false": f"no {row.option}"}
+            found[f"without {key}"] = f"remove {row.option}"
+        else:
+            found.setdefault(key, f"{row.option} {{}}")
+    return found | _WORDS | _OF_EACH[flavour]
+
+
+OF_OPTIONS: Final = {flavour: Vocabulary(phrases=_phrases(flavour), by_batch=True) for flavour in get_args(Flavour)}
+OF_CONFIGS: Final = Vocabulary(
+    phrases={
+        "micro_batch": "train_micro_batch_size_per_gpu: {}",
+        "zero_stage": "zero_optimization.stage: {}",
+        "offload: optimizer": "zero_optimization.offload_optimizer.device: cpu",
+        "zero_hpz": "zero_optimization.zero_hpz_partition_size: {}",
+        "zero_copies": "{} groups of zero_optimization.mics_shard_size",
+    }
+)

@@ -13,49 +13,17 @@ from ....rules.sources import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
 from ..forks import open_choices
 from ..options import Flavour, option_table
-from ..run import (
-    CHUNKS,
-    CONTEXT,
-    EXPERT,
-    GLOBAL,
-    HEADS,
-    LAYERS,
-    LAYERS_PER_CHUNK,
-    MICRO,
-    MOE_EXPERT,
-    PIPELINE,
-    TENSOR,
-    ULYSSES,
-    MegatronRun,
-)
+from ..run import MICRO, TENSOR, MegatronRun
+from ..table import REQUIRED, SIZES, equivalents, said_by
 from ..words import GivenOption, Stray
 from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
 
 #: Read by the parser only to be refused, and what replaced it.
 _REMOVED: Final = {"--batch-size": MICRO, "--warmup": "--lr-warmup-fraction", "--model-parallel-size": TENSOR}
-#: What the two projects call differently, in the order Megatron-LM, Megatron-DeepSpeed.
-_EQUIVALENTS: Final = (
-    (CONTEXT, ULYSSES),
-    (EXPERT, MOE_EXPERT),
-    ("--num-query-groups", "--num-key-value-heads"),
-    ("--moe-router-topk", "--topk"),
-    ("--moe-aux-loss-coeff", "--moe-loss-coeff"),
-    ("--norm-epsilon", "--layernorm-epsilon"),
-    ("--rotary-base", "--rotary-position-embeddings-theta"),
-    ("--attention-backend", "--use-flash-attn-v2"),
-    ("--fp8-format", "--fp8-hybrid"),
-)
-_REQUIRED: Final = (LAYERS, "--hidden-size", HEADS, "--max-position-embeddings", "--seq-length")
 #: Options that bring the shape from elsewhere: a checkpoint, a file.
 _SHAPE_FROM: Final = (
     *("--use-checkpoint-args", "--yaml-cfg", "--heterogeneous-layers-config-path"),
     *("--hybrid-layer-pattern", "--use-dataset-only", "--retro-workdir"),
-)
-_SAME: Final = {LAYERS: "--encoder-num-layers", "--seq-length": "--encoder-seq-length"}
-_POSITIVE: Final = (
-    *(TENSOR, PIPELINE, CONTEXT, ULYSSES, EXPERT, MICRO, GLOBAL, LAYERS, HEADS, MOE_EXPERT, LAYERS_PER_CHUNK, CHUNKS),
-    *("--hidden-size", "--ffn-hidden-size", "--seq-length", "--num-query-groups", "--num-key-value-heads"),
-    "--kv-channels",
 )
 _SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
@@ -80,7 +48,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
-        near = _equivalent(stray.word) if foreign else run.table.near(stray.word)
+        near = equivalents().get(stray.word) if foreign else run.table.near(stray.word)
         severity = _certainty(run, stray.word, foreign=foreign)
         if severity is None:
             continue
@@ -109,7 +77,7 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
         return ERROR if named else WARNING
     if not run.is_own_program:
         return NOTE if slip and not foreign else None
-    if slip or (foreign and _equivalent(name)):
+    if slip or (foreign and equivalents().get(name)):
         return ERROR
     return WARNING if foreign or run.table.near(name) else NOTE
 
@@ -123,11 +91,6 @@ def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violations:
     first, more = next(iter(signs)), f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
     message = f"{first}{more} of {run.fork}, which is judged by what it shares with {_PROJECTS[run.flavour]}"
     yield Violation(signs[first], message, severity=NOTE)
-
-
-def _equivalent(name: str) -> str | None:
-    """What the other project calls an option of the one."""
-    return next((pair[1 - pair.index(name)] for pair in _EQUIVALENTS if name in pair), None)
 
 
 @lm_parsed.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -209,7 +172,7 @@ def sizes_are_positive(run: MegatronRun) -> Violations:
 
     Prevents: ZeroDivisionError, or an assertion
     Fix: use 1 or more"""
-    for name in _POSITIVE:
+    for name in SIZES:
         value = run.integer(name)
         if value is not None and value < 1:
             yield at(run, name, f"{name} {value} is less than 1", f"use {name} 1")
@@ -246,7 +209,8 @@ def micro_batch_is_given(run: MegatronRun) -> Violations:
 
 
 def _missing(run: MegatronRun, name: str) -> Violations:
-    if run.is_own_program and not run.beside.lacks(name) and run.lacks_all(name, _SAME.get(name, name), *_SHAPE_FROM):
+    others = (other for other, ours in said_by().items() if name in ours)
+    if run.is_own_program and not run.beside.lacks(name) and run.lacks_all(name, *others, *_SHAPE_FROM):
         yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
 
 
@@ -257,7 +221,7 @@ def sizes_are_given(run: MegatronRun) -> Violations:
 
     Prevents: AssertionError: ... argument is None
     Fix: add the option"""
-    for name in (*_REQUIRED, MICRO) if run.is_lm else _REQUIRED:
+    for name in (*REQUIRED, MICRO) if run.is_lm else REQUIRED:
         if run.parser is None or name != "--max-position-embeddings":  # which forks have other positions for
             yield from _missing(run, name)
     pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in ("BertWordPieceLowerCase", "BertWordPieceCase")
