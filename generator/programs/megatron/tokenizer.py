@@ -13,7 +13,6 @@ from ...rules.planned import lm_jobs, mds_jobs, violation
 from ...rules.sources import megatron_deepspeed, megatron_lm
 from .options import Flavour, option_table
 
-NULL: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's
 _TIK, _PATTERN = "TikTokenizer", "--tiktoken-pattern"
 _PATH, _TYPE = ("path",), "--tokenizer-type"

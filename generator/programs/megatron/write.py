@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ...estimate.communication import sends_tokens_once_per_node
-from ...estimate.layout import Layout, Offload
-from ...estimate.stages import chunk_sizes, layers_of, split
+from ...estimate.layout import Offload
+from ...estimate.stages import layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
@@ -50,7 +50,7 @@ def planned(plan: Plan) -> Planned:
     return Planned(
         plan=plan,
         cut=cut,
-        chunks=tuple(chunksizes(job, layout)) if cut.lists_chunks else (),
+        chunks=tuple(chunk_sizes(job, layout)) if cut.lists_chunks else (),
         last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
         by_node=job.model.is_moe and bool(sends_tokens_once_per_node(job, layout)),
         aware=is_precision_aware(job),
