@@ -10,7 +10,7 @@ from typing import Final
 
 from ...estimate.communication import sends_tokens_once_per_node
 from ...estimate.layout import Offload
-from ...estimate.stages import layers_of, split
+from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
