@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import dsgen
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launchers import LAUNCHERS
 from tests.deepspeed_parser import batch_triple
-from tests.examples import FOLDER, NAMES, plan_for_target
+from tests.examples import FOLDER, NAMES, job_for_target, plan_for_target
 from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_azure, needs_deepspeed, needs_shellcheck, needs_slurm
 from tests.planned import complaints, meant_triple, parse_plan
@@ -40,6 +41,15 @@ def test_plan_is_sound(name: str) -> None:
     assert plan.layout.global_batch == plan.job.training.global_batch
     assert not [f for f in plan.findings if f.severity.value == "error"]
     assert plan.uncertainty.required.high <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
+
+
+@pytest.mark.parametrize(("name", "target"), list(zip(NAMES, itertools.cycle(LAUNCHERS), strict=False)))
+def test_the_target_decides_no_layout(name: str, target: str) -> None:
+    """A search for the same job with another launch target chooses the same layout, with the same estimates."""
+    searched = dsgen.search(job_for_target(name, target), top=1)
+    assert not isinstance(searched, dsgen.Infeasible)
+    [found], known = searched.plans, plan_for_target(name)
+    assert (found.layout, found.memory, found.step_time) == (known.layout, known.memory, known.step_time)
 
 
 @pytest.mark.parametrize("target", [None, *LAUNCHERS])

@@ -22,26 +22,29 @@ def pair(source: str, estimated: float, measured: float) -> Pair:
     return Pair(run=run(source=source), estimated=estimated, measured=measured)
 
 
-PAIRS = [pair("one", 11, 10), pair("one", 8, 10), pair("two", 10, 10)]
+@pytest.fixture(name="pairs", scope="module")
+def _pairs() -> list[Pair]:
+    """Two runs of one source, and one of another."""
+    return [pair("one", 11, 10), pair("one", 8, 10), pair("two", 10, 10)]
 
 
-def test_errors_are_of_the_measured() -> None:
+def test_errors_are_of_the_measured(pairs: list[Pair]) -> None:
     """Mean, median and bias are relative to what was measured; sources count once in their mean."""
-    found = errors(PAIRS)
+    found = errors(pairs)
     assert (found.mean, found.median, found.bias) == pytest.approx((0.1, 0.1, -0.1 / 3))
-    assert mean_of_sources(PAIRS) == pytest.approx((0.15 + 0) / 2)
+    assert mean_of_sources(pairs) == pytest.approx((0.15 + 0) / 2)
 
 
-def test_a_source_is_a_row() -> None:
+def test_a_source_is_a_row(pairs: list[Pair]) -> None:
     """The table has a row a source, and the mean of sources last."""
-    lines = list(source_table({"estimate": PAIRS}))
+    lines = list(source_table({"estimate": pairs}))
     assert lines[2].startswith("| one | 2 | 15.0% | 15.0% | -5.0% |")
     assert lines[-1].startswith("| mean of sources | 3 | 7.5% | 10.0% (of rows) |")
 
 
-def test_coverage_counts_what_is_inside() -> None:
+def test_coverage_counts_what_is_inside(pairs: list[Pair]) -> None:
     """A band from 0.95 to 1.3 times the estimate holds two of the three runs: one of two and one of one."""
-    (line,) = list(coverage_table(PAIRS, lambda _: Band(low=0.95, high=1.3), lambda _: "dense"))[2:]
+    (line,) = list(coverage_table(pairs, lambda _: Band(low=0.95, high=1.3), lambda _: "dense"))[2:]
     assert "| 3 | 2 | 75% | one 50% |" in line
 
 

@@ -29,10 +29,12 @@ RULE = "SLM013"
 
 @pytest.fixture(autouse=True)
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in a folder of its own, with one script."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.sbatch").write_text(SCRIPT)
-    return tmp_path
+    """Every test runs in a folder of its own, with one script, and with nothing beside it."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "job.sbatch").write_text(SCRIPT)
+    return folder
 
 
 def at(line: int, path: str = "a.sh", message: str = "too few", **fields: Any) -> Finding:
