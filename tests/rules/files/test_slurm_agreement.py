@@ -13,7 +13,7 @@ from dsgen.catalog.loader import find_node_type
 from dsgen.check.rules.registry import all_file_rules
 from dsgen.facts.hjson.edits import apply_edits
 from dsgen.findings import Severity
-from dsgen.programs.slurm.rules.variables import SET_BY
+from dsgen.programs.slurm.rules.script import SET_BY
 from dsgen.units import MIB
 from tests.case import NAMES, Case, read_case
 from tests.needs import needs_slurm

@@ -4,24 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import (
-    choices,
-    devices,
-    directives,
-    files,
-    gpus,
-    logs,
-    nodes,
-    options,
-    requeue,
-    resources,
-    sharing,
-    steps,
-    text,
-    variables,
-)
+from . import directives, gpus, options, resources, script, shared, steps
 
-MODULES: Final = (
-    *(options, choices, sharing, directives, files, logs, gpus, devices, nodes, resources, steps, text, variables),
-    requeue,
-)
+MODULES: Final = (options, directives, script, gpus, resources, steps, shared)

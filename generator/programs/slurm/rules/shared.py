@@ -1,23 +1,63 @@
-"""What jobs, and launch lines that run at the same time, share but should have for themselves: ports, logs, folders."""
+"""What jobs, and launch lines that run at the same time, share: ports, logs, folders, and earlier checkpoints."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ....rules.sources import deepspeed_now, slurm_manual
 from ...launching.command_line import Argument
 from ...launching.launch_line import Launch
-from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
+from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port, program_text
 from ...rule import submissions
-from ...shell.script import ShellScript, Word
+from ...shell.script import Command, ShellScript, Word
 from ...subjects import blocks
 from ...submission import Submission
 from ...world import FLAGS, world_of
 from ..request import LAUNCHERS, Request
 from .steps import in_background, trains_nothing
+
+_FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
+_MAKES: Final = re.compile(r"\b(?:mkdir|makedirs)\b[^\r\n]{0,999}")
+_BETWEEN: Final = re.compile(r"[\s;&|,`'\"()]+")
+
+
+@submissions.rule("SLM020", WARNING, "launcher", _FAILED_JOB, reads=("launch script",))
+def log_folder_exists(submission: Submission) -> Violations:
+    """The folder of the job's log exists before the job starts.
+
+    Prevents: A job that fails at once, without a log that says why. A note where a comment tells to make it.
+    Fix: run mkdir -p for the folder before sbatch"""
+    for request in blocks(submission):
+        commands, seen, path = request.shell.commands, set[str](), request.shell.text.path
+        for found in request.texts("--output", "--error"):
+            folder = found.value.rpartition("/")[0].removeprefix("./").strip(".")
+            elsewhere = found.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
+            if not folder or folder in seen or elsewhere:
+                continue
+            seen.add(folder)
+            made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
+            late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
+            tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
+            message = f"{found}: without the folder {folder} the job fails at its start, with no log; {tail}"
+            less = NOTE if folder in _told_to_make(request) else None
+            yield found.bad_value(message, f"run mkdir -p {folder} before sbatch", severity=less)
+
+
+def _told_to_make(request: Request) -> frozenset[str]:
+    """The folders that the script's comments tell whoever submits it to make."""
+    comments = (line for line in request.shell.text.lines if line.lstrip().startswith("#"))
+    return _made_in("\n".join(comments))
+
+
+def _made_in(text: str) -> frozenset[str]:
+    """The folders that a text makes, as far as they are written out."""
+    names = (name for line in _MAKES.findall(text) for name in _BETWEEN.split(line))
+    return frozenset(name.removeprefix("./").rstrip("/") for name in names)
+
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
 _FOLDERS: Final = frozenset(
@@ -32,7 +72,7 @@ _PIECE: Final = re.compile(
     re.IGNORECASE,
 )
 _USUAL_GPUS: Final = 8  # of a node; a job that asks for less may share one, where nothing says how many there are
-_SOURCE: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
+_PORT: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
 
 
 @blocks.rule("SLM022", WARNING, "training", slurm_manual("sbatch(1), --array, and filename pattern"))
@@ -91,7 +131,7 @@ def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
             yield name, following, following.value
 
 
-@submissions.rule("LNCH022", WARNING, "training", _SOURCE, reads=("launch script",))
+@submissions.rule("LNCH022", WARNING, "training", _PORT, reads=("launch script",))
 def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
     """Two jobs on one node have different ports, and so have two launch lines that run at the same time.
 
@@ -148,3 +188,58 @@ def _waits_between(first: Launch, second: Launch) -> bool:
         command.words and command.words[0].value in ("wait", "sleep", "kill", "exit", "return")
         for command in first.script.commands[start:end]
     )
+
+
+#: Options by which training programs go on from a checkpoint, and words of programs that look for one by themselves.
+_RESUMES: Final = re.compile(
+    r"--(?:\w+[.-])*(?:resume|load(?![_-]best)|restore|auto[_-]?resume|ckpt|checkpoint|continue)", re.IGNORECASE
+)
+_LOOKS: Final = re.compile(r"resume|restore|get_last_checkpoint|load_checkpoint|latest", re.IGNORECASE)
+_SAVES: Final = re.compile(r"--(?:save|output[_-]dir|save[_-]\w+|checkpoint[_-]dir|ckpt[_-]dir)\b", re.IGNORECASE)
+_REQUEUE: Final = slurm_manual("sbatch(1), --requeue; scontrol(1), requeue: the batch script starts from its beginning")
+
+
+@blocks.rule("SLM071", WARNING, "silent", _REQUEUE)
+def requeued_jobs_go_on(request: Request) -> Violations:
+    """A job that is requeued goes on from its last checkpoint.
+
+    Prevents: Training starts anew each time, over the checkpoints of before. A note where the program may find them.
+    Fix: pass --resume_from_checkpoint, or --load with the folder of --save"""
+    place = next(_requeues(request), None)
+    for launch in request.launches if place is not None else ():
+        words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
+        texts = [word.raw for word in words]
+        if place is None or trains_nothing(launch) or _resumes(launch, texts) or not any(map(_SAVES.match, texts)):
+            continue
+        message = "Slurm starts the script again from its beginning, and nothing on the launch line resumes training"
+        severity = WARNING if _starts_anew(launch, texts) else NOTE
+        hint = "pass --resume_from_checkpoint, or --load with the folder of --save"
+        yield Violation(place, message, hint, severity=severity)
+        return
+
+
+def _resumes(launch: Launch, texts: list[str]) -> bool:
+    text = program_text(launch)
+    environment = any(_LOOKS.search(name) for name in launch.environment)
+    return environment or any(map(_RESUMES.match, texts)) or (text is not None and _LOOKS.search(text) is not None)
+
+
+def _starts_anew(launch: Launch, texts: list[str]) -> bool:
+    """Whether it is known that the program looks for no checkpoint: by its text, as Megatron's, or as it is told."""
+    if any(word.value is None and not word.prefix.startswith("-") for word in launch.arguments):
+        return False  # options that can't be known
+    name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
+    told = "--overwrite_output_dir" in texts
+    return told or program_text(launch) is not None or (name.startswith("pretrain_") and "--save" in texts)
+
+
+def _requeues(request: Request) -> Iterator[Location]:
+    """What has the job start again: --requeue, or scontrol requeue."""
+    given = request.argument("--requeue")
+    if given is not None:
+        yield given.where
+    yield from (request.shell.locate(command) for command in request.shell.commands if _is_requeue(command))
+
+
+def _is_requeue(command: Command) -> bool:
+    return [word.value for word in command.words[:2]] == ["scontrol", "requeue"]
