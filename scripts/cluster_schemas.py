@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import yaml
 
-FOLDER: Final = Path(__file__).parent.parent / "generator" / "facts"
+FOLDER: Final = Path(__file__).parent.parent / "generator" / "programs"
 #: Repository, releases from the newest on, and file of each kind. What any of them has is known.
 CRDS: Final = {
     "PyTorchJob": ("kubeflow/trainer", "v1.9.4 v1.7.0", "manifests/base/crds/kubeflow.org_pytorchjobs.yaml"),
@@ -221,7 +221,7 @@ def main(mirrors: Path, wheel: Path) -> None:
         definitions = schema.pop("$defs")
         head = json.dumps(schema, indent=2)[:-2]
         lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in definitions.items())
-        (FOLDER / f"{name}_schema.json").write_text(f'{head},\n  "$defs": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
+        (FOLDER / name / "schema.json").write_text(f'{head},\n  "$defs": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

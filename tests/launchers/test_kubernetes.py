@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dsgen.facts.published_schema import validator
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.program import Resume
+from tests.launchers.cluster_schemas import validator
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program, without_files
 
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")

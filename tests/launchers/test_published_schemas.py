@@ -11,12 +11,13 @@ import yaml
 
 import dsgen
 from benchmarks.round_trip import spec_of
-from dsgen.facts.published_schema import differences, validator
+from dsgen.facts.shapes import AS_WRITTEN, differences
 from dsgen.findings import InvalidJob
 from dsgen.job.records import Output
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.program import RenderedFile
 from tests.examples import NAMES, plan_for_target
+from tests.launchers.cluster_schemas import validator
 from tests.launchers.hand_built import plan, program
 
 SEED = 20261122
@@ -31,7 +32,7 @@ def complaints(files: tuple[RenderedFile, ...]) -> list[str]:
             name, kind = ("skypilot", "task") if file.path == "task.yaml" else ("kubernetes", part["kind"])
             if kind != "ConfigMap":
                 found += [error.message for error in validator(name, kind).iter_errors(part)]
-                found += [problem.pointer for problem in differences(part, name, kind)]
+                found += [problem.pointer for problem in differences(part, name, kind, AS_WRITTEN)]
     return found
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dsgen.facts.published_schema import validator
 from dsgen.programs.launchers import LAUNCHERS, launch_files
+from tests.launchers.cluster_schemas import validator
 from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
 
 OPTIONS: tuple[dict[str, object], ...] = (

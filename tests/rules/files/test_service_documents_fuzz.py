@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from dsgen.check.rules.run import check_submission
 from dsgen.facts.document import Document
 from dsgen.facts.hjson.text import read_json
-from dsgen.facts.shapes import Fields
+from dsgen.facts.shapes import read_schemas
 from dsgen.facts.yaml_document import read_yaml
 from dsgen.job.text import text_of
 from dsgen.programs.azureml.read import read_azureml
-from dsgen.programs.azureml.schema import COMMAND_JOB
 from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.submission import Context, Submission
@@ -49,13 +48,14 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=2),
     max_leaves=4,
 )
-INNER = sorted({key for shape in COMMAND_JOB.known.values() if isinstance(shape, Fields) for key in shape.known})
+COMMAND_JOB = read_schemas("azureml")["command job"]["properties"]
+INNER = sorted({key for schema in COMMAND_JOB.values() for key in schema.get("properties", ())})
 JOBS = st.fixed_dictionaries(
     {"type": st.just("command")},
     optional={
         key: VALUES
         | st.dictionaries(st.sampled_from([*INNER, "type", "path", "mode", "image", "x/y"]), VALUES, max_size=4)
-        for key in COMMAND_JOB.known
+        for key in COMMAND_JOB
         if key != "type"
     },
 )

@@ -1,19 +1,211 @@
-"""What an AzureML job's command and variables hold: inputs, outputs, debugging."""
+"""The command and the variables of an AzureML job, and who starts its processes: the service or a launcher."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.sources import azureml, azureml_examples, derived
+from ....rules.sources import azureml, azureml_examples, deepspeed, derived
 from ....rules.violations import suggest, violation
+from ...launching.launch_line import Call, Launch
 from ...rule import subject
 from ...submission import Submission
 from ..job import AzureMLJob
-from .jobs import jobs
+from .loading import jobs
+
+_SETS: Final = derived("the service sets RANK and the like for each process of a distribution of type pytorch only")
+_EACH_GPU: Final = derived("one process for each GPU; azure-ai-ml _schema/job/distribution.py:63 checks no size")
+_BERT: Final = "best-practices/largescale-deep-learning/Training/Bert-Pretrain/AML-DeepSpeed-submit.yml"
+_ONE_NODE: Final = deepspeed("launcher/runner.py:231-234") + "; torch/distributed/run.py (--nnodes defaults to 1:1)"
+_ONE_PROCESS: Final = derived("a command without a distribution runs as one process; not checked against the service")
+
+_RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
+_SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
+_LAUNCHERS: Final = ("deepspeed", "torchrun", "accelerate")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A command job whose nodes have a known number of GPUs."""
+
+    job: AzureMLJob
+    gpus: int
+    node: str
+
+
+@subject("AzureML job")
+def _sized(submission: Submission) -> Iterator[_Sized]:
+    """Nodes are the job's size of virtual machine, else as the command line has them, else the cluster's."""
+    given, cluster = submission.context.gpus_per_node, submission.cluster
+    for job in jobs(submission):
+        named = find_node_type(job.text("resources/instance_type") or "")
+        if named is not None:
+            yield _Sized(job, named.accelerators_per_node, f"a node of {named.name}")
+        elif given is not None:
+            yield _Sized(job, given, "a node")
+        elif cluster is not None:
+            yield _Sized(job, cluster.accelerators_per_node, f"a node of {cluster.name}")
+
+
+@_sized.rule("AML007", ERROR, "init", _EACH_GPU)
+def processes_are_the_gpus(sized: _Sized) -> Violations:
+    """distribution.process_count_per_instance is the number of GPUs of a node; a warning where it is less.
+
+    Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and not used.
+    Fix: set it to the GPUs of the virtual machine"""
+    job, gpus, at = sized.job, sized.gpus, "distribution/process_count_per_instance"
+    count = job.count(at)
+    if count is None or count < 1 or count == gpus or job.distribution not in ("pytorch", "mpi"):
+        return
+    if count < gpus and job.runs(*_LAUNCHERS):
+        return  # one process a node that starts the others
+    effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
+    message = f"process_count_per_instance is {count}; {sized.node} has {gpus} GPUs: {effect}"
+    severity = Severity.WARNING if count < gpus else None  # it runs
+    yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
+
+
+@jobs.rule("AML013", ERROR, "launcher", azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"))
+def processes_start_once(job: AzureMLJob) -> Violations:
+    """Either the service starts a process for each GPU, or a launcher in the command does.
+
+    Prevents: Address already in use, or N × N processes on N GPUs.
+    Fix: start plain python under process_count_per_instance, or a launcher under 1"""
+    count = job.count("distribution/process_count_per_instance") or 1
+    if count < 2 or job.distribution not in ("pytorch", "mpi"):
+        return
+    for launch in job.launches:
+        call = next((call for call in launch.calls if call.program in _LAUNCHERS), None)
+        if call is not None:
+            number = call.options.integer("--nproc-per-node" if call.program == "torchrun" else "--num_gpus")
+            total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
+            message = f"the service starts {count} processes on a node, and each runs {call.program}: {total} processes"
+            program = launch.program.raw if launch.program else "train.py"
+            hint = f"start python {program} ..., or set process_count_per_instance to 1"
+            yield Violation(launch.script.locate(call.word), message, hint)
+
+
+@jobs.rule("AML014", NOTE, "init", azureml_examples(f"{_BERT}:5"))
+def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
+    """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes.
+
+    Prevents: CUDA error: invalid device ordinal on all nodes but the first. A note: a program may prefer LOCAL_RANK.
+    Fix: remove --local_rank: the environment has LOCAL_RANK"""
+    for launch in job.launches:
+        for word, after in zip(launch.arguments, (*launch.arguments[1:], None), strict=False):
+            name, _, value = word.raw.partition("=")
+            value = value or (after.raw if after is not None else "")
+            ranks = re.fullmatch(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?", value)
+            if name in ("--local_rank", "--local-rank") and ranks:
+                past = "on the second node that is past the node's last GPU"
+                message = f"--local_rank {value}: {past}, unless the program takes LOCAL_RANK of the environment"
+                yield Violation(launch.script.locate(word), message, "remove it: the service sets LOCAL_RANK")
+
+
+@jobs.rule("AML040", ERROR, "init", _SETS)
+def ranks_are_the_services(job: AzureMLJob) -> Violations:
+    """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service.
+
+    Prevents: Every process has the same rank, and the rendezvous hangs.
+    Fix: remove these variables from environment_variables"""
+    for name, at, _ in job.entries("environment_variables") if job.distribution == "pytorch" else ():
+        if name in _RANKS | _SHARED:
+            effect = "the same for every process here" if name in _RANKS else "set here"
+            message = f"{name} is {effect}, but the service sets it for each process"
+            severity = None if name in _RANKS else Severity.WARNING
+            yield Violation(job.locate_key(at), message, "remove it", severity=severity)
+
+
+@jobs.rule("AML037", ERROR, "launcher", _SETS)
+def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
+    """A command that reads RANK, NODE_RANK or MASTER_ADDR runs under the distribution type pytorch.
+
+    Prevents: An empty --node_rank or --master_addr: the launcher stops, or every node is node 0.
+    Fix: set the distribution type to pytorch"""
+    if job.nodes < 2 or job.distribution in ("pytorch", "mpi") or job.script is None:
+        return
+    assigned = {item.name for item in job.script.shell.assignments}
+    for match in re.finditer(r"\$\{?(NODE_RANK|RANK|MASTER_ADDR|WORLD_SIZE)\b", job.command):
+        if match[1] not in assigned and not job.has(f"environment_variables/{match[1]}"):
+            kind = job.distribution or "(none)"
+            message = f"the command reads {match[1]}, which distribution {kind} doesn't set on {job.nodes} nodes"
+            hint = "add distribution: {type: pytorch, process_count_per_instance: 1}"
+            yield Violation(job.place_in_command(match.start()), message, hint)
+            break
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeLaunch:
+    """A launcher in the command of a job of several nodes."""
+
+    nodes: int
+    launch: Launch
+    call: Call
+
+
+@subject("AzureML job", "accelerate config")
+def _node_launches(submission: Submission) -> Iterator[_NodeLaunch]:
+    """Without the launches that may know the other nodes by an accelerate config, or an option that isn't known."""
+    several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
+    for job in jobs(submission):
+        for launch in job.launches if job.nodes > 1 else ():
+            for call in launch.calls:
+                configured = call.program == "accelerate" and (several or call.options.has("--config_file"))
+                if call.program in _OF_NODES and not call.options.opaque and not configured:
+                    yield _NodeLaunch(job.nodes, launch, call)
+
+
+_OF_NODES: Final = {
+    "torchrun": ("--nnodes", "add --nnodes {nodes} --node_rank $NODE_RANK --master_addr $MASTER_ADDR"),
+    "deepspeed": ("--hostfile", "use distribution pytorch with process_count_per_instance, and plain python"),
+    "accelerate": (
+        "--num_machines",
+        "add --num_machines {nodes} --machine_rank $NODE_RANK --main_process_ip $MASTER_ADDR",
+    ),
+}
+
+
+@_node_launches.rule("AML038", ERROR, "silent", _ONE_NODE)
+def launchers_know_the_nodes(started: _NodeLaunch) -> Violations:
+    """A launcher in the command of a job of several nodes gets the number of nodes, or a hostfile.
+
+    Prevents: No error: as many trainings as there are nodes, each by itself.
+    Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes"""
+    call, nodes = started.call, started.nodes
+    option, hint = _OF_NODES[call.program]
+    if not call.options.has(option):
+        message = f"{call.program} without {option} on {nodes} nodes: each node trains on its own"
+        yield Violation(started.launch.script.locate(call.word), message, hint.format(nodes=nodes))
+
+
+@jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)
+def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
+    """A job of several nodes has a distribution.
+
+    Prevents: No error: nodes that are paid for and not used.
+    Fix: add distribution: {type: pytorch, process_count_per_instance: 8}"""
+    if job.nodes > 1 and not job.has("distribution"):
+        message = f"instance_count is {job.nodes}, and no distribution starts processes on the nodes as one job"
+        hint = "add distribution: {type: pytorch, process_count_per_instance: 8}"
+        yield violation(job, "resources/instance_count", message, hint)
+
+
+@jobs.rule("AML039", ERROR, "init", _SETS + "; " + deepspeed("comm/comm.py:837-846"))
+def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
+    """DeepSpeed and torch run under the distribution type pytorch, or mpi.
+
+    Prevents: ModuleNotFoundError: mpi4py, or RANK expected, but not set.
+    Fix: set type: pytorch"""
+    names = {word.raw.partition("=")[0] for launch in job.launches for word in launch.arguments}
+    uses = names & {"--deepspeed", "--deepspeed_config", "--deepspeed-config"}
+    if uses and job.distribution in ("tensorflow", "ray"):
+        message = f"distribution {job.distribution} sets no RANK, WORLD_SIZE and MASTER_ADDR, which DeepSpeed reads"
+        yield violation(job, "distribution/type", message, "set type: pytorch")
+
 
 _BINDING: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([^}\s]*?)\s*\}\}")
 _OLD_BINDING: Final = re.compile(r"(?<!\{)(\$?)\{(inputs|outputs)\.([^}{]*)\}(?!\})")

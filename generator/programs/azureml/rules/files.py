@@ -16,7 +16,7 @@ from ...rule import subject
 from ...submission import Submission
 from ..job import AzureMLJob
 from ..schema import FILE_PREFIX
-from .jobs import is_to_fill, jobs
+from .loading import is_to_fill, jobs
 
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
 _REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)

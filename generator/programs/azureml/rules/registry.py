@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import command, files, loading, processes, service
+from . import command, files, loading, service
 
-MODULES: Final = (loading, service, files, processes, command)
+MODULES: Final = (loading, service, files, command)

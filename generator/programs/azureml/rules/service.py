@@ -11,7 +11,7 @@ from ....rules.sources import azureml, derived
 from ....rules.violations import suggest, violation
 from ..job import AzureMLJob
 from ..schema import FILE_PREFIX, SERVICE_TYPES, environment_fits
-from .jobs import is_to_fill, jobs, left_to_fill
+from .loading import is_to_fill, jobs, left_to_fill
 
 _SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ....facts.published_schema import differences
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import derived, training_operator
 from ....rules.violations import suggest, violation
-from ...published import Difference, to_fill
+from ...cluster_jobs import Difference, differences_of, to_fill
 from ...rule import subject
 from ...submission import Submission
 from ..job import KubernetesJob
@@ -33,10 +32,7 @@ def jobs(submission: Submission) -> Iterator[KubernetesJob]:
 @subject("Kubernetes job")
 def _differences(submission: Submission) -> Iterator[Difference]:
     for job in jobs(submission):
-        for problem in differences(job.source.data, "kubernetes", job.kind_of_job):
-            found = Difference(job, problem, f"a {job.kind_of_job}", "kubectl")
-            if found.certain:
-                yield found
+        yield from differences_of(job, "kubernetes", job.kind_of_job, f"a {job.kind_of_job}", "kubectl")
 
 
 @_differences.rule("KUB001", ERROR, "submit", _SCHEMAS)
@@ -46,7 +42,7 @@ def keys_are_known(difference: Difference) -> Violations:
     Prevents: strict decoding error: unknown field. A warning where another release may have it.
     Fix: correct the key, or remove it"""
     if difference.is_key:
-        yield difference.of_key()
+        yield difference.violation()
 
 
 @_differences.rule("KUB002", ERROR, "submit", _SCHEMAS)
@@ -57,7 +53,7 @@ def values_have_their_types(difference: Difference) -> Violations:
     another release may have.
     Fix: put numbers and truth values in quotes where text is expected"""
     if not difference.is_key:
-        yield difference.of_value()
+        yield difference.violation()
 
 
 @jobs.rule("KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:79"))

@@ -12,7 +12,7 @@ from ....job.source import escape
 from ....job.wording import show
 from ....rules.sources import derived, kubernetes, training_operator
 from ....rules.violations import violation
-from ...published import to_fill
+from ...cluster_jobs import to_fill
 from ...rule import subject
 from ...submission import Submission
 from ..job import KubernetesJob

@@ -8,7 +8,7 @@ from typing import Final
 from ....findings import ERROR, WARNING, Violations
 from ....rules.sources import derived, training_operator
 from ....rules.violations import violation
-from ...replicated import Replicated, one_process, replicated, without_the_other_nodes
+from ...cluster_jobs import Replicated, one_process, replicated, without_the_other_nodes
 from ...rule import subject
 from ...secret_rules import secrets_of
 from ...submission import Submission

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....facts.published_schema import differences
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import derived, skypilot
-from ...published import Difference
-from ...replicated import Replicated, one_process, replicated, without_the_other_nodes
+from ...cluster_jobs import Difference, Replicated, differences_of, one_process, replicated, without_the_other_nodes
 from ...rule import subject
 from ...secret_rules import secrets_of
 from ...submission import Submission
@@ -28,10 +26,9 @@ def tasks(submission: Submission) -> Iterator[SkyPilotTask]:
 @subject("SkyPilot task")
 def _differences(submission: Submission) -> Iterator[Difference]:
     for task in tasks(submission):
-        for problem in differences(task.source.data, "skypilot", "task"):
-            found = Difference(task, problem, "a task", "sky launch")
-            plain = problem.pointer.startswith(_CONVERTED) and not isinstance(found.value, (dict, list))
-            if found.certain and not plain:
+        for found in differences_of(task, "skypilot", "task", "a task", "sky launch"):
+            plain = found.problem.pointer.startswith(_CONVERTED) and not isinstance(found.value, (dict, list))
+            if not plain:
                 yield found
 
 
@@ -42,7 +39,7 @@ def keys_are_known(difference: Difference) -> Violations:
     Prevents: Invalid task YAML: Additional properties are not allowed. A warning where another release may have it.
     Fix: correct the key, or remove it"""
     if difference.is_key:
-        yield difference.of_key()
+        yield difference.violation()
 
 
 @_differences.rule("SKY002", ERROR, "submit", _SCHEMA)
@@ -52,7 +49,7 @@ def values_have_their_types(difference: Difference) -> Violations:
     Prevents: Invalid task YAML: '2' is not of type 'integer'.
     Fix: write a value of the type"""
     if not difference.is_key:
-        yield difference.of_value()
+        yield difference.violation()
 
 
 @tasks.rule("SKY003", ERROR, "submit", skypilot("task.py:1175"))

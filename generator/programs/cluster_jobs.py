@@ -1,0 +1,126 @@
+"""What the rules on Kubernetes jobs and on SkyPilot tasks share: published schemas, and launchers on every node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..facts.placeholders import is_placeholder
+from ..facts.shapes import AS_WRITTEN, Problem, differences
+from ..findings import ERROR, WARNING, Violation, Violations
+from ..job.wording import counted, dotted, show
+from .kubernetes.job import KubernetesJob
+from .launching.launch_line import Call, Launch
+from .launching.rules.ranks import TRAINING
+from .skypilot.job import SkyPilotTask
+
+_SHOWN: Final = 8  # of many choices
+#: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
+_FILLED_IN: Final = re.compile(r"\$|\{\{|<\w")
+#: The option by which each launcher learns of the other nodes, and what it could be.
+_OPTIONS: Final = {
+    "torchrun": ("--nnodes", "--standalone"),
+    "deepspeed": ("--hostfile", "--no_ssh"),
+    "accelerate": ("--num_machines", "--config_file"),
+}
+
+
+def to_fill(value: object) -> bool:
+    """Return whether a value is one that is filled in before the file is read."""
+    return isinstance(value, str) and (_FILLED_IN.search(value) is not None or is_placeholder(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference of a job from the schema that its project publishes."""
+
+    job: KubernetesJob | SkyPilotTask
+    problem: Problem
+    what: str  #: what has the schema, as in `a PyTorchJob`
+    reader: str  #: who refuses it
+
+    @property
+    def value(self) -> object:
+        """What is written there."""
+        return self.job.source.value(self.problem.pointer)
+
+    @property
+    def is_key(self) -> bool:
+        """Whether a key is not known."""
+        return self.problem.kind == "unknown"
+
+    def violation(self) -> Violation:
+        """The difference as a person reads it: of a name, an error for a slip, else another release may have it."""
+        problem, at, name = self.problem, self.problem.pointer[1:], dotted(self.problem.pointer)
+        if problem.kind == "missing":
+            return Violation(self.job.locate(at), f"{name} is missing", f"add {problem.parts[-1]}, {problem.expected}")
+        if not problem.choices and not self.is_key:
+            message = f"{name} is {show(self.value)}, not {problem.expected}"
+            quoted = problem.expected.startswith("text") and isinstance(self.value, (bool, int, float))
+            hint = "put it in quotes" if quoted else f"write {problem.expected}"
+            return Violation(self.job.locate(at), message, hint)
+        meant, known = problem.near(problem.parts[-1] if self.is_key else str(self.value)), problem.choices[:_SHOWN]
+        message = f"{name} is {show(self.value)}, which is not known"
+        hint = f"did you mean {meant}?" if meant else f"use one of {', '.join(known)}"
+        if self.is_key:
+            parent = problem.pointer.rpartition("/")[0]
+            place = f" in {dotted(parent)}" if parent else ""
+            message = f"unknown key {problem.parts[-1]}{place}: {self.what} has none, and {self.reader} refuses it"
+            hint = hint if meant else f"remove it, or {hint}"
+        where = self.job.locate_key(at) if self.is_key else self.job.locate(at)
+        return Violation(where, message, hint, severity=ERROR if meant else WARNING)
+
+
+def differences_of(
+    job: KubernetesJob | SkyPilotTask, program: str, kind: str, what: str, reader: str
+) -> Iterator[Difference]:
+    """The differences of a job from the schema of its kind, but for values that are filled in before it is read."""
+    for problem in differences(job.source.data, program, kind, AS_WRITTEN):
+        found = Difference(job, problem, what, reader)
+        if not to_fill(found.value):
+            yield found
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """A launcher that is started on each of several nodes."""
+
+    job: KubernetesJob | SkyPilotTask
+    nodes: int
+    launch: Launch
+    call: Call
+
+
+def replicated(jobs: Iterable[KubernetesJob | SkyPilotTask]) -> Iterator[Replicated]:
+    """The launchers of jobs of several nodes whose options can all be known."""
+    for job in jobs:
+        for launch in job.launches if (job.nodes or 1) > 1 else ():
+            for call in launch.calls:
+                if call.program in _OPTIONS and not call.options.opaque and not call.command.guarded:
+                    yield Replicated(job, job.nodes or 1, launch, call)
+
+
+def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
+    """A training with DeepSpeed or Megatron that python alone starts, where there are several GPUs."""
+    for launch in job.launches if (job.gpus or 1) > 1 else ():
+        asked = {word.prefix.partition("=")[0] for word in launch.arguments} & TRAINING
+        start = launch.calls[0] if [call.program for call in launch.calls] == ["python"] else None
+        if start is not None and asked and start.command.shell is None and not start.command.guarded:
+            message = f"python starts one process, and there are {job.gpus} GPUs"
+            hint = f"write torchrun --nproc-per-node={job.gpus} in place of python"
+            yield Violation(launch.script.locate(start.word), message, hint)
+
+
+def without_the_other_nodes(started: Replicated, hint: str) -> Violations:
+    """A launcher that trains on its own node alone: an error for torchrun; another may read a file of its image's."""
+    call, (option, other) = started.call, _OPTIONS[started.call.program]
+    alone = call.program == "torchrun" and call.options.has("--standalone")
+    by_variable = call.program == "torchrun" and "PET_NNODES" in started.launch.environment
+    if not alone and (by_variable or call.options.has(option) or call.options.has(other)):
+        return
+    lacks = "--standalone" if alone else f"without {option}"
+    message = f"{call.program} {lacks} on {counted(started.nodes, 'node')}: each node trains on its own"
+    severity = ERROR if call.program == "torchrun" else WARNING
+    yield Violation(started.launch.script.locate(call.word), message, hint, severity=severity)

@@ -1,0 +1,12 @@
+"""The schemas of Kubernetes jobs and SkyPilot tasks, as jsonschema validates by them."""
+
+from __future__ import annotations
+
+from jsonschema import Draft202012Validator
+
+from dsgen.facts.shapes import read_schemas
+
+
+def validator(program: str, kind: str) -> Draft202012Validator:
+    """The validator of a kind."""
+    return Draft202012Validator({"$defs": read_schemas(program), "$ref": f"#/$defs/{kind}"})
