@@ -171,7 +171,8 @@ def output_modes_are_known(difference: _Difference) -> Violations:
 
     Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
     Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder"""
-    yield difference.violation(f"use {listed(difference.problem.choices)}" if difference.key == "mode" else None)
+    modes = difference.problem.choices if difference.key == "mode" else ()
+    yield difference.violation(f"use {listed(modes)}" if modes else None)
 
 
 @_rule("AML012", "_schema/job/base_job.py:51-54")
@@ -229,7 +230,8 @@ def inputs_are_literals_or_data(difference: _Difference) -> Violations:
 
     Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
     Fix: write a literal, or a mapping with type, path and mode"""
-    yield difference.violation(f"use {listed(difference.problem.choices[:3])}" if difference.key == "mode" else None)
+    modes = difference.problem.choices if difference.key == "mode" else ()
+    yield difference.violation(f"use {listed(modes[:3])}" if modes else None)
 
 
 @_rule("AML032", "_schema/core/schema_meta.py:14-50")
