@@ -11,34 +11,20 @@ from ..job.hf_config import model_from_config
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.links import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
+from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..programs.trainer.training_arguments import TrainingArguments
 from .draft import Draft, Given
 from .find import Found
 from .options import Parser, options_of_launch, options_of_values, values_of
 
-#: Options that the spec's own keys say with the Trainer.
+#: Options whose keys of the spec hold decisions of the plan.
 PLANNED: Final = frozenset(
-    [
-        *("--per-device-train-batch-size", "--gradient-accumulation-steps", "--bf16", "--fp16"),
-        "--gradient-checkpointing",
-    ]
+    row.option.replace("_", "-") for row in ROWS if row.key.startswith("layout.") or row.key == "training.precision"
 )
 #: Options that name the DeepSpeed config, or ask for DeepSpeed: the plan has its own.
 CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-config"})
-_NUMBERS: Final = {
-    "learning_rate": ("training.learning_rate", 5e-5),
-    "weight_decay": ("training.weight_decay", 0.0),
-    "max_grad_norm": ("training.gradient_clipping", 1.0),
-}
-#: Optimizers of the Trainer's that the spec has.
-_OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw-8bit"}
-#: Options of scripts that say how long a sequence is, that adapters are trained, and how large these are.
-_LENGTHS: Final = ("--model-max-length", "--max-seq-length", "--max-length", "--block-size", "--cutoff-len")
+#: Options of scripts that say that adapters are trained, and how large these are.
 _ADAPTERS: Final = ("--use-lora", "--use-peft", "--lora-enable")
-_BATCHES: Final = {
-    "layout.micro_batch": "--per-device-train-batch-size",
-    "layout.gradient_accumulation": "--gradient-accumulation-steps",
-}
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
     "--model-name-or-path",
@@ -88,37 +74,29 @@ def parser_of(found: Found) -> Parser:
 
 
 def _read_trainer(draft: Draft, given: TrainingArguments) -> None:
-    draft.set("layout.micro_batch", given.integer("per_device_train_batch_size"))
-    draft.set("layout.gradient_accumulation", given.integer("gradient_accumulation_steps"))
-    for key, (path, default) in _NUMBERS.items():
-        value = given.number(key) if given.has(key) else default
-        draft.set(path, value if value is not None and value >= 0 and (value or "rate" not in path) else None)
-    for name in ("bf16", "fp16"):
-        if given.is_on(name):
-            draft.set("training.precision", name)
+    """The table of arguments, read backwards."""
+    for row in ROWS:
+        value = given.setting(row.name) if row.by_default else given.value(row.name)
+        if row.key and value is not None:
+            draft.set(row.key, row.decode(value) if row.decode is not None else value)
     if given.complete and not any(map(given.has, ("bf16", "fp16"))):
         draft.set("training.precision", "fp32")
-    if given.has("gradient_checkpointing") or given.complete:
-        draft.set("layout.recompute", "full" if given.is_on("gradient_checkpointing") else "none")
-    steps = given.integer("max_steps")
-    draft.set("training.duration.steps", steps if steps and steps > 0 else None)
-    draft.set("training.optimizer", _OPTIMIZERS.get(str(given.value("optim"))))
-    draft.set("training.kernels", "fused" if given.is_on("use_liger_kernel") else None)
-    folder, every = given.value("output_dir"), given.integer("save_steps")
-    draft.set("output.checkpoints", folder if isinstance(folder, str) else None)
-    if isinstance(folder, str) and given.value("save_strategy", "steps") == "steps":
-        draft.set("output.save_interval", every if every and every > 0 else None)
+    if given.complete and not given.has("gradient_checkpointing"):
+        draft.set("layout.recompute", "none")
+    if given.value("save_strategy", "steps") != "steps":
+        draft.drop("output.save_interval")
 
 
 def _read_usual(draft: Draft) -> None:
     """What many scripts have options for, whose names are no standard's: they are carried over as well."""
     values = {one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known}
-    lengths = [values[name] for name in _LENGTHS if values.get(name, "").isdecimal()]
+    options = [f"--{name.replace('_', '-')}" for name in LENGTHS]
+    lengths = [values[name] for name in options if values.get(name, "").isdecimal()]
     draft.set("training.sequence_length", int(lengths[0]) if lengths and int(lengths[0]) else None)
-    for key, name in _BATCHES.items():
-        value = values.get(name, "")
-        if value.isdecimal() and int(value) and draft.get(key) is None:
-            draft.set(key, int(value))
+    for row in GROUPS[BATCH]:
+        value = values.get(row.option.replace("_", "-"), "")
+        if value.isdecimal() and int(value) and draft.get(row.key) is None:
+            draft.set(row.key, int(value))
     adapts = FRAMEWORKS[draft.get("framework")].runs("Trainer")
     if adapts and any(is_true(values.get(name, "no")) for name in _ADAPTERS):
         found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}

@@ -17,17 +17,16 @@ from ...estimate.layout import Layout, Recompute
 from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
 from ...search.plan import Plan
-from ..arguments import BETA1, EPSILON, Value, beta2, gives, group, holds, make_program, training_steps
+from ..arguments import Value, gives, group, holds, make_program
 from ..deepspeed import write_config as ds_config
-from ..program import ArgumentGroup, ConfigPath, Program, Resume
+from ..program import ArgumentGroup, Program, Resume
+from .table import GROUPS, ROWS
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.
 OPTIONS: Final = {
     "data.path": ("--dataset_name", "--train_file"),
     "data.tokenizer.path": ("--tokenizer_name",),
-    "output.checkpoints": ("--output_dir",),
-    "output.save_interval": ("--save_steps",),
-    "output.keep": ("--save_total_limit",),
+    **{row.key: (row.option,) for row in ROWS if row.key.startswith("output.")},
     "output.resume": ("--resume_from_checkpoint",),
 }
 NEEDS: Final = (
@@ -54,54 +53,6 @@ NEEDS: Final = (
 _FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
 
 
-def config(job: Job, layout: Layout) -> ds_config.Config:
-    """The whole `ds_config.json`."""
-    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
-    own: ds_config.Config = {"sequence_parallel_size": layout.context} if layout.context > 1 else {}
-    return ds_config.script_config(job, layout, own)
-
-
-def _groups(job: Job, layout: Layout) -> tuple[ArgumentGroup, ...]:
-    """TrainingArguments, by subject."""
-    training = job.training
-    return (
-        group(
-            "ZeRO and the optimizer; the arguments below repeat its numbers",
-            {"--deepspeed": ConfigPath(ds_config.FILE_NAME)},
-        ),
-        group(
-            "batch per device and pass, and passes per step",
-            {
-                "--per_device_train_batch_size": layout.micro_batch,
-                "--gradient_accumulation_steps": layout.gradient_accumulation,
-            },
-        ),
-        group(
-            "precision and recomputation",
-            {
-                "--fp16": "true" if training.precision == "fp16" else None,
-                "--bf16": "true" if training.precision in ("bf16", "fp8") else None,  # fp8 is bf16 to the Trainer
-                "--gradient_checkpointing": "true" if layout.recompute == Recompute.FULL else "false",
-                "--use_liger_kernel": "true" if training.kernels == "fused" else None,
-            },
-        ),
-        group(
-            "optimizer: the same as in the JSON, or the Trainer refuses to start",
-            {
-                # Needs bitsandbytes. Source: transformers 5.23, training_args.py, OptimizerNames.
-                "--optim": "adamw_bnb_8bit" if training.optimizer == ds_config.EIGHT_BIT else None,
-                "--learning_rate": training.learning_rate,
-                "--weight_decay": training.weight_decay,
-                "--adam_beta1": BETA1,
-                "--adam_beta2": beta2(job),
-                "--adam_epsilon": EPSILON,
-                "--max_grad_norm": training.gradient_clipping,
-            },
-        ),
-        group("duration", {"--max_steps": training_steps(training)}),
-    )
-
-
 def _data_group(job: Job) -> ArgumentGroup:
     """Data and tokenizer, for scripts with the options of transformers' and trl's."""
     own, data = job.launch.arguments, job.data
@@ -112,31 +63,6 @@ def _data_group(job: Job) -> ArgumentGroup:
         options["--tokenizer_name"] = data.tokenizer.path
     left = {option: value for option, value in options.items() if not gives(own, option) and not holds(own, value)}
     return group("data and tokenizer, by the options of the example scripts of transformers", left)
-
-
-def _training_group(job: Job) -> ArgumentGroup:
-    """What the example scripts ask for before they train; the Trainer itself doesn't read it.
-
-    **Source**: transformers 5.23, training_args.py, do_train; examples/pytorch/language-modeling/run_clm.py.
-    """
-    left = not gives(job.launch.arguments, "--do_train", "--do-train")
-    return group(
-        "without it the example scripts of transformers train nothing", {"--do_train": "true" if left else None}
-    )
-
-
-def _checkpoint_group(plan: Plan) -> ArgumentGroup:
-    """Where and how often the Trainer saves."""
-    job, output = plan.job, plan.job.output
-    saves = output.checkpoints is not None or output.save_interval is not None
-    options: dict[str, Value] = {
-        "--output_dir": output.checkpoints,
-        "--save_strategy": "steps" if saves else None,
-        "--save_steps": plan.saving.interval_steps if saves else None,
-        "--save_total_limit": output.keep,
-    }
-    left = {option: value for option, value in options.items() if not gives(job.launch.arguments, option)}
-    return group("checkpoints", left)
 
 
 def _resume(job: Job) -> Resume | None:
@@ -235,11 +161,17 @@ def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
 def program(plan: Plan) -> Program:
     """The Trainer script, its arguments and the JSON they agree with."""
     job, layout = plan.job, plan.layout
+    groups = [group(comment, {row.option: row.value(plan) for row in rows}) for comment, rows in GROUPS.items()]
+    if gives(job.launch.arguments, "--do-train"):
+        groups = [each for each in groups if "--do_train" not in each.arguments]
+    groups.insert(-1, _data_group(job))
+    # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
+    own: ds_config.Config = {"sequence_parallel_size": layout.context} if layout.context > 1 else {}
     return make_program(
         job,
-        (*_groups(job, layout), _training_group(job), _data_group(job), _checkpoint_group(plan)),
+        groups,
         environment=_environment(job, layout),
-        files=(ds_config.rendered(job, config(job, layout)),),
+        files=(ds_config.rendered(job, ds_config.script_config(job, layout, own)),),
         notes=notes(job, layout),
         resume=_resume(job),
     )

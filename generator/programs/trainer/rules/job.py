@@ -15,12 +15,10 @@ from ...rule import subject
 from ...submission import Submission
 from ...world import world_of
 from ..accelerate import is_digits
+from ..table import LENGTHS
 from ..training_arguments import TrainingArguments
 
 _PLANNED: Final = derived("what is launched is what was planned only if both are the same")
-
-#: How scripts name the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
-_LENGTHS: Final = ("max_seq_length", "max_seq_len", "model_max_length", "cutoff_len", "block_size", "max_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ def sequence_is_the_jobs(planned: Planned) -> Violations:
     Prevents: No error: another sequence length than planned, so another memory need and speed.
     Fix: set the job's sequence_length"""
     wanted = planned.job.training.sequence_length
-    for name in _LENGTHS:
+    for name in LENGTHS:
         value = planned.arguments.value(name)
         length = int(value) if is_digits(value) else whole_number(value)
         if length is not None and length != wanted:

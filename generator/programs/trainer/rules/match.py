@@ -19,19 +19,10 @@ from ...rule import subject
 from ...submission import Submission
 from ...world import world_of
 from ..accelerate import AccelerateConfig, number_of_text
+from ..table import ROWS
 from ..training_arguments import TrainingArguments
 from .accelerated import accelerate_launches
 
-#: DeepSpeed keys that must equal an argument, or "auto". Source: integrations/deepspeed.py:136-184.
-_PAIRS: Final = (
-    ("/train_micro_batch_size_per_gpu", "per_device_train_batch_size"),
-    ("/gradient_accumulation_steps", "gradient_accumulation_steps"),
-    ("/gradient_clipping", "max_grad_norm"),
-    ("/optimizer/params/lr", "learning_rate"),
-    ("/optimizer/params/eps", "adam_epsilon"),
-    ("/optimizer/params/weight_decay", "weight_decay"),
-    ("/scheduler/params/warmup_max_lr", "learning_rate"),
-)
 _DTYPES: Final = (("/fp16/enabled", "fp16", "fp16_full_eval"), ("/bf16/enabled", "bf16", "bf16_full_eval"))
 _CLIPPING: Final = ("gradient_clipping", "max_grad_norm")
 _FILL: Final = transformers("src/transformers/integrations/deepspeed.py")
@@ -73,10 +64,11 @@ class _Expected:
 
 
 def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
-    for pointer, name in _PAIRS:
-        stated = arguments.stated(name)
-        if stated is not None and not (arguments.is_on("auto_find_batch_size") and "batch" in name):
-            yield _Expected(pointer, stated.value, stated.text, stated.written, name)
+    for row in ROWS:
+        stated = arguments.stated(row.name) if row.pointers else None
+        if stated is not None and not (arguments.is_on("auto_find_batch_size") and "batch" in row.name):
+            for pointer in row.pointers:
+                yield _Expected(pointer, stated.value, stated.text, stated.written, row.name)
     first, second = arguments.stated("adam_beta1"), arguments.stated("adam_beta2")
     if first is not None and second is not None:
         text, written = f"{first.text} and {second.text}", first.written or second.written

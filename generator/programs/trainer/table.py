@@ -1,0 +1,155 @@
+"""Arguments of the Trainer that a plan decides, a row each: forwards to write them, backwards to read and check them.
+
+Types and defaults are those of training_arguments.json.
+
+**Source**: transformers 5.23, training_args.py; integrations/deepspeed.py:136-184 for the keys of a DeepSpeed config
+that must equal an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+
+from ...estimate.layout import Recompute
+from ...search.plan import Plan
+from ..arguments import BETA1, EPSILON, Value, beta2, training_steps
+from ..deepspeed.write_config import EIGHT_BIT, FILE_NAME
+from ..program import ConfigPath
+
+#: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
+LENGTHS: Final = ("model_max_length", "max_seq_length", "max_seq_len", "max_length", "block_size", "cutoff_len")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An argument that a plan decides."""
+
+    name: str
+    key: str = ""  #: of the spec, which says the same
+    encode: Callable[[Plan], Value] | None = None  #: its value for a plan, else the key's; what is None is left out
+    decode: Callable[[object], object] | None = None  #: the key's value for it, else its own; None where it has none
+    pointers: tuple[str, ...] = ()  #: keys of a DeepSpeed config that must be equal, or "auto"
+    by_default: bool = False  #: whether its default says the key as well
+
+    @property
+    def option(self) -> str:
+        """As a launch line has it."""
+        return f"--{self.name}"
+
+    def value(self, plan: Plan) -> Value:
+        """Its value for a plan."""
+        if self.encode is not None:
+            return self.encode(plan)
+        value: Value = attrgetter(self.key)(plan if self.key.startswith("layout.") else plan.job)
+        return value
+
+
+def _flag(on: bool) -> str | None:
+    return "true" if on else None
+
+
+def _saves(plan: Plan) -> bool:
+    return plan.job.output.checkpoints is not None or plan.job.output.save_interval is not None
+
+
+def _count(value: object) -> object:
+    whole = isinstance(value, int | float) and float(value).is_integer() and value > 0
+    return int(value) if whole and isinstance(value, int | float) else None
+
+
+def _positive(value: object) -> object:
+    return value if isinstance(value, int | float) and value > 0 else None
+
+
+def _not_negative(value: object) -> object:
+    return value if isinstance(value, int | float) and value >= 0 else None
+
+
+_OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": EIGHT_BIT}
+_CLIPPING: Final = "training.gradient_clipping"
+_RATES: Final = ("/optimizer/params/lr", "/scheduler/params/warmup_max_lr")
+
+BATCH: Final = "batch per device and pass, and passes per step"
+
+#: The rows by the comment above them.
+GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "ZeRO and the optimizer; the arguments below repeat its numbers": (
+        Row("deepspeed", encode=lambda _: ConfigPath(FILE_NAME)),
+    ),
+    BATCH: (
+        Row("per_device_train_batch_size", "layout.micro_batch", None, _count, ("/train_micro_batch_size_per_gpu",)),
+        Row(
+            "gradient_accumulation_steps",
+            "layout.gradient_accumulation",
+            None,
+            _count,
+            ("/gradient_accumulation_steps",),
+        ),
+    ),
+    "precision and recomputation": (
+        Row(
+            "fp16",
+            "training.precision",
+            lambda plan: _flag(plan.job.training.precision == "fp16"),
+            lambda value: "fp16" if value is True else None,
+        ),
+        Row(
+            "bf16",
+            "training.precision",
+            lambda plan: _flag(plan.job.training.precision in ("bf16", "fp8")),  # fp8 is bf16 to the Trainer
+            lambda value: "bf16" if value is True else None,
+        ),
+        Row(
+            "gradient_checkpointing",
+            "layout.recompute",
+            lambda plan: "true" if plan.layout.recompute == Recompute.FULL else "false",
+            lambda value: "full" if value is True else "none",
+        ),
+        Row(
+            "use_liger_kernel",
+            "training.kernels",
+            lambda plan: _flag(plan.job.training.kernels == "fused"),
+            lambda value: "fused" if value is True else None,
+        ),
+    ),
+    "optimizer: the same as in the JSON, or the Trainer refuses to start": (
+        Row(
+            "optim",
+            "training.optimizer",
+            # Needs bitsandbytes. Source: transformers 5.23, training_args.py, OptimizerNames.
+            lambda plan: "adamw_bnb_8bit" if plan.job.training.optimizer == EIGHT_BIT else None,
+            lambda value: _OPTIMIZERS.get(str(value)),
+        ),
+        Row("learning_rate", "training.learning_rate", decode=_positive, pointers=_RATES, by_default=True),
+        Row(
+            "weight_decay",
+            "training.weight_decay",
+            decode=_not_negative,
+            pointers=("/optimizer/params/weight_decay",),
+            by_default=True,
+        ),
+        Row("adam_beta1", encode=lambda _: BETA1),
+        Row("adam_beta2", encode=lambda plan: beta2(plan.job)),
+        Row("adam_epsilon", encode=lambda _: EPSILON, pointers=("/optimizer/params/eps",)),
+        Row("max_grad_norm", _CLIPPING, decode=_not_negative, pointers=("/gradient_clipping",), by_default=True),
+    ),
+    "duration": (Row("max_steps", "training.duration.steps", lambda plan: training_steps(plan.job.training), _count),),
+    # What the example scripts ask for; the Trainer itself doesn't read it.
+    # Source: transformers 5.23, training_args.py, do_train; examples/pytorch/language-modeling/run_clm.py.
+    "without it the example scripts of transformers train nothing": (Row("do_train", encode=lambda _: "true"),),
+    "checkpoints": (
+        Row("output_dir", "output.checkpoints", decode=lambda value: value if isinstance(value, str) else None),
+        Row("save_strategy", encode=lambda plan: "steps" if _saves(plan) else None),
+        Row(
+            "save_steps",
+            "output.save_interval",
+            lambda plan: plan.saving.interval_steps if _saves(plan) else None,
+            _count,
+        ),
+        Row("save_total_limit", "output.keep", decode=_count),
+    ),
+}
+ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)
