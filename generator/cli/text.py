@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..estimate.evidence import Evidence
-from ..estimate.uncertainty import Band, Uncertainty
 from ..units import DAY, HOUR, MINUTE
 from ..units import count as count
 from ..units import gib as gib
 from ..units import seconds as seconds
+
+if TYPE_CHECKING:  # what they import takes time, and the catalogue has no estimates
+    from ..estimate.evidence import Evidence
+    from ..estimate.uncertainty import Band, Uncertainty
 
 #: How MFU is counted, wherever it is shown.
 MFU_NOTE = "MFU: of the dense peak; causal attention counts half, recomputation not"
