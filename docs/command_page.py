@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from dsgen.cli import commands
-from dsgen.cli.exits import ExitStatus
+from dsgen.cli.printing import ExitStatus
 
 from .markdown import code, prose, table
 

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dsgen.cli.known_rules import known_rules
-from dsgen.cli.rule_pages import heading, subject_of, subject_pages
+from dsgen.cli.known_rules import heading, known_rules, subject_of, subject_pages
 from tests.case import NAMES, read_case
 
 FOLDER = Path(__file__).parent / "rules"

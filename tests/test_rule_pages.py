@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from docs.make_rule_pages import FOLDER, pages, write
-from dsgen.cli.known_rules import known_rules
-from dsgen.cli.rule_pages import SUBJECTS
+from dsgen.cli.known_rules import SUBJECTS, known_rules
 from tests.cli.running import run
 
 

@@ -15,17 +15,12 @@ from click_default_group import DefaultGroup
 
 from ..version import __version__
 from .calibrate import calibrate
-from .catalog import catalog
-from .completion import completion
-from .estimate import estimate
-from .exits import ExitStatus
+from .catalog import catalog, completion, rules, schema
 from .generate import generate
 from .init import init
-from .plan import plan
-from .printing import echo, shown_errors
+from .plan import estimate, plan
+from .printing import ExitStatus, echo, shown_errors
 from .report import report
-from .rules import rules
-from .schema import schema
 from .submit import submit
 from .sweep import sweep
 from .tune import tune

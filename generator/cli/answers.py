@@ -1,4 +1,4 @@
-"""The answer of a search as text: ranked plans, the layouts that rules removed, and why nothing fits."""
+"""The answer of a search as text: ranked plans, removed layouts, why nothing fits; the plans of an elastic job."""
 
 from __future__ import annotations
 
@@ -10,15 +10,32 @@ from rich.text import Text
 
 from ..estimate.layout import short_layout, short_legend
 from ..job.records import Job
+from ..job.wording import counted
+from ..programs.launching.call import across_counts
 from ..search import Infeasible, Plan, SearchResult, Suggestion
+from ..search.elastic import Elastic
 from ..search.rank import OFFLOAD_MARGIN, TIME_BAND
 from ..search.suggestions import faster_nearby
-from .colours import ASIDE, BAD, BOLD
 from .known_rules import title_of
+from .printing import ASIDE, BAD, BOLD
 from .run_text import factors
 from .summary import about
-from .tables import Lines, Table, numbers, whole, words
-from .text import MFU_NOTE, band_note, count, gib, one_of, percent, seconds, seconds_with_band, time_range
+from .tables import (
+    MFU_NOTE,
+    Lines,
+    Table,
+    band_note,
+    count,
+    gib,
+    numbers,
+    one_of,
+    percent,
+    seconds,
+    seconds_with_band,
+    time_range,
+    whole,
+    words,
+)
 
 _REJECTED_SHOWN = 6
 
@@ -237,3 +254,41 @@ def _nearest(plan: Plan) -> str:
     """The layout that came nearest, with the messages of the rules that it breaks."""
     errors = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
     return f"Nearest miss: {short_layout(plan.layout)}: {errors}."
+
+
+_SHOWN = 8  #: reasons for which counts are left out
+
+
+def counts_report(elastic: Elastic) -> Iterator[RenderableType]:
+    """One row per count, then the others with why they are left out, those of one reason together."""
+    first = elastic.plans[0]
+    batch = f"{first.layout.global_batch:,} sequences a step"
+    yield Text(
+        f"{counted(len(elastic.plans), 'count')}, {batch} on each (planned in {seconds(elastic.took_s)}):",
+        style=BOLD,
+    )
+    yield _table(elastic)
+    reasons = dict.fromkeys(each.why for each in elastic.left_out)
+    for why in [*reasons][:_SHOWN]:
+        counts = ", ".join(f"{each.gpus:,}" for each in elastic.left_out if each.why == why)
+        yield Text(f"  left out: {counts}: {why}", style=ASIDE)
+    if len(reasons) > _SHOWN:
+        yield Text(f"  left out for {len(reasons) - _SHOWN} other reasons (--format json has all)", style=ASIDE)
+    better = elastic.better_batch
+    if better is not None:
+        counts = ", ".join(f"{gpus:,}" for gpus in better[1])
+        yield f"  a global batch of {better[0]:,} is whole on {len(better[1])} of the counts: {counts}"
+    yield across_counts(first)
+
+
+def _table(elastic: Elastic) -> Table:
+    table = Table(numbers("GPUs"), numbers("nodes"), words("layout", least=22), numbers("step"), numbers("tokens/s"))
+    for plan in elastic.plans:
+        table.add_row(
+            f"{plan.job.gpus:,}",
+            f"{plan.job.nodes:,}",
+            short_layout(plan.layout),
+            seconds(float(plan.step_time.total_s)),
+            f"{plan.throughput.tokens_per_s:,.0f}",
+        )
+    return table

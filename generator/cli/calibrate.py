@@ -35,7 +35,8 @@ def calibrate(
     from ..findings import Flag  # here, to save start-up time
     from .findings_text import print_findings
     from .measured_jobs import fit, rendered
-    from .printing import print_json, print_parts
+    from .printing import print_json
+    from .tables import print_parts
     from .writing import write_files
 
     if len(specs) not in (0, 1, len(runs)):
@@ -50,7 +51,7 @@ def calibrate(
     if form == "json":
         print_json(report.to_dict())
     else:
-        from .calibration_text import report_parts
+        from .measured_jobs import report_parts
 
         use = f"{output} written; use it with --calibration {output}, or `calibration:` in the job spec"
         print_parts(*report_parts(report), "", use)

@@ -1,8 +1,11 @@
-"""`dsgen catalog`: the accelerators, node types and models that dsgen knows by name."""
+"""`dsgen catalog`, `rules`, `schema` and `completion`: print what dsgen knows."""
 
 from __future__ import annotations
 
+import re
+
 import click
+from click.shell_completion import get_completion_class
 
 from .options import form_option
 
@@ -16,7 +19,8 @@ KINDS = ("accelerators", "node-types", "models")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List what dsgen knows by name, or print the entry NAME with its source, in SI units (bytes, seconds, FLOP/s)."""
     from ..catalog import load_catalog  # here, to save start-up time
-    from .printing import print_json, print_parts
+    from .printing import print_json
+    from .tables import print_parts
 
     known = load_catalog()
     records = {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}
@@ -40,3 +44,85 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
 
         for kind in kinds:
             print_parts(f"{kind} ({len(records[kind])})", listing(records[kind]), "")
+
+
+NAMES = ("job", "plan", "sweep", "calibration", "findings", "deepspeed")
+
+
+@click.command(short_help="Print a published JSON Schema.")
+@click.argument("name", required=False, default="job", type=click.Choice(NAMES))
+@click.option("--deepspeed-version", metavar="X.Y.Z", help="With deepspeed: the release; default: the newest known.")
+def schema(name: str, deepspeed_version: str | None) -> None:
+    """Print a JSON Schema: of job specs, plan.json, sweeps, calibrations, or what validate --format json prints.
+
+    `deepspeed` is the schema of a DeepSpeed config, for editors.
+    """
+    if name == "deepspeed":
+        _print_deepspeed(deepspeed_version)
+        return
+    if deepspeed_version is not None:
+        raise click.UsageError("--deepspeed-version requires deepspeed")
+    from importlib.resources import files  # here, to save start-up time
+
+    package = __package__.rpartition(".")[0]
+    click.echo(files(f"{package}.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"), nl=False)
+
+
+def _print_deepspeed(version: str | None) -> None:
+    from ..programs.deepspeed.json_schema import deepspeed_json_schema  # here, to save start-up time
+    from ..programs.deepspeed.schema import versions
+    from .printing import print_json
+
+    if version is not None and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", version):
+        raise click.UsageError(f"--deepspeed-version: {version[:40]!r} is not a version such as 0.19.8")
+    print_json(deepspeed_json_schema(version or ".".join(map(str, versions()[-1]))))
+
+
+@click.command(short_help="List or explain the rules.")
+@click.argument("rule_id", required=False, metavar="[ID]")
+@form_option("text", "json", "markdown")
+def rules(rule_id: str | None, form: str) -> None:
+    """List every rule, or explain rule ID: what it requires, the error it prevents, its source, a fix.
+
+    A prefix of ids, such as SLM, lists the rules of a subject.
+    """
+    from .known_rules import known_rules, rule_document, rule_text, rules_page, rules_table
+    from .printing import (
+        print_json,
+        unknown,  # here, to save start-up time
+    )
+    from .tables import print_parts
+
+    name = (rule_id or "").upper()
+    chosen = [rule for rule in known_rules() if rule.id == name] or [
+        rule for rule in known_rules() if rule.id.startswith(name)
+    ]
+    if not chosen and rule_id is not None:
+        unknown("rule", rule_id, (rule.id for rule in known_rules()))
+    if form == "json":
+        print_json({"rules": [rule_document(rule) for rule in chosen]})
+    elif form == "markdown":
+        click.echo(rules_page(chosen), nl=False)
+    elif len(chosen) > 1:
+        print_parts(rules_table(chosen))
+    else:
+        print_parts(*rule_text(chosen[0]))
+
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(short_help="Print what completes commands in a shell.")
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options in SHELL.
+
+    \b
+    bash  echo 'source <(dsgen completion bash)' >> ~/.bashrc
+    zsh   echo 'source <(dsgen completion zsh)' >> ~/.zshrc, below compinit
+    fish  dsgen completion fish > ~/.config/fish/completions/dsgen.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(context.find_root().command, {}, "dsgen", "_DSGEN_COMPLETE").source())

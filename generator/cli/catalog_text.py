@@ -11,9 +11,8 @@ from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
 from ..estimate.model_size import parameter_count
 from ..job.hf_config import model_from_config
 from ..units import GBIT_PER_S, TFLOPS
-from .exits import unknown
-from .tables import Lines, Table, numbers, whole
-from .text import count, gib
+from .printing import unknown
+from .tables import Lines, Table, count, gib, numbers, whole
 
 
 def listing(records: Mapping[str, Any]) -> Table:

@@ -11,8 +11,7 @@ from typing import NoReturn
 import click
 
 from ..findings import Finding, Location, Severity, printable
-from .colours import BLUE, ORANGE, RED, wanted
-from .exits import ExitStatus
+from .printing import BLUE, ORANGE, RED, ExitStatus, wanted
 
 _MANY_FILES = 4  # of which the same is said: shown once, with a list
 _MOST_PLACES = 5  # in such a list

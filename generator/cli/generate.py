@@ -62,11 +62,9 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, e
     """The plan in detail, others beside it, then what counts: the plan in short, what to do next, what it lacks."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
-    from .answers import explained, report
-    from .elastic_text import counts_report
-    from .printing import print_parts
+    from .answers import counts_report, explained, report
     from .summary import NAMES, in_short
-    from .tables import Lines
+    from .tables import Lines, print_parts
     from .writing import ACTIONS
 
     best, folder = made.answer.plans[0], made.folder

@@ -57,8 +57,10 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], forc
 
 def _refuse_existing(output: Path, force: bool) -> None:
     """Say before anything is asked that nothing would be written."""
-    from .exits import ExitStatus  # here, to save start-up time
-    from .printing import echo
+    from .printing import (
+        ExitStatus,  # here, to save start-up time
+        echo,
+    )
 
     if output.exists() and not force:
         echo(f"{output}: error: file exists", err=True)
@@ -136,7 +138,7 @@ def _listed(title: str, lines: Iterable[str]) -> list[str]:
 
 def _fill_batch(made: Adopted) -> None:
     """The batch of the built-in example where nobody says one."""
-    from .example import BATCH_TOKENS  # here, to save start-up time
+    from .loading import BATCH_TOKENS  # here, to save start-up time
 
     draft = made.draft
     if draft.get("training.global_batch") is None:
@@ -161,7 +163,7 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of answers and proposals."""
     from ..draft import spec_text  # here, to save start-up time
     from ..draft.draft import Draft
-    from .example import BATCH_TOKENS
+    from .loading import BATCH_TOKENS
     from .proposals import proposals
     from .questions import answered
 
@@ -235,7 +237,8 @@ def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
 def _tell(outcome: Outcome) -> None:
     """What came of planning the spec."""
     from .answers import best_line, obstacle  # here, to save start-up time
-    from .printing import echo, print_parts
+    from .printing import echo
+    from .tables import print_parts
 
     told = set()  # of the same arguments in two files, once
     for finding in outcome.findings:
@@ -253,7 +256,7 @@ def _tell(outcome: Outcome) -> None:
 
 def _end(outcome: Outcome) -> None:
     """Exit as `dsgen generate` would with the spec."""
-    from .exits import ExitStatus  # here, to save start-up time
+    from .printing import ExitStatus  # here, to save start-up time
 
     if any(finding.severity.value == "error" for finding in outcome.findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)

@@ -1,19 +1,53 @@
-"""`dsgen plan`: ranked plans, why other layouts were removed, and questions about them."""
+"""`dsgen plan`: ranked plans, and questions about them; `dsgen estimate`: one pinned layout, without a search."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .asked import Asked, read_asked
 from .options import Request, bold_option, explain_option, form_option, job_options, top_option
 
 if TYPE_CHECKING:
     from ..job.records import Job
     from ..search.plan import Infeasible, Plan, SearchResult
+
+
+#: Commas between keys, not those of a list: `recompute_modules=[core_attn, mlp],tensor=8`.
+_OUTSIDE_LISTS = re.compile(r",(?![^\[]*\])")
+
+Asked = Mapping[str, Any]
+
+
+def read_asked(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Asked, ...]:
+    """Each text as layout keys with values as the job spec writes them; `null` leaves open what the spec pins."""
+    return tuple(_keys(text) for text in texts)
+
+
+def _keys(text: str) -> Asked:
+    from ..job.overrides import parse_value  # here, to save start-up time
+    from ..job.plain import plain_source
+    from ..job.resolve import pinned_value
+    from ..job.schema_check import check_schema, load_schema
+
+    known = load_schema()["$defs"]["layout"]["properties"]
+    asked: dict[str, object] = {}
+    for part in _OUTSIDE_LISTS.split(text):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        key = key.removeprefix("layout.")
+        if not equals or not value:
+            raise click.BadParameter(f"{part.strip()!r} is not KEY=VALUE, such as tensor=8")
+        if key in asked:
+            raise click.BadParameter(f"{key} is set twice in {text!r}")
+        asked[key] = parse_value(value)
+    closed = {key: value for key, value in asked.items() if value is not None or key not in known}
+    problems = [f for f in check_schema(plain_source({"layout": closed})) if f.where.pointer.startswith("/layout")]
+    if problems:
+        raise click.BadParameter("; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems))
+    return {key: pinned_value(value) for key, value in asked.items()}
 
 
 @click.command(short_help="Rank the layouts of a job; write nothing.")
@@ -42,8 +76,8 @@ def plan(
     from ..search import search
     from .findings_text import print_findings
     from .loading import load, planning, searched
-    from .printing import print_json, print_parts
-    from .progress import working
+    from .printing import print_json, working
+    from .tables import print_parts
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
@@ -74,9 +108,8 @@ def _answer(
     """Answer the questions about the best plan; exits like a search that finds none."""
     from ..search.compare import compare  # here, to save start-up time
     from ..search.elastic import spare_nodes
-    from .exits import ExitStatus
-    from .printing import print_json, print_parts
-    from .progress import working
+    from .printing import ExitStatus, print_json, working
+    from .tables import print_parts
 
     best = answer.plans[0] if answer.plans else None
     with working("comparing", form):
@@ -87,8 +120,7 @@ def _answer(
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
         print_json(document | ({"spares": left.to_dict()} if left else {}))
     else:
-        from .compare_text import comparison, comparison_notes
-        from .spares_text import spares_report
+        from .compare_text import comparison, comparison_notes, spares_report
 
         print_parts(*_chosen(answer), "", *(part for each in comparisons for part in comparison(each)))
         print_parts(*comparison_notes(comparisons), *(spares_report(left) if left else ()))
@@ -116,3 +148,32 @@ def _print_csv(plans: Iterable[Plan]) -> None:
     writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
+
+
+@click.command(short_help="Estimate one layout, without a search.")
+@job_options
+@explain_option
+@form_option("table", "json")
+def estimate(request: Request, explain: bool, form: str) -> None:
+    """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
+
+    Layout keys that SPEC leaves open use the framework's defaults.
+    Rules that the layout breaks are reported, not enforced.
+    """
+    from ..search import estimate as estimate_layout  # here, to save start-up time
+    from .findings_text import print_findings
+    from .loading import load, say_range
+    from .printing import print_json
+    from .tables import print_parts
+
+    job, findings = load(request, check_pins=False)
+    say_range(job, "estimated")
+    plan = estimate_layout(job)
+    print_findings(finding for finding in plan.findings if finding not in findings)
+    if form == "json":
+        print_json(plan.to_dict())
+    else:
+        from .answers import explained
+        from .summary import plan_summary
+
+        print_parts(*plan_summary(plan), *(explained(plan) if explain else ()))

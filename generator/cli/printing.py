@@ -1,20 +1,22 @@
-"""All that is printed: JSON, text and tables. Here alone, characters that act on a terminal become escapes."""
+"""Printed text without tables, its colours and its escapes; the line that shows progress; how commands end."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from enum import IntEnum
+from threading import Event, Thread
+from typing import Final, NoReturn
 
 import click
 
 from ..findings import HIDDEN, printable
 from ..secrets import mask
-
-PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -38,28 +40,6 @@ def print_json(document: object) -> None:
     click.echo(json_text(document))
 
 
-def print_parts(*parts: object) -> None:
-    """Text and tables, as wide as the terminal; plain and of one width when piped."""
-    from rich.console import Console  # here, to save start-up time
-    from rich.segment import Segment, Segments
-    from rich.text import Text
-
-    from .tables import Prose
-
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    target = Console(highlight=False, width=width)
-
-    def safe(part: Any) -> Segments:
-        shown = Prose(part) if isinstance(part, str | Text) else part
-        return Segments([Segment(printable(text, keep="\n"), style) for text, style, _ in target.render(shown)])
-
-    with target.capture() as capture:
-        for part in parts:
-            target.print(safe(part), crop=False, end="")
-    for line in capture.get().splitlines():
-        click.echo(line.rstrip())
-
-
 @contextmanager
 def shown_errors() -> Iterator[None]:
     """Usage errors raised in here quote the command line with escapes, and without its secrets."""
@@ -68,3 +48,104 @@ def shown_errors() -> Iterator[None]:
     except click.ClickException as problem:
         problem.message = printable(mask(problem.message), keep="\n")  # type: ignore[misc]  # final to subclasses
         raise
+
+
+#: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's theme makes of them.
+RED: Final = 160
+ORANGE: Final = 130
+GREEN: Final = 28
+TEAL: Final = 30
+BLUE: Final = 32
+PURPLE: Final = 133
+OLIVE: Final = 100
+GREY: Final = 244
+PALETTE: Final = frozenset({RED, ORANGE, GREEN, TEAL, BLUE, PURPLE, OLIVE, GREY})
+
+
+def style(colour: int | None = None, *, bold: bool = False) -> str:
+    """The name of a style, as rich has it."""
+    return " ".join((*(["bold"] if bold else []), *([f"color({colour})"] if colour is not None else [])))
+
+
+#: What explains something else: legends, conventions, counts.
+ASIDE: Final = style(GREY)
+BAD: Final = style(RED, bold=True)
+BOLD: Final = style(bold=True)
+
+
+def wanted() -> bool:
+    """Whether text for a terminal may be coloured: not with NO_COLOR (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR")
+
+
+_EVERY_S: Final = 1.0
+
+
+@contextmanager
+def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
+    """Say `what` takes so long, with the seconds, and what the function that this gives is told.
+
+    On standard error, and only where both streams are a terminal and the form is for people. Nothing may be printed
+    inside.
+    """
+    if form not in ("text", "table") or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield lambda _: None
+        return
+    line, done = _Line(what), Event()
+    thread = Thread(target=line.show_until, args=(done,), daemon=True)
+    thread.start()
+    try:
+        yield line.tell
+    finally:
+        done.set()
+        thread.join()
+
+
+class _Line:
+    def __init__(self, what: str) -> None:
+        self._what, self._more, self._since, self._width = what, "", time.monotonic(), 0
+
+    def tell(self, more: str) -> None:
+        self._more = more
+
+    def show_until(self, done: Event) -> None:
+        """Draw the line again every second, from the first second on, and wipe it at the end."""
+        while not done.wait(_EVERY_S):
+            parts = (self._what, self._more, f"{time.monotonic() - self._since:.0f} s")
+            columns = shutil.get_terminal_size().columns or 80  # Python 3.10 says 0 where the terminal doesn't know
+            self._draw(printable(", ".join(filter(None, parts)))[: columns - 1])
+        self._draw("")
+
+    def _draw(self, text: str) -> None:
+        if text or self._width:
+            sys.stderr.write(f"\r{text:<{self._width}}{'' if text else chr(13)}")
+            sys.stderr.flush()
+        self._width = len(text)
+
+
+_MOST_OFFERED = 12  # names in a hint
+
+
+class ExitStatus(IntEnum):
+    """One number per outcome, so that a pipeline can distinguish them."""
+
+    OK = 0
+    FINDINGS = 1  #: the job has errors, or its files can't be written
+    USAGE = 2  #: the command line is wrong
+    INFEASIBLE = 3  #: no layout passes every rule and fits
+    WOULD_OVERWRITE = 4  #: files exist with other contents, and --force was not given
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> NoReturn:
+    """Refuse `name` as a usage error, with the closest match when there is one."""
+    import difflib  # here, to save start-up time
+
+    choices = {choice.lower(): choice for choice in known}
+    holding = [choice for low, choice in choices.items() if len(name) > 2 and name.lower() in low]
+    matches = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.4)
+    if matches and len(holding) < 2:
+        raise click.UsageError(f"unknown {kind} {name!r}; did you mean {choices[matches[0]]!r}?")
+    offered = holding or [*choices.values()]
+    more = f" and {len(offered) - _MOST_OFFERED} more" if len(offered) > _MOST_OFFERED else ""
+    hint = f"one of {', '.join(offered[:_MOST_OFFERED])}{more}"
+    raise click.UsageError(f"unknown {kind} {name!r}; {hint}")

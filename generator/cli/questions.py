@@ -36,7 +36,7 @@ def _read_model(text: str) -> str:
     from pathlib import Path  # here, to save start-up time
 
     from ..catalog import find_model, load_catalog
-    from .exits import unknown
+    from .printing import unknown
 
     if find_model(text) is None and not Path(text).exists():
         unknown("model", text, load_catalog().models)
@@ -46,7 +46,7 @@ def _read_model(text: str) -> str:
 def read_cluster(text: str, rate: float | None = None) -> Any:
     """A node type; or an accelerator and how many a node has, as in 4xa100-40gb. What is open is asked for."""
     from ..catalog import find_accelerator, find_node_type, load_catalog  # here, to save start-up time
-    from .exits import unknown
+    from .printing import unknown
 
     if find_node_type(text) is not None:
         return text
@@ -81,7 +81,7 @@ def _read_count(text: str) -> int | str:
 
 def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
     def read(text: str) -> str:
-        from .exits import unknown  # here, to save start-up time
+        from .printing import unknown  # here, to save start-up time
 
         known = names()
         return text if text in known else unknown(kind, text, known)

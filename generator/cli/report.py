@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import Request, bold_option, job_options, top_option
-from .ranges import Term, read_term
+from .sweep import Term, read_term
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -49,8 +49,7 @@ def report(
     from ..search.search import search_with_estimates
     from ..search.sweep import sweep
     from .loading import JobLoader, or_exit, planning, say_range
-    from .printing import echo
-    from .progress import working
+    from .printing import echo, working
     from .writing import ACTIONS, write_files
 
     loader = JobLoader(request)

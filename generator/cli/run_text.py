@@ -14,9 +14,8 @@ from ..estimate.uncertainty import Band
 from ..estimate.whole_run import Run, input_bytes_per_s, token_bytes
 from ..search.plan import Plan
 from ..units import DAY, GB_PER_S, GIB, KB, TFLOPS, clock, long_time
-from .colours import BOLD
-from .tables import Table, whole, words
-from .text import count, percent, seconds, sized, time_range
+from .printing import BOLD
+from .tables import Table, count, percent, seconds, sized, time_range, whole, words
 
 _JOULES_A_KWH = 3.6e6
 _WORTH_SAYING = 0.1  #: difference of two times' logarithms

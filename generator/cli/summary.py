@@ -1,21 +1,35 @@
-"""A plan on the screen: its job, its memory and its step in detail, and at the end what counts, line by line."""
+"""A plan on the screen: its job, its memory as bars, its step, and at the end what counts, line by line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from ..estimate.layout import short_layout, short_legend
 from ..estimate.model_size import parameter_count
 from ..job.wording import counted
 from ..search.plan import Plan
-from .colours import ASIDE, BAD, BOLD
-from .memory_bar import MemoryBars
+from .printing import ASIDE, BAD, BLUE, BOLD, GREEN, GREY, OLIVE, ORANGE, PURPLE, RED, TEAL, style
 from .run_text import run_lines
-from .tables import Lines
-from .text import MFU_NOTE, band_note, count, evidence_note, gib, gib_with_band, percent, seconds, seconds_with_band
+from .tables import (
+    MFU_NOTE,
+    Lines,
+    Prose,
+    Table,
+    band_note,
+    count,
+    evidence_note,
+    gib,
+    gib_with_band,
+    numbers,
+    percent,
+    seconds,
+    seconds_with_band,
+    whole,
+)
 
 _CAUSES = ["compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"]
 _COMMUNICATION = ("tensor", "context", "expert", "pipeline", "data")
@@ -102,3 +116,85 @@ def _shown_parts(plan: Plan) -> list[tuple[str, float]]:
     total = float(plan.step_time.total_s)
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
     return sorted(((name, s) for name, s in parts.items() if s >= 0.005 * total), key=lambda part: -part[1])
+
+
+_WIDEST, _NARROWEST = 40, 16  #: characters for the whole card
+_EIGHTHS = "▏▎▍▌▋▊▉"
+_PARTS: Final = {
+    "parameters_bytes": ("parameters", BLUE),
+    "gradients_bytes": ("gradients", TEAL),
+    "optimizer_bytes": ("optimizer", PURPLE),
+    "activations_bytes": ("activations", ORANGE),
+    "output_bytes": ("logits and loss", OLIVE),
+    "buffers_bytes": ("buffers", GREY),
+}
+_BESIDE: Final = 38  #: columns that the rest of a row takes
+
+
+class MemoryBars:
+    """One row per component, then what has to fit, with a mark where the headroom begins."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        plan = self._plan
+        width = max(_NARROWEST, min(_WIDEST, options.max_width - _BESIDE))
+        capacity = float(plan.memory.capacity_bytes)
+        limit, required = capacity * (1 - plan.job.headroom), float(plan.memory.required_bytes)
+        fits = float(plan.uncertainty.required.high) <= limit
+        table = Table(whole(), numbers(), numbers(), whole())
+        for label, size, colour in _components(plan):
+            bar = Text(_bar(width * size / capacity, width), style=style(colour))
+            table.add_row(label, f"{gib(size)} GiB", f"{size / capacity:.0%}", bar)
+        total = Text(_total(width, required / capacity, limit / capacity), style=style(GREEN if fits else RED))
+        table.add_row(
+            "required", f"{gib(required)} GiB", f"{required / capacity:.0%}", total, style=BOLD if fits else BAD
+        )
+        yield Text(_title(plan), style=BOLD)
+        yield table
+        yield Prose(_scale(plan, limit, fits))
+
+
+def _title(plan: Plan) -> str:
+    stage = f", stage {plan.memory.stage} of 0..{plan.layout.pipeline - 1} (the fullest)"
+    return f"Memory of a GPU{stage if plan.layout.pipeline > 1 else ''}"
+
+
+def _scale(plan: Plan, limit: float, fits: bool) -> Text:
+    """What the bars are measured by, and what else needs memory."""
+    memory = plan.memory
+    host = float(memory.host_bytes_per_node)
+    seen = fits or float(memory.required_bytes) <= float(memory.capacity_bytes)
+    parts = [
+        f"] {gib(memory.capacity_bytes)} GiB usable",
+        f"│ {gib(limit)} GiB: {plan.job.headroom:.0%} is kept free",
+        f"nvidia-smi will show {gib(memory.device_bytes)} GiB" if seen else "a run would end out of memory",
+        *([f"{gib(host)} GiB of host memory per node"] if host else []),
+    ]
+    return Text("; ".join(parts), style=style(GREY) if fits else "")
+
+
+def _components(plan: Plan) -> Iterator[tuple[str, float, int]]:
+    memory = plan.memory
+    for field, (label, colour) in _PARTS.items():
+        size = float(getattr(memory, field))
+        if size:
+            yield label, size, colour
+    yield "context and NCCL", float(memory.required_bytes) - float(memory.allocated_bytes), GREY
+
+
+def _bar(cells: float, width: int) -> str:
+    """A bar as long as `cells` characters, to an eighth; at least one eighth. Beyond the card it ends with `+`."""
+    if cells > width:
+        return "█" * width + "+"
+    full, eighths = divmod(max(1, round(8 * cells)), 8)
+    return "█" * full + (_EIGHTHS[eighths - 1] if eighths else "")
+
+
+def _total(width: int, required: float, limit: float) -> str:
+    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the end of the card."""
+    filled = min(round(width * required), width)
+    cells = ["█" if cell < filled else "·" for cell in range(width)]
+    cells[min(round(width * limit), width - 1)] = "│"
+    return "".join((*cells, "]", "+" if required > 1 else ""))

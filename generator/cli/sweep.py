@@ -1,8 +1,10 @@
-"""`dsgen sweep`: a job planned at many values of one or two keys."""
+"""`dsgen sweep`: a job planned at many values of one or two keys, each as a list or a range."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import sys
 from collections.abc import Mapping
 from itertools import count
@@ -10,13 +12,136 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..dataclass import dataclass
 from .options import Request, bold_option, form_option, job_flags
-from .ranges import MOST_POINTS, Term, axis_of, first_of, read_time, split_terms
 
 if TYPE_CHECKING:
     from ..job.records import Job
-    from ..search.sweep import Axis, Goal, Sweep
+    from ..search.sweep import Axis, Counts, Goal, Sweep
     from .loading import JobLoader
+
+
+#: `512..2048`, `512..2048:128`, `1..64:x2`.
+_RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
+_BROKEN_RANGE = re.compile(r"\d[^/]*\.\.")
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+MOST_POINTS = 200  #: of one sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A key and its values as they were written."""
+
+    path: str
+    text: str
+
+
+def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str, ...]) -> tuple[Term, ...]:
+    """SPEC, which becomes the parameter `spec`, and the terms; both in any order."""
+    specs = [word for word in arguments if "=" not in word or os.path.lexists(word)]
+    terms = tuple(read_term(word) for word in arguments if word not in specs)
+    if len(specs) > 1:
+        raise click.UsageError(f"unexpected argument {specs[1]!r}: write KEY=VALUES, such as gpus=512..2048")
+    if not 1 <= len(terms) <= 2:
+        raise click.UsageError(f"{len(terms)} keys to sweep; give one or two, such as gpus=512..2048")
+    if len({term.path for term in terms}) < len(terms):
+        raise click.UsageError(f"{terms[0].path} is given twice")
+    context.params["spec"] = specs[0] if specs else None
+    return terms
+
+
+def read_term(word: str) -> Term:
+    """`KEY=VALUES` of a command line, of a key that a spec can have."""
+    from ..job.schema_check import key_paths  # here, to save start-up time
+    from .printing import unknown
+
+    key, _, text = (part.strip() for part in word.partition("="))
+    paths = key_paths()
+    section, dot, _ = key.partition(".")
+    if key not in paths and not (dot and section in paths):  # what is below a section is checked with the spec
+        unknown("key", key, paths)
+    path = paths.get(key, key)
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts) or any(_BROKEN_RANGE.match(part) and not _RANGE.match(part) for part in parts):
+        raise click.UsageError(f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C")
+    return Term(path=path, text=text)
+
+
+def first_of(term: Term) -> object:
+    """A value of the term, before the size of a node is known."""
+    from ..job.overrides import parse_value  # here, to save start-up time
+
+    first = term.text.split(",")[0].strip()
+    match = _RANGE.match(first)
+    return parse_value(match["low"] if match else first)
+
+
+def axis_of(term: Term, job: Job) -> Axis:
+    """The values of a term; `job` has the machines, of which a range has whole nodes."""
+    from ..job.overrides import parse_value  # here, to save start-up time
+    from ..search.sweep import Axis, Counts
+
+    machines = {"gpus": Counts.of_gpus, "nodes": Counts.of_nodes}
+    counts = machines[term.path](job) if term.path in machines else None
+    found: dict[object, None] = {}
+    parts = [part.strip() for part in term.text.split(",")]
+    ranges = [_RANGE.match(part) for part in parts]
+    for part, match in zip(parts, ranges, strict=True):
+        values = _range(term, match.groupdict(), counts) if match else (parse_value(part),)
+        if any(isinstance(value, (dict, list)) for value in values):
+            raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
+        found |= dict.fromkeys(values)
+    implied = ranges[0] is not None and len(ranges) == 1 and ranges[0]["step"] is None
+    return Axis(path=term.path, values=tuple(found), counts=counts if implied else None)
+
+
+def _range(term: Term, bounds: Mapping[str, str | None], counts: Counts | None) -> tuple[object, ...]:
+    """Whole nodes for counts of machines; else steps as they are given, or doubling."""
+    low, high = (_number(term, bounds[name] or "") for name in ("low", "high"))
+    if low > high:
+        raise click.UsageError(f"{term.path}={term.text}: the range ends before it starts; write {high}..{low}")
+    if bounds["step"] is None and counts is not None:
+        return counts.grid(int(low), int(high))
+    factor = bool(bounds["times"]) or bounds["step"] is None
+    step = _number(term, bounds["step"] or "2")
+    if step <= (1 if factor else 0) or (factor and low <= 0):
+        hint = f"write {term.path}={low}..{high}:STEP with a step above 0, or :xFACTOR with a factor above 1"
+        raise click.UsageError(f"{term.path}={term.text}: the range never ends; {hint}")
+    values = [low]
+    while (following := values[-1] * step if factor else low + len(values) * step) <= high * (1 + 1e-9):
+        values.append(following if isinstance(following, int) else round(following, 12))
+        if len(values) > MOST_POINTS:
+            raise click.UsageError(f"{term.path}={term.text}: more than {MOST_POINTS} values; use a larger step")
+    return tuple(values)
+
+
+def _number(term: Term, text: str) -> int | float:
+    from ..job.overrides import parse_value  # here, to save start-up time
+
+    value = parse_value(text.strip())
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        hint = f"write {term.path}=A,B,C for values that are no numbers"
+        raise click.UsageError(f"{term.path}={term.text}: {text!r} is not a number; {hint}")
+    return value
+
+
+def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """Seconds of `30d`, `12h`, `2w`, `90m`, or of a time as Slurm writes it: `720:00:00`, `30-00:00:00`."""
+    from ..job.quantities import read_time_limit  # here, to save start-up time
+
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([mhdw])", text.strip())
+    try:
+        if match is None and ":" not in text:  # Slurm reads minutes, which nobody would expect of a long run
+            raise ValueError
+        seconds = float(match[1]) * _UNITS[match[2]] if match else float(read_time_limit(text))
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise click.BadParameter(f"{text!r} is not a time; write 30d, 12h, 2w or 720:00:00")
+    return seconds
+
 
 _AT_MOST = click.FloatRange(min=0, min_open=True)
 
@@ -45,9 +170,8 @@ def sweep(
     """
     from ..search.sweep import Goal  # here, to save start-up time
     from ..search.sweep import sweep as plan_points
-    from .exits import ExitStatus
     from .loading import JobLoader
-    from .progress import working
+    from .printing import ExitStatus, working
 
     loader = JobLoader(request)
     job, axes = loaded_axes(loader, terms)
@@ -98,7 +222,8 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
 
 
 def _print(found: Sweep, form: str) -> None:
-    from .printing import print_json, print_parts  # here, to save start-up time
+    from .printing import print_json  # here, to save start-up time
+    from .tables import print_parts
 
     if form == "json":
         print_json(found.to_dict())

@@ -1,20 +1,36 @@
-"""Tables and named lines that fit the terminal. Commands import this when they print one, to save start-up time."""
+"""Numbers as text; tables and named lines that fit the terminal. Imports rich: commands import it when they print."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment, Segments
 from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..dataclass import dataclass
-from .colours import BOLD
+from ..findings import printable
+from ..units import DAY, HOUR, MINUTE
+from ..units import count as count
+from ..units import gib as gib
+from ..units import seconds as seconds
+from .printing import BOLD
+
+if TYPE_CHECKING:
+    from ..estimate.evidence import Evidence
+    from ..estimate.uncertainty import Band, Uncertainty
+
 
 _GAP = 2
+PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,3 +167,85 @@ def wrapped(line: Text, room: int) -> list[Text]:
     for part in parts:
         part.rstrip()
     return parts
+
+
+def print_parts(*parts: object) -> None:
+    """Text and tables, as wide as the terminal; plain and of one width when piped."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    target = Console(highlight=False, width=width)
+
+    def safe(part: Any) -> Segments:
+        shown = Prose(part) if isinstance(part, str | Text) else part
+        return Segments([Segment(printable(text, keep="\n"), style) for text, style, _ in target.render(shown)])
+
+    with target.capture() as capture:
+        for part in parts:
+            target.print(safe(part), crop=False, end="")
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
+
+
+#: How MFU is counted, wherever it is shown.
+MFU_NOTE = "MFU: of the dense peak; causal attention counts half, recomputation not"
+
+#: Of bytes, where a count says them otherwise.
+_PREFIXES = {"B": "G", "quadrillion": "P"}
+
+
+def sized(size_bytes: float) -> str:
+    """Bytes as of files and rates, decimal: `2.44 TB`, `285 kB`."""
+    number, _, letter = count(size_bytes).partition(" ")
+    return f"{number} {_PREFIXES.get(letter, letter)}B"
+
+
+def seconds_with_band(duration_s: float, band_s: Band) -> str:
+    """A short time with the band around it, in one unit: `18.2 s (16.9-20.1)`."""
+    return f"{seconds(duration_s)} ({time_range(duration_s, band_s)})"
+
+
+def time_range(duration_s: float, band_s: Band) -> str:
+    """The band around a time, in the unit that the time is shown in: `16.9-20.1`."""
+    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[seconds(duration_s).split()[-1]]
+    return f"{_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)}"
+
+
+def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
+    """Bytes in GiB with the band around them: `52.1 GiB (49.9-54.0)`."""
+    return f"{gib(size_bytes)} GiB ({gib(band_bytes.low)}-{gib(band_bytes.high)})"
+
+
+def band_note(uncertainty: Uncertainty) -> str:
+    """Which runs keep to the ranges."""
+    share = f"{uncertainty.coverage:.0%} of"
+    if uncertainty.regime == "calibrated":
+        return f"{share} runs should stay within, in time as those of your calibration did"
+    return f"{share} published runs, each left out of the fit, fell within"
+
+
+def evidence_note(known: Evidence) -> str:
+    """What speaks for an estimate: how many measured runs are like it, or in what it is beyond all of them."""
+    if known.beyond:
+        return f"no measured run is like it ({', '.join(known.beyond)})"
+    return f"{known.runs:,} measured run{'s are' if known.runs != 1 else ' is'} like it"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def file_name(text: str) -> str:
+    """`text` as one plain part of a path."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:80] or "job"
+
+
+def percent(fraction: Any) -> str:
+    """A fraction as a percentage with one decimal."""
+    return f"{100 * float(fraction):.1f}%"
+
+
+def one_of(numbers: Sequence[int]) -> str:
+    """Numbers as alternatives; of many, the first and the last few: `1, 2, 4 or 8`."""
+    shown = [f"{number:,}" for number in numbers]
+    if len(shown) > 8:
+        shown = [*shown[:4], "...", *shown[-2:]]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"

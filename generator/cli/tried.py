@@ -1,4 +1,4 @@
-"""Plans that were tried: what was measured, as a table of runs and as a calibration."""
+"""Plans that were tried: what was measured, as a table on the screen, as a table of runs, and as a calibration."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from ..check.runs.trial_logs import Outcome
 from ..dataclass import dataclass
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
+from ..estimate.layout import short_layout, short_legend
 from ..job.records import Calibration
 from ..programs.program import RenderedFile
 from ..search.plan import Plan
 from ..units import GIB
 from .measured_jobs import rendered
-from .printing import echo
+from .printing import ASIDE, echo
+from .tables import Table, gib, numbers, seconds, seconds_with_band, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +94,21 @@ def calibration_of(measured: Sequence[Tried]) -> RenderedFile | None:
     except NoUsableRuns as problem:
         echo(f"no calibration: {problem}", err=True)
         return None
+
+
+def table_of(tried: Sequence[Tried]) -> tuple[RenderableType, ...]:
+    """One row a trial: what was estimated and measured, how far off that is, and what ran out of memory."""
+    columns = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
+    table = Table(numbers("trial"), words("layout", least=22), *columns)
+    for one in tried:
+        plan, time_s = one.plan, one.step_time_s
+        estimated = seconds_with_band(float(plan.step_time.total_s), plan.uncertainty.step_time)
+        table.add_row(
+            str(one.number),
+            short_layout(plan.layout),
+            estimated,
+            one.state if time_s is None else seconds(time_s),
+            "" if time_s is None else f"{time_s / float(plan.step_time.total_s) - 1:+.0%}",
+            "" if one.peak_bytes is None else f"{gib(one.peak_bytes)} GiB",
+        )
+    return table, Text(short_legend(one.plan.layout for one in tried), ASIDE)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .exits import ExitStatus
 from .options import Request, bold_option, form_option, job_options, top_option
-from .scheduling import ask_first, check_dry_run, command_of, hand_over, refuse, run, wait_for
+from .printing import ExitStatus
+from .submit import ask_first, check_dry_run, command_of, hand_over, refuse, run, wait_for
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -79,7 +79,7 @@ def tune(
 
 
 def _folder(job: Job, output: str | None) -> Path:
-    from .text import file_name  # here, to save start-up time
+    from .tables import file_name  # here, to save start-up time
 
     return Path(output or f"{file_name(job.name)}-{job.gpus}gpus-tune")
 
@@ -107,8 +107,10 @@ def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, 
 
 def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool, dry_run: bool, wait: bool) -> None:
     """Submit the file of the trials, and wait for their end."""
-    from .printing import echo  # here, to save start-up time
-    from .progress import working
+    from .printing import (
+        echo,  # here, to save start-up time
+        working,
+    )
 
     job, folder = plans[0].job, file.parent
     uploaded = launcher.uploaded(job.launch, folder)
@@ -143,7 +145,7 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
 def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
     """What will run: the layouts, and how long a step of each is estimated to take."""
     from ..estimate.layout import short_layout  # here, to save start-up time
-    from .text import seconds
+    from .tables import seconds
 
     job = plans[0].job
     machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
@@ -181,9 +183,9 @@ def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
 def _report(loader: JobLoader, folder: Path, form: str) -> None:
     """Rank the trials, and hand what was measured to the calibration."""
     from ..programs.program import RenderedFile  # here, to save start-up time
-    from .printing import echo, print_json, print_parts
-    from .tried import calibration_of, rows_of
-    from .tune_text import table_of
+    from .printing import echo, print_json
+    from .tables import print_parts
+    from .tried import calibration_of, rows_of, table_of
     from .writing import write_files
 
     tried = _tried(loader, folder)

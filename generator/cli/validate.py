@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .exits import ExitStatus
 from .options import form_option
+from .printing import ExitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..check.validate import Answer
     from ..findings import Finding
-    from .fixing import FixedFile
+    from .writing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 MOST_GPUS: Final = 2**20  #: `documents.world.MOST_GPUS`, which would take long to import
@@ -103,7 +103,7 @@ def _checker(
     """A function that checks the paths; it accepts contents to read instead of the files'."""
     from ..check.context import ContextFlags
     from ..check.validate import validate as check
-    from .progress import working
+    from .printing import working
 
     options = {name: context.pop(name) for name in ("job", "engine", "skip_unknown")}
     options["skip_unknown"] |= each_folder
@@ -131,9 +131,8 @@ def _fixed(
 ) -> tuple[tuple[FixedFile, ...], Answer]:
     """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the rest."""
     from ..write import CannotWrite
-    from .fixing import fix_files, settled, unified_diff, write_fixed
     from .printing import echo_diff
-    from .writing import refuse_unwritable, tell
+    from .writing import fix_files, refuse_unwritable, settled, tell, unified_diff, write_fixed
 
     if write:
         settled(paths, tell)

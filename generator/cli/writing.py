@@ -1,17 +1,28 @@
-"""Files onto the disk, and the errors when that is refused."""
+"""Files onto the disk, those that `--fix` edits too, and the errors when that is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
+import difflib
+import os
+import stat
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
+from ..check.validate import Answer
+from ..dataclass import dataclass
+from ..facts.hjson.edits import apply_edits
+from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile
-from ..write import CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, write
-from .exits import ExitStatus
-from .printing import echo, echo_diff
+from ..secrets import mask
+from ..write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, recover, replace, write
+from ..write.compare import fingerprint_of
+from .printing import ExitStatus, echo, echo_diff
 
 #: What became of a file.
 ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
@@ -57,3 +68,133 @@ def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folde
     echo(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}", err=True)
     echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
+
+
+MAX_ROUNDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedFile:
+    """A file's text before and after."""
+
+    path: str
+    before: str
+    after: str
+
+
+def fix_files(
+    check: Callable[[Mapping[str, str]], Answer], wanted: Callable[[Finding], bool]
+) -> tuple[tuple[FixedFile, ...], Answer]:
+    """The files that change, and the answer on the changed files. Nothing is written.
+
+    `check` answers with contents by path instead of what files hold; findings that are not `wanted` are left alone.
+    Edits of one finding are made together or not at all; of findings whose edits overlap the first is fixed, the
+    others in the next round. After `MAX_ROUNDS` the result of the last round is kept.
+    """
+    contents: dict[str, str] = {}
+    answer = check(contents)
+    before: dict[str, str] = {}
+    seen = [dict(contents)]
+    for _ in range(MAX_ROUNDS):
+        before = {path: text.content for path, text in answer.texts.items()} | before  # some are read later only
+        after = contents | _applied((f for f in answer.findings if wanted(f)), before | contents)
+        if after in seen:  # nothing changes, or what one round fixes another breaks again
+            break
+        contents = after
+        seen.append(dict(contents))
+        answer = check(contents)
+    changed = ((path, before[path], after) for path, after in sorted(contents.items()))
+    return tuple(FixedFile(path=p, before=b, after=a) for p, b, a in changed if b != a), answer
+
+
+def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
+    """Finish or undo what interrupted runs left where `paths` are; whether files were moved for it."""
+    folders = {path if path.is_dir() else path.parent for path in map(Path, paths)}
+    return sum(recover(folder, tell) for folder in sorted(folders)) > 0
+
+
+def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None) -> None:
+    """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`.
+
+    A file that is read-only, has other hard links or could not keep its owner is refused, and so is one that is no
+    longer what was checked: that is compared again when it is replaced.
+    """
+    changes = {change.path: change for change in map(_change, files)}  # a file may have two names
+    if changes:
+        replace([*changes.values()], Path(os.path.commonpath([path.parent for path in changes])), tell=tell)
+
+
+def _change(file: FixedFile) -> Change:
+    shown, place = Path(file.path), Path(os.path.realpath(file.path))
+    try:
+        status = place.stat()
+        raw = place.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+    except OSError:
+        raw = b""
+    mark = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
+    if raw != mark + file.before.encode("utf-8"):  # another program changed it, or its name was shown with escapes
+        raise CannotWrite(shown, "it is not the file that was checked", hint="run the command again")
+    _refuse_protected(shown, place, status)
+    return Change(
+        file=RenderedFile(
+            path=place.name, text=mark.decode("utf-8") + file.after, executable=bool(status.st_mode & 0o100)
+        ),
+        path=place,
+        action=Action.CONFLICT,
+        before=raw,
+        found=fingerprint_of(raw, status.st_mode),
+    )
+
+
+def _refuse_protected(shown: Path, place: Path, status: os.stat_result) -> None:
+    if not status.st_mode & 0o222 or not os.access(place, os.W_OK):
+        raise CannotWrite(shown, "it is read-only", hint=f"chmod u+w {shown}, or fix a copy")
+    if status.st_nlink > 1:
+        reason = f"it has {status.st_nlink} hard links, and the others would keep the old text"
+        raise CannotWrite(shown, reason, hint="fix a copy, then copy its contents back")
+    user = os.geteuid() if hasattr(os, "geteuid") else 0
+    groups = {os.getegid(), *os.getgroups()} if user else {status.st_gid}
+    if user and (status.st_uid != user or status.st_gid not in groups):
+        reason = "it belongs to another user or group, and would become yours"
+        raise CannotWrite(shown, reason, hint="let its owner fix it, or fix a copy")
+
+
+def unified_diff(files: Iterable[FixedFile]) -> str:
+    """What changes, as a unified diff."""
+    return "".join(line for file in files for line in _diff(file))
+
+
+def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
+    """The contents that change by one round of edits, by path."""
+    taken: dict[str, list[tuple[int, int]]] = {}  # ranges of characters, in order, without overlaps
+    chosen: dict[str, list[Edit]] = {}
+    for finding in findings:
+        edits = finding.edits
+        if edits and _apart(edits) and all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits):
+            for edit in edits:
+                insort(taken.setdefault(edit.path, []), (edit.start, edit.end))
+                chosen.setdefault(edit.path, []).append(edit)
+    return {path: apply_edits(texts[path], edits) for path, edits in chosen.items()}
+
+
+def _apart(edits: Iterable[Edit]) -> bool:
+    """Whether no two of one finding's edits overlap."""
+    ordered = sorted((edit.path, edit.start, edit.end) for edit in edits)
+    return all(one[0] != other[0] or one[2] <= other[1] for one, other in pairwise(ordered))
+
+
+def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]) -> bool:
+    """Whether the edit is within its file, and touches none that was chosen already."""
+    if edit.path not in texts or not 0 <= edit.start <= edit.end <= len(texts[edit.path]):
+        return False
+    after = bisect_left(taken, (edit.start, edit.end))
+    if after and taken[after - 1][1] >= edit.start:
+        return False
+    return after == len(taken) or taken[after][0] > edit.end
+
+
+def _diff(file: FixedFile) -> Iterator[str]:
+    name = printable(file.path)
+    before, after = (mask(text).splitlines(keepends=True) for text in (file.before, file.after))
+    for line in difflib.unified_diff(before, after, name, name):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

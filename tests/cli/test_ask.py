@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from dsgen.cli import commands
-from dsgen.cli.chart import HEIGHT, WIDTH, chart
-from dsgen.cli.exits import ExitStatus
+from dsgen.cli.printing import ExitStatus
+from dsgen.cli.sweep_text import HEIGHT, WIDTH, chart
 from tests.cli.running import run
 
 SPEC = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.cli.exits import ExitStatus
+from dsgen.cli.printing import ExitStatus
 from tests.cli.running import run
 
 GOOD = """\

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dsgen.cli.exits import ExitStatus
+from dsgen.cli.printing import ExitStatus
 from tests.cli.running import run
 
 LOGS = Path(__file__).parents[1] / "documents" / "logs"

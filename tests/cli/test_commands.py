@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from dsgen.cli import commands
-from dsgen.cli.exits import ExitStatus
+from dsgen.cli.printing import ExitStatus
 from tests.cli.running import run
 
 SMALL = """\

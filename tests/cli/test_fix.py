@@ -13,8 +13,8 @@ import pytest
 
 import dsgen
 from dsgen.check.validate import Answer
-from dsgen.cli.exits import ExitStatus
-from dsgen.cli.fixing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, write_fixed
+from dsgen.cli.printing import ExitStatus
+from dsgen.cli.writing import MAX_ROUNDS, FixedFile, fix_files, unified_diff, write_fixed
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.job.text import text_of
 from dsgen.write import CannotWrite, Change, replace
@@ -198,7 +198,7 @@ def test_an_edit_between_check_and_exchange_is_kept(save: str, script: Path, mon
         new.replace(script)
         replace(changes, folder, **options)
 
-    monkeypatch.setattr("dsgen.cli.fixing.replace", edit)
+    monkeypatch.setattr("dsgen.cli.writing.replace", edit)
     with pytest.raises(CannotWrite, match="another program changed it meanwhile"):
         write_fixed(FIXED)
     assert script.read_text() == "edited\n"

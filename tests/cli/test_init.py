@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.cli.machines_here import cards_of, partitions_of
+from dsgen.cli.proposals import cards_of, partitions_of
 from tests.cli.running import run
 
 MODEL = {"model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 4}

@@ -12,7 +12,7 @@ import yaml
 import dsgen
 from benchmarks.round_trip import round_trips
 from dsgen.check.rendered import check_rendered
-from dsgen.cli.exits import ExitStatus
+from dsgen.cli.printing import ExitStatus
 from dsgen.findings import Severity
 from dsgen.job.schema_check import load_schema
 from dsgen.programs.slurm import values as slurm_values

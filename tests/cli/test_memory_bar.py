@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import dsgen
-from dsgen.cli.memory_bar import MemoryBars
+from dsgen.cli.summary import MemoryBars
 
 JOB = {
     "framework": "megatron-lm",

@@ -19,12 +19,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 import dsgen
-from dsgen.cli.answers import explained, report
-from dsgen.cli.colours import PALETTE
+from dsgen.cli.answers import counts_report, explained, report
 from dsgen.cli.compare_text import comparison
-from dsgen.cli.elastic_text import counts_report
 from dsgen.cli.findings_text import finding_text
-from dsgen.cli.rule_pages import rules_table
+from dsgen.cli.known_rules import rules_table
+from dsgen.cli.printing import PALETTE
 from dsgen.cli.summary import in_short, plan_summary
 from dsgen.cli.sweep_text import sweep_report
 from dsgen.cli.tables import Lines, Prose, Table, numbers, whole, words
@@ -159,7 +158,7 @@ def test_findings_are_of_the_palette_and_plain_without_colour(
 SLOW = """\
 import sys
 from threading import Event
-from dsgen.cli import progress
+from dsgen.cli import printing as progress
 progress._EVERY_S = 0.5
 shown, draw = Event(), progress._Line._draw
 progress._Line._draw = lambda line, text: (draw(line, text), shown.set())

@@ -10,8 +10,8 @@ import pytest
 
 import dsgen
 from dsgen.check.fold import folded
-from dsgen.cli.exits import ExitStatus
 from dsgen.cli.findings_text import annotation, counted
+from dsgen.cli.printing import ExitStatus
 from dsgen.findings import Edit, Finding, Location, Severity
 from tests.cli.running import run
 

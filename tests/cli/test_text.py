@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsgen.cli.findings_text import finding_text
-from dsgen.cli.text import file_name, gib_with_band, percent, seconds_with_band, sized
+from dsgen.cli.tables import file_name, gib_with_band, percent, seconds_with_band, sized
 from dsgen.estimate.uncertainty import Band
 from dsgen.findings import Finding, Location, Severity
 from dsgen.units import GIB, count, gib, long_time, seconds

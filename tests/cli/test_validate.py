@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from dsgen.check.kinds import is_candidate
-from dsgen.cli.exits import ExitStatus
 from dsgen.cli.known_rules import known_rules
+from dsgen.cli.printing import ExitStatus
 from dsgen.cli.validate import validate as command
 from tests.cli.running import run
 from tests.docs.blocks import blocks
