@@ -46,13 +46,14 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    """How a rule on jobs or layouts applies to a run that is inferred from Megatron's arguments."""
+class InFiles:
+    """How a rule on jobs or layouts judges the facts that files state of a run."""
 
-    only: tuple[str, ...] = ()  #: software that it is applied to, where another rule does more for the rest
+    kinds: tuple[str, ...] = ("Megatron arguments",)  #: the files that it judges; or a DeepSpeed config
+    only: tuple[Any, ...] = ()  #: software that it is applied to, where another rule does more for the rest
     unless: tuple[str, ...] = ()  #: options with which something else decides what the rule would judge
     severity: Severity | None = None  #: where it is not the rule's own: the run goes on and trains what is written
-    facts: tuple[str, ...] = ()  #: of a rule on jobs: what it reads, the first is where a finding points
+    facts: tuple[str, ...] = ()  #: of a rule on jobs: what it reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ class Rule:
     before: Version = ()  #: first DeepSpeed version that it no longer holds for; empty: none
     also: tuple[Rule, ...] = ()  #: the same check under other ids, for other programs
     columns: Columns = Columns()
-    arguments: Arguments | None = None
+    in_files: InFiles | None = None
 
     @property
     def title(self) -> str:
@@ -145,7 +146,7 @@ class Subject(Generic[S]):
         severity: Severity,
         when: When,
         source: str,
-        arguments: Arguments | None = None,
+        in_files: InFiles | None = None,
         *,
         reads: tuple[str, ...] = (),
         since: Version = (),
@@ -168,7 +169,7 @@ class Subject(Generic[S]):
                 since=since,
                 before=before,
                 also=others,
-                arguments=arguments,
+                in_files=in_files,
             )
 
         return made

@@ -38,7 +38,7 @@ def adopt(found: Found, others: Sequence[Found] = (), answers: Mapping[str, obje
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
     draft = Draft()
     if found.megatron is not None and found.megatron.run is not None:
-        read_megatron(draft, found, found.megatron, found.megatron.run)
+        read_megatron(draft, found, found.megatron)
     else:
         read_script(draft, found)
     if found.config is not None:

@@ -16,7 +16,7 @@ from ..programs.launching.launch_line import Launch
 from ..programs.links import ds_config_of, named_in, used_accelerate_config, used_config
 from ..programs.lookup import Files
 from ..programs.megatron.arguments import MegatronArguments
-from ..programs.megatron.inferred_run import InferredRun, inferred_runs
+from ..programs.megatron.facts import MegatronFacts, megatron_facts
 from ..programs.submission import Submission
 from ..programs.trainer.training_arguments import TrainingArguments
 
@@ -26,7 +26,7 @@ class Found:
     """One run: its training program's launch line or arguments, its DeepSpeed config, and the files around them."""
 
     submission: Submission
-    megatron: InferredRun | None = None
+    megatron: MegatronFacts | None = None
     launch: Launch | None = None
     trainer: TrainingArguments | None = None
     config: Config | None = None
@@ -37,7 +37,7 @@ class Found:
         if self.launch is not None and self.launch.program is not None:
             return self.launch.script.locate(self.launch.program)
         if self.megatron is not None:
-            return self.megatron.start
+            return self.megatron.run.locate("")
         document = self.config or self.trainer
         return document.locate("") if document else Location(path=self.submission.documents[0].path)
 
@@ -75,11 +75,10 @@ def _rank(run: Found) -> int:
 
 def _runs_of(submission: Submission) -> Iterator[Found]:
     launches: set[int] = set()
-    for run in inferred_runs(submission):
-        launch = run.run.launch if run.run else None
-        launches.add(id(launch))
-        config = run.run.config if run.run else None
-        yield Found(submission=submission, megatron=run, launch=launch, config=config)
+    for facts in megatron_facts(submission):
+        run = facts.run
+        launches.add(id(run.launch))
+        yield Found(submission=submission, megatron=facts, launch=run.launch, config=run.config)
     trainers = {id(one.launch): one for one in submission.training_arguments if one.launch is not None}
     for launch in submission.launches:
         if id(launch) not in launches and _trains(launch, submission):

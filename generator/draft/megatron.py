@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import PurePath
 from typing import Any, Final
 
-from ..catalog import find_model
+from ..catalog import Model, find_model
 from ..job.records import Pins
-from ..programs.megatron.inferred_run import InferredRun
+from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
 from .draft import Draft
@@ -39,16 +39,17 @@ _USUAL_POSITIONS: Final = 2048
 _DTYPES: Final = ("fp8_parameters", "gradient_dtype", "master_dtype", "moment_dtype")
 
 
-def read_megatron(draft: Draft, found: Found, inferred: InferredRun, run: MegatronRun) -> None:
+def read_megatron(draft: Draft, found: Found, facts: MegatronFacts) -> None:
     """Everything that the arguments say, but for what is carried over as it is."""
+    run = facts.run
     parser = Parser(flavour=run.flavour)
     given = options_of_launch(run.launch, parser) if run.launch else options_of_file(run, parser)
     draft.options = tuple(given)
     draft.set("framework", run.flavour)
     set_script(draft, found)
     keys = decoded(run)
-    _read_model(draft, inferred, run, {key[6:]: keys.pop(key) for key in tuple(keys) if key.startswith("model.")})
-    _read_training(draft, inferred, run)
+    _read_model(draft, facts, {key[6:]: keys.pop(key) for key in tuple(keys) if key.startswith("model.")})
+    _read_training(draft, facts)
     if run.has("--train-iters"):
         keys.pop("training.duration.samples", None)
     for key, value in keys.items():
@@ -58,17 +59,16 @@ def read_megatron(draft: Draft, found: Found, inferred: InferredRun, run: Megatr
         draft.drop("output.save_interval")  # nothing would be saved
     if saved is not None and run.value("--load") != saved:
         draft.set("output.resume", False)
-    for name, pin in _pins(inferred, run):
+    for name, pin in _pins(facts):
         draft.set(f"layout.{name}", pin)
 
 
-def _pins(inferred: InferredRun, run: MegatronRun) -> Iterator[tuple[str, Any]]:
+def _pins(facts: MegatronFacts) -> Iterator[tuple[str, Any]]:
     """The layout keys that the arguments state, by default too, less those that follow from others."""
-    pins, known = inferred.job.pins, inferred.facts
-    moe = bool(inferred.job.model.experts)
+    run, pins, moe = facts.run, facts.job.pins, at_least(facts.job).model.is_moe
     for field in fields(Pins):
         value = getattr(pins, field.name)
-        if value is None or field.name not in known or field.name in ("data", "gradient_accumulation"):
+        if value is None or field.name in ("data", "gradient_accumulation"):
             continue
         if field.name not in _RELEVANT or _RELEVANT[field.name](pins, moe):
             yield field.name, list(value) if isinstance(value, tuple) else value
@@ -78,20 +78,20 @@ def _pins(inferred: InferredRun, run: MegatronRun) -> Iterator[tuple[str, Any]]:
     sharding = stages.get(str(run.value("--data-parallel-sharding-strategy")))
     if run.is_lm and run.has("--use-megatron-fsdp") and sharding:
         yield "zero_stage", sharding
-    if "global_batch" not in known and "gradient_accumulation" in known:
+    if pins.gradient_accumulation is not None and not facts.knows("global_batch"):
         yield "gradient_accumulation", pins.gradient_accumulation
 
 
-def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun, read: dict[str, Any]) -> None:
+def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> None:
     """The model by Hugging Face's keys; nothing where its layers or its width aren't written."""
-    model, known = inferred.job.model, inferred.facts
-    if not {"layers", "hidden", "heads"} <= known:
+    if not facts.knows("layers", "hidden", "heads"):
         return
+    run, model = facts.run, at_least(facts.job).model
     rotary = run.value("--position-embedding-type") == "rope" or run.has("--use-rotary-position-embeddings")
     none = run.has("--no-position-embedding") or run.value("--position-embedding-type") == "none"
     kind = "rotary" if rotary else "none" if none else "learned"
-    heads = model.kv_heads if "kv_heads" in known and model.kv_heads != model.heads else None
-    own_width = "head_dim" in known and model.head_dim * model.heads != model.hidden
+    heads = model.kv_heads if facts.knows("kv_heads") and model.kv_heads != model.heads else None
+    own_width = facts.knows("head_dim") and model.head_dim * model.heads != model.hidden
     gated, bias = model.gated_mlp, not run.has("--disable-bias-linear")
     keys: dict[str, Any] = {
         "num_hidden_layers": model.layers,
@@ -108,7 +108,7 @@ def _read_model(draft: Draft, inferred: InferredRun, run: MegatronRun, read: dic
         "attention_bias": bias if bias == gated else None,
         "mlp_bias": bias if bias == gated else None,
         **read,
-        **_experts(inferred, run),
+        **_experts(model, run),
     }
     if not rotary:
         keys.pop("rope_theta", None)
@@ -126,8 +126,7 @@ def _positions(draft: Draft, run: MegatronRun) -> int:
     return known or _USUAL_POSITIONS
 
 
-def _experts(inferred: InferredRun, run: MegatronRun) -> dict[str, Any]:
-    model = inferred.job.model
+def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
     if not model.experts:
         return {}
     shared = run.size("--moe-shared-expert-intermediate-size") or 0
@@ -154,16 +153,10 @@ def _vocabulary(draft: Draft, run: MegatronRun) -> int:
     return _VOCABULARIES.get(kind, _USUAL_VOCABULARY)
 
 
-def _read_training(draft: Draft, inferred: InferredRun, run: MegatronRun) -> None:
-    training, known = inferred.job.training, inferred.facts
-    stated = {
-        "sequence_length": ("sequence", training.sequence_length),
-        "global_batch": ("global_batch", training.global_batch),
-        "precision": ("precision", training.precision),
-        "attention": ("attention", training.attention),
-    }
-    for key, (fact, value) in stated.items():
-        draft.set(f"training.{key}", value if fact in known else None)
+def _read_training(draft: Draft, facts: MegatronFacts) -> None:
+    run, training = facts.run, facts.job.training
+    for key in ("sequence_length", "global_batch", "precision", "attention"):
+        draft.set(f"training.{key}", getattr(training, key, None))
     for key in _DTYPES:
         draft.set(f"training.{key}", _state(key, getattr(training, key), run))
     if run.is_lm and not run.has("--cross-entropy-loss-fusion"):

@@ -177,6 +177,7 @@ class Origin:
 
     path: str
     locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
+    start: Location | None = None  #: of what has no place of its own; None: the file as a whole
     vocabulary: Vocabulary = OF_SPECS  #: what its reader calls the keys
 
     def locate(self, pointer: str) -> Location:
@@ -185,7 +186,7 @@ class Origin:
         while probe and probe not in self.locations:
             probe = probe.rpartition("/")[0]
         whole = Location(path=self.path, pointer=pointer)
-        return self.locations.get(probe, whole) if probe else whole
+        return self.locations.get(probe, whole) if probe else self.start or whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Final
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from .wording import listed
@@ -31,10 +31,10 @@ class Vocabulary:
         """What to do to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
         return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
 
-    def micro_batches(self, counts: Iterable[int], sequences: int) -> str:
-        """Numbers of micro-batches of so many sequences, over all replicas, as the key that sets them."""
+    def micro_batches(self, counts: Iterable[int], layout: Any) -> str:
+        """Numbers of a layout's micro-batches, over all replicas, as the key that sets them."""
         if self.by_batch:
-            return self.says("global_batch", *(count * sequences for count in counts))
+            return self.says("global_batch", *(count * layout.micro_batch * layout.data for count in counts))
         return self.says("gradient_accumulation", *counts)
 
     def _one(self, key: str, value: str) -> str:

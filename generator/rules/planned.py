@@ -11,7 +11,7 @@ from ..estimate.layout import FIELDS
 from ..findings import Location, Severity, Violation, Violations, When
 from ..job.framework import Software
 from ..job.records import Job
-from ..rule import Arguments, Checks, Columns, Rule, Subject
+from ..rule import Checks, Columns, InFiles, Rule, Subject
 
 #: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its message and hint.
 Judgement = Iterator[Any]
@@ -48,7 +48,7 @@ class LayoutSubject:
     checks: Checks
 
     def rule(
-        self, id: str, severity: Severity, when: When, source: str, arguments: Arguments | None = None
+        self, id: str, severity: Severity, when: When, source: str, in_files: InFiles | None = None
     ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
         """Make a rule of the generator below, which is given a job and a layout, or a job, a layout and its ledger.
 
@@ -70,7 +70,7 @@ class LayoutSubject:
                 subjects=_whole,
                 also=(judge, *judge.also) if isinstance(judge, Rule) else (),
                 columns=replace(columns, binds=self.columns.binds),
-                arguments=arguments,
+                in_files=in_files,
             )
 
         return made
@@ -96,8 +96,8 @@ def layouts(
     return LayoutSubject(columns=Columns(reads=fields, facts=facts, binds=binds), checks=checks)
 
 
-ONLY_MDS: Final = Arguments(only=("Megatron-DeepSpeed",))
-NO_RAMP_UP: Final = Arguments(unless=("--rampup-batch-size",))
+ONLY_MDS: Final = InFiles(only=("Megatron-DeepSpeed",))
+NO_RAMP_UP: Final = InFiles(unless=("--rampup-batch-size",))
 lm_layouts: Final = partial(layouts, of=("Megatron-LM",))
 mds_layouts: Final = partial(layouts, of=("Megatron-DeepSpeed",))
 megatron_layouts: Final = partial(layouts, of=("Megatron layers",))
@@ -134,9 +134,10 @@ def _check(columns: Columns) -> Callable[..., Violations]:
 
 
 def _place(job: Job, fields: tuple[str, ...]) -> Location:
-    """The first of the fields that the user wrote, else the first, else the layout."""
-    written = (name for name in fields if getattr(job.pins, name) is not None)
-    name = next(written, fields[0] if fields else None)
+    """The first of the fields that the user wrote, else the first that is known, else the layout."""
+    written = [name for name in fields if f"/layout/{name}" in job.origin.locations]
+    known = [name for name in fields if getattr(job.pins, name) is not None]
+    name = next(iter((*written, *known, *fields)), None)
     return job.origin.locate(f"/layout/{name}" if name else "/layout")
 
 

@@ -3,23 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from ..estimate.layout import Layout
+from ..estimate.layout import FIELDS, Layout
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.whole_run import Run
-from ..findings import Finding, in_file_order
+from ..facts.facts import UNKNOWN, Facts, knows, partial
+from ..findings import Finding, Violation, Violations, in_file_order
 from ..job.records import Job
 from ..rule import Rule, findings_of
 from .layout.identities import BATCH_RULES, WORLD_RULES, batch_product, world_product
 from .layout.pins import known_values, layout_of, pinned_values, whole_layout
 from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES, LENGTH_RULES
 
+_SIZES: Final = ("tensor", "pipeline", "context")
+_NONE_KNOWN: Final = dict.fromkeys(FIELDS, UNKNOWN)
+
 
 def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule, ...]:
     """The rules on layouts that apply to `job`."""
     return tuple(rule for rule in rules if rule.columns.binds(job))
+
+
+def violations_of(rule: Rule, facts: Facts) -> Violations:
+    """The violations of a rule on jobs or layouts by what files say of a run; none where it reads what isn't known."""
+    job = facts.job
+    if rule.checks == "job":
+        reads = rule.in_files.facts if rule.in_files else ()
+        for subject in rule.subjects(job) if knows(job, *reads) else ():
+            yield from rule.check(subject)
+    elif rule in (*WORLD_RULES, *BATCH_RULES):
+        yield from _by_product(rule, facts)
+    elif knows(job, *rule.columns.reads, *rule.columns.facts) and rule.columns.binds(job):
+        yield from rule.check((job, partial(Layout, **{**_NONE_KNOWN, **pinned_values(job.pins)})))
+
+
+def _by_product(rule: Rule, facts: Facts) -> Violations:
+    """The violation of a product: the sizes that are given divide their total, of GPUs or of sequences."""
+    job, sizes = facts.job, pinned_values(facts.job.pins)
+    if not rule.columns.binds(job):
+        return
+    if rule in WORLD_RULES and knows(job, "gpus", "tensor", "pipeline", "context"):
+        if job.framework.runs("Megatron-DeepSpeed") and sizes["tensor"] * sizes["pipeline"] > job.gpus:
+            return  # it reduces sizes that are too large, which another rule reports
+        # The GPUs of a file needn't be whole nodes.
+        product = replace(world_product(job, {key: sizes[key] for key in _SIZES if sizes[key] > 1}), step=1)
+        where = [f"/layout/{name}" for name in product.factors]
+    elif rule in BATCH_RULES and knows(job, "gpus", "data", "global_batch", "micro_batch"):
+        product = batch_product(job, {key: sizes[key] for key in ("micro_batch", "data")})
+        where = ["/training/global_batch", "/layout/micro_batch"]
+    else:
+        return
+    if product.factors and product.total % product.known:
+        yield Violation(facts.locate(*where), *product.explain(whole=False))
 
 
 def check_job(job: Job) -> tuple[Finding, ...]:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from dsgen.check.rules.planning import RULES
 from dsgen.check.rules.registry import all_file_rules
 from dsgen.facts.reader import Reader
 from dsgen.findings import Severity
 from dsgen.job.text import text_of
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.megatron.arguments import read_argument_file
-from dsgen.programs.megatron.inferred_run import inferred_runs
-from dsgen.programs.megatron.rules.as_job import RULES
+from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.run import LARGEST, MegatronRun, megatron_runs
 from dsgen.programs.submission import Context, Submission
 from dsgen.rule import findings_of
@@ -80,11 +80,11 @@ def test_a_run_answers_the_questions_of_a_reader() -> None:
     assert reader.locate("--bf16").column == len(SHAPE) + 2
 
 
-def test_an_inferred_run_has_the_facts_that_its_arguments_state() -> None:
+def test_a_run_has_the_facts_that_its_arguments_state() -> None:
     """Facts that an unknown option may change are not among them; the job is in the vocabulary of options."""
-    [run] = inferred_runs(submission_of("--tensor-model-parallel-size 2 --global-batch-size $BATCH", gpus=8))
-    assert {"tensor", "pipeline", "gpus", "data", "layers", "heads"} <= run.facts
-    assert not {"global_batch", "gradient_accumulation", "cluster", "sequence"} & run.facts
+    [run] = megatron_facts(submission_of("--tensor-model-parallel-size 2 --global-batch-size $BATCH", gpus=8))
+    assert run.knows("tensor", "pipeline", "gpus", "data", "layers", "heads")
+    assert not any(map(run.knows, ("global_batch", "gradient_accumulation", "cluster", "sequence_length")))
     assert run.job.says("tensor", 2) == "--tensor-model-parallel-size 2" and run.job.pins.tensor == 2
 
 
@@ -103,7 +103,7 @@ def test_an_inferred_run_has_the_facts_that_its_arguments_state() -> None:
 )
 def test_state_types_are_read(options: str, expected: tuple[Any, ...]) -> None:
     """A run's types of gradients, moments and master weights are its options', the wider one where moments differ."""
-    [run] = inferred_runs(submission_of(f"--bf16 --use-distributed-optimizer --global-batch-size 8 {options}", gpus=8))
+    [run] = megatron_facts(submission_of(f"--bf16 --use-distributed-optimizer --global-batch-size 8 {options}", gpus=8))
     training = run.job.training
     found = (training.gradient_dtype, training.moment_dtype, training.master_dtype, training.fp8_parameters)
     assert found == expected
@@ -130,10 +130,9 @@ CUT = "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-siz
 )
 def test_knobs_are_read(options: str, pins: dict[str, Any]) -> None:
     """Overlap, optimizer instances, what context ranks exchange and how experts are cut; None where not known."""
-    [run] = inferred_runs(submission_of(f"{CUT} {options}"))
+    [run] = megatron_facts(submission_of(f"{CUT} {options}"))
     assert {name: getattr(run.job.pins, name) for name in pins} == pins
-    assert all(name in run.facts for name, value in pins.items() if value is not None and name != "expert_tensor")
-    assert not {name for name, value in pins.items() if value is None} & run.facts
+    assert {name: run.knows(name) for name in pins} == {name: value is not None for name, value in pins.items()}
 
 
 def broken(options: str) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -13,26 +14,27 @@ from ...estimate.memory import memory
 from ...estimate.model_size import parameter_count
 from ...estimate.states import moment_bytes
 from ...estimate.uncertainty import required_band
+from ...facts.facts import Facts, completed
 from ...findings import ERROR, WARNING, Severity, Violation, Violations
-from ...job.records import Job
-from ...programs.megatron.inferred_run import InferredRun, inferred_runs
+from ...job.records import Job, Pins
+from ...programs.deepspeed.config import Config
+from ...programs.deepspeed.facts import ConfigFacts, config_facts
+from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.rule import subject, submissions
 from ...programs.slurm.values import mebibytes
 from ...programs.subjects import blocks
 from ...programs.submission import Submission
+from ...programs.world import world_of
 from ...rules.layout.pins import known_values, whole_layout
 from ...rules.registry import FIT_RULES
 from ...rules.sources import deepspeed_now, derived
 from ...units import GB, GIB, MIB
-from ..inferred_config import inferred_from_configs
 
 #: What the estimate of a Megatron run can't do without.
-_NEEDED: Final = frozenset(
-    [
-        *("cluster", "gpus", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts", "sequence"),
-        *("micro_batch", "gradient_accumulation", "tensor", "pipeline", "context", "expert", "virtual_pipeline"),
-        *("sequence_parallel", "zero_stage", "recompute", "offload", "precision", "attention"),
-    ]
+_NEEDED: Final = (
+    *("cluster", "gpus", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts", "sequence_length"),
+    *("micro_batch", "gradient_accumulation", "tensor", "pipeline", "context", "expert", "virtual_pipeline"),
+    *("sequence_parallel", "zero_stage", "recompute", "offload", "precision", "attention", "optimizer"),
 )
 #: Options that need less memory in ways that the estimate doesn't follow, or make another model.
 _BEYOND: Final = (
@@ -47,48 +49,95 @@ _BEYOND: Final = (
 _SMALL: Final = 0.25
 _MASTER_BYTES: Final = 4  # of the fp32 weight that the optimizer keeps of each parameter
 _DEVICE, _HOST = FIT_RULES
+_ADAPTERS: Final = re.compile(
+    r"lora|peft|qlora|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I
+)
+_OPTIMIZERS: Final = frozenset({"adam", "adamw"})
+_MICS: Final = "/zero_optimization/mics_shard_size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """An inferred run with its layout and ledger."""
+    """A run with its layout and ledger."""
 
-    run: InferredRun
+    facts: Facts
+    job: Job  #: of the facts, with assumptions for what they lack
     layout: Layout
     ledger: Memory
     planned: bool  #: whether the submission has a job spec, whose plan has compared the stages by their time
-
-    @property
-    def job(self) -> Job:
-        """The run's job."""
-        return self.run.job
-
-    @property
-    def on_host(self) -> bool:
-        """Whether what is offloaded goes to host memory."""
-        return self.whole or "host offload" in self.run.facts
-
-    @property
-    def whole(self) -> bool:
-        """Whether all that the run needs is counted; of a config alone, model states and little more is."""
-        return self.run.run is not None
+    device: str | None  #: where what is offloaded goes
+    whole: bool  #: whether all that the run needs is counted; of a config alone, model states and little more is
 
 
 @subject("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments")
 def needs(submission: Submission) -> Iterator[Need]:
     """Every run of the submission whose memory can be estimated."""
-    runs = list(inferred_runs(submission))
-    countable = filter(_is_countable, runs) if runs else inferred_from_configs(submission)
-    for run in countable:
-        layout = whole_layout(known_values(run.job))
-        if layout and (not runs or _fits_integers(run.job, layout)):
-            yield Need(run=run, layout=layout, ledger=memory(run.job, layout), planned=submission.job is not None)
+    runs = list(megatron_facts(submission))
+    for run in runs:
+        # What the estimate doesn't follow isn't judged.
+        if run.knows(*_NEEDED) and not any(map(run.run.may_have, _BEYOND)) and not run.job.model.is_moe:
+            yield from _need(submission, run, at_least(run.job), "cpu")
+    for one in () if runs else config_facts(submission):
+        if one.knows("layers", "link_domain", "gpus") and not _is_partial(one.config, submission):
+            job = _least_run(one, submission)
+            yield from _need(submission, one, job, one.config.offload("optimizer")) if job else ()
 
 
-def _is_countable(inferred: InferredRun) -> bool:
-    """Whether the arguments have all that the estimate of a Megatron run needs, and nothing that it doesn't follow."""
-    beyond = inferred.run is None or any(map(inferred.run.may_have, _BEYOND))
-    return inferred.facts >= _NEEDED and not beyond and not inferred.job.model.is_moe
+def _need(submission: Submission, facts: Facts, job: Job, device: str | None) -> Iterator[Need]:
+    layout, whole = whole_layout(known_values(job)), isinstance(facts, MegatronFacts)
+    if layout and (not whole or _fits_integers(job, layout)):
+        ledger, planned = memory(job, layout), submission.job is not None
+        yield Need(facts=facts, job=job, layout=layout, ledger=ledger, planned=planned, device=device, whole=whole)
+
+
+def _is_partial(config: Config, submission: Submission) -> bool:
+    """Whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
+    kind = config.value("/optimizer/type", "adamw")
+    texts = [word.raw for launch in submission.launches for word in launch.arguments]
+    for arguments in submission.training_arguments:
+        texts += [f"{key} {value}" for key, value in arguments.values.items()]
+    return str(kind).lower() not in _OPTIMIZERS or any(map(_ADAPTERS.search, texts)) or world_of(submission).expert > 1
+
+
+def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
+    """The least that any training of the model is: all is recomputed, a token a sequence where no job gives more.
+
+    The layout is that of config and submission, open where the config's stage can't be read. None where the GPUs
+    don't divide into replicas.
+    """
+    job, config, world, planned = facts.job, facts.config, world_of(submission), submission.job
+    replicas = world.replicas
+    if not replicas:
+        return None
+    batch, shards = config.whole("/train_micro_batch_size_per_gpu"), config.whole(_MICS)
+    batch = batch if batch is not None and 0 < batch < 10_000 else 1
+    has_copies = config.stage == 3 and config.schema.key(_MICS) is not None and shards and shards > 0
+    ranks = replicas * world.context
+    pins = Pins(
+        data=replicas,
+        tensor=world.tensor,
+        pipeline=world.pipeline,
+        context=world.context,
+        expert=1,
+        zero_stage=config.stage,
+        micro_batch=batch,
+        gradient_accumulation=1,
+        recompute="full",
+        offload=job.pins.offload,
+        zero_hpz=job.pins.zero_hpz,
+        zero_copies=ranks // shards if has_copies and shards and ranks % shards == 0 else None,
+    )
+    is_auto = config.filled or config.auto_precision
+    training = completed(
+        job.training,
+        sequence_length=planned.training.sequence_length if planned else 1,
+        global_batch=batch * replicas,
+        precision="bf16" if config.precision is None or is_auto else config.precision,
+        gradient_dtype="fp32" if config.accumulates_in == "fp32" else "same",
+        optimizer="adamw",
+        attention="flash",
+    )
+    return completed(job, pins=pins, training=training)
 
 
 def _fits_integers(job: Job, layout: Layout) -> bool:
@@ -115,7 +164,7 @@ def fits_device(need: Need) -> Violations:
     message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU{more}"
     hint = _DEVICE.columns.explain(job, layout, ledger)[1] or None
     yield Violation(
-        need.run.locate(("micro_batch", "zero_stage")),
+        need.facts.locate("/layout/micro_batch", "/layout/zero_stage"),
         f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}",
         hint,
         severity=None if surely else Severity.WARNING,
@@ -128,11 +177,11 @@ def fits_host(need: Need) -> Violations:
 
     Prevents: The node's out-of-memory killer ends the run: exit code -9.
     Fix: offload less, or use more nodes"""
-    if need.on_host and not _HOST.columns.holds(need.job, need.layout, need.ledger):
+    if need.device == "cpu" and not _HOST.columns.holds(need.job, need.layout, need.ledger):
         cluster = need.job.cluster
         message = f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
         message += f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
-        yield Violation(need.run.locate(("offload",)), message, "offload less, or to NVMe, or use more nodes")
+        yield Violation(need.facts.locate("/layout/offload"), message, "offload less, or to NVMe, or use more nodes")
 
 
 @needs.rule(
@@ -148,11 +197,11 @@ def fits_nvme(need: Need) -> Violations:
     Prevents: No space left on device, at the first step. A warning: nvme_path may be on another disk.
     Fix: offload to larger disks, or use more nodes"""
     job, has = need.job, need.job.cluster.local_nvme_bytes
-    swaps = need.layout.zero_stage == 3 and "nvme offload" in need.run.facts
+    swaps = need.layout.zero_stage == 3 and need.device == "nvme"
     needed = parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job)) / job.nodes if swaps else 0
     if has is not None and needed > has:
         message = f"what is offloaded needs about {_gb(needed)} of NVMe a node; {job.cluster.name} has {_gb(has)}"
-        where = need.run.locate(("offload",))
+        where = need.facts.locate("/layout/offload")
         yield Violation(where, message, f"use {math.ceil(needed * job.nodes / has)} nodes or more" if has else None)
 
 
@@ -167,7 +216,7 @@ def fits_request(submission: Submission) -> Violations:
     requests = list(blocks(submission)) if submission.scripts else []
     for need in needs(submission) if requests else ():
         needed = need.ledger.host_bytes_per_node
-        for request in requests if need.on_host else ():
+        for request in requests if need.device == "cpu" else ():
             for option in request.texts("--mem", last=True):
                 asked = mebibytes(option.value)
                 if asked and needed > asked * MIB:
@@ -197,7 +246,7 @@ def stage_three_is_needed(need: Need) -> Violations:
             f" {job.model.name} on {layout.world} GPUs, without activations;"
             f" {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         )
-        yield Violation(need.run.locate(("zero_stage",)), message, 'set "stage" to 2')
+        yield Violation(need.facts.locate("/layout/zero_stage"), message, 'set "stage" to 2')
 
 
 def _subject(need: Need) -> str:

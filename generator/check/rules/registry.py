@@ -23,10 +23,9 @@ def _rules_on_all() -> tuple[Rule, ...]:
 @lru_cache(maxsize=1)
 def _rules_on_estimates() -> tuple[Rule, ...]:
     """Rules on layouts, memory and time, which need numpy."""
-    from ...programs.megatron.rules import as_job
-    from . import fits, run_length
+    from . import fits, planning, run_length
 
-    return (*as_job.RULES, *rules_in(fits, run_length))
+    return (*planning.RULES, *rules_in(fits, run_length))
 
 
 def rules_for(submission: Submission) -> tuple[Rule, ...]:

@@ -119,11 +119,6 @@ class MegatronRun(MegatronArguments):
             return None
         return layers + sum(map(self.has, COUNTED_ENDS))
 
-    @property
-    def counts_all_layers(self) -> bool:
-        """Whether a fork's option may count embeddings as layers that stages share, or weigh layers otherwise."""
-        return any(stray.word == "--pp-partition-method" for stray in self.strays)
-
     @cached_property
     def listed_chunks(self) -> tuple[str, ...] | None:
         """The chunks that a list gives, each as its letters; None where there is none, or it can't be known."""

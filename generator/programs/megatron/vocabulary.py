@@ -1,4 +1,4 @@
-"""What the keys of a job are called by those who wrote Megatron's options, or a DeepSpeed config."""
+"""What the keys of a job are called by those who wrote Megatron's options."""
 
 from __future__ import annotations
 
@@ -55,12 +55,3 @@ def _phrases(flavour: Flavour) -> dict[str, str]:
 
 
 OF_OPTIONS: Final = {flavour: Vocabulary(phrases=_phrases(flavour), by_batch=True) for flavour in get_args(Flavour)}
-OF_CONFIGS: Final = Vocabulary(
-    phrases={
-        "micro_batch": "train_micro_batch_size_per_gpu: {}",
-        "zero_stage": "zero_optimization.stage: {}",
-        "offload: optimizer": "zero_optimization.offload_optimizer.device: cpu",
-        "zero_hpz": "zero_optimization.zero_hpz_partition_size: {}",
-        "zero_copies": "{} groups of zero_optimization.mics_shard_size",
-    }
-)

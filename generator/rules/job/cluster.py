@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..numbers import neighbours
 from ..planned import autotp_jobs, jobs, violation
 from ..sources import deepspeed, derived
@@ -48,7 +48,7 @@ def nodes_are_connected(job: Job) -> Violations:
         yield violation(job, "/cluster", message, hint)
 
 
-@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), Arguments(facts=("precision", "cluster")))
+@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), InFiles(facts=("precision", "cluster")))
 def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
 
@@ -75,7 +75,7 @@ def framework_computes_fp8(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, hint)
 
 
-@jobs.rule("ATT001", ERROR, "training", derived("FlashAttention-2's README"), Arguments(facts=("attention", "cluster")))
+@jobs.rule("ATT001", ERROR, "training", derived("FlashAttention-2's README"), InFiles(facts=("attention", "cluster")))
 def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..planned import mds_jobs, megatron_jobs, violation
 from ..sources import derived, megatron_deepspeed
 
@@ -76,7 +76,7 @@ def megatron_has_every_part(job: Job) -> Violations:
         yield violation(job, "/model", message, f"use {job.says('framework', other)}, or change the script")
 
 
-@mds_jobs.rule("MDS023", ERROR, "init", _FP8_LAYERS, Arguments(facts=("precision", "heads", "kv_heads")))
+@mds_jobs.rule("MDS023", ERROR, "init", _FP8_LAYERS, InFiles(facts=("precision", "heads", "kv_heads")))
 def fp8_layers_have_equal_heads(job: Job) -> Violations:
     """With FP8 in Megatron-DeepSpeed, there are as many key-value heads as attention heads.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...estimate.layout import LayoutLike
+from ...facts.facts import knows
 from ...findings import ERROR
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..columns import divides, implies
 from ..numbers import divisors
 from ..planned import Judgement, layouts, lm_layouts
@@ -19,15 +20,16 @@ _LATENT = f"NVIDIA/TransformerEngine transformer_engine/pytorch/{_ATTENTION}:403
 
 def exchanges_heads_only(job: Job) -> bool:
     """Whether the model's attention runs under context parallelism only where all ranks exchange heads (a2a)."""
-    window = job.model.sliding_window
-    local = window is not None and window < job.training.sequence_length
-    return job.framework.runs("Megatron-LM") and (local or job.model.attention_sinks)
+    if not job.framework.runs("Megatron-LM"):
+        return False
+    window = job.model.sliding_window if knows(job, "sequence_length") else None
+    return job.model.attention_sinks or (window is not None and window < job.training.sequence_length)
 
 
 _elsewhere = layouts("context_heads", applies=lambda job: not job.framework.runs("Megatron-LM"))
-_exchanged = lm_layouts("context_heads", "tensor", "heads", "kv_heads")
-_local = lm_layouts("context_heads", "context", "window", applies=exchanges_heads_only)
-_latent = lm_layouts("context_heads", "context", "latent", applies=lambda job: job.model.is_mla)
+_exchanged = lm_layouts("context_heads", "tensor", "heads", "kv_heads", "kv_lora_rank")
+_local = lm_layouts("context_heads", "context", "sliding_window", "attention_sinks", applies=exchanges_heads_only)
+_latent = lm_layouts("context_heads", "context", "kv_lora_rank", applies=lambda job: job.model.is_mla)
 
 
 @_elsewhere.rule("MLM129", ERROR, "silent", derived("Ulysses exchanges heads among all ranks; there is no other level"))
@@ -55,7 +57,7 @@ def head_ranks_divide_context(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{heads} does not divide {context}", f"use {job.says('context_heads', *divisors(int(layout.context)))}"
 
 
-@_exchanged.rule("MLM131", ERROR, "training", transformer_engine(f"{_ATTENTION}:4246"), Arguments())
+@_exchanged.rule("MLM131", ERROR, "training", transformer_engine(f"{_ATTENTION}:4246"), InFiles())
 def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor × the context ranks that exchange heads divides the heads, and the key-value heads.
 
@@ -70,7 +72,7 @@ def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('context_heads', *fitting)}"
 
 
-@_local.rule("MLM132", ERROR, "training", transformer_engine(f"{_ATTENTION}:5057, 5066"), Arguments())
+@_local.rule("MLM132", ERROR, "training", transformer_engine(f"{_ATTENTION}:5057, 5066"), InFiles())
 def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
     """Under context parallelism, attention with a window or with sinks exchanges heads among all ranks (a2a).
 
@@ -85,7 +87,7 @@ def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @_latent.rule(
-    "MLM133", ERROR, "training", f"{transformer_engine(_ATTENTION)}; at v2.12 line 4032 refuses it", Arguments()
+    "MLM133", ERROR, "training", f"{transformer_engine(_ATTENTION)}; at v2.12 line 4032 refuses it", InFiles()
 )
 def latent_attention_keeps_a_ring(job: Job, layout: LayoutLike) -> Judgement:
     """Under context parallelism, latent attention keeps a ring: some of its ranks exchange keys and values.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...estimate.layout import LayoutLike
 from ...findings import ERROR
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..columns import divides
 from ..numbers import divisors, nearest
 from ..planned import ONLY_MDS, Judgement, engine_layouts, is_moe, layouts, lm_layouts, mds_layouts, trainer_layouts
@@ -32,7 +32,7 @@ _pipelined_experts = mds_layouts("pipeline", applies=lambda job: job.model.is_mo
 
 
 @lm_layouts(applies=is_moe).rule("MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"))
-@_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), Arguments())
+@_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), InFiles())
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides the experts.
 
@@ -69,7 +69,7 @@ def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
 
 
-@_replicas.rule("MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), Arguments())
+@_replicas.rule("MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), InFiles())
 def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides data × context.
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import lcm, prod
 
 from ...estimate.layout import LayoutLike
+from ...facts.facts import knows
 from ...findings import ERROR
 from ...job.records import Job
 from ...job.vocabulary import Vocabulary
-from ...rule import Arguments, Rule
+from ...rule import InFiles, Rule
 from ..numbers import divisors, nearest, neighbours
 from ..planned import NO_RAMP_UP, Judgement, autotp_layouts, lm_layouts, mds_layouts
 from ..sources import deepspeed, megatron_deepspeed, megatron_lm
@@ -70,13 +71,13 @@ class Product:
 
 def world_product(job: Job, values: Mapping[str, int]) -> Product:
     """The factors of the world that `values` holds, against `gpus`."""
-    node = job.cluster.accelerators_per_node
+    node = job.cluster.accelerators_per_node if knows(job, "cluster") else job.gpus
     return Product(
         factors={name: values[name] for name in WORLD_FACTORS if name in values},
         total=job.gpus,
         key="gpus",
         step=node if job.gpus > node else 1,
-        data_divides=job.training.global_batch,
+        data_divides=job.training.global_batch if knows(job, "global_batch") else 0,
         vocabulary=job.origin.vocabulary,
     )
 
@@ -96,13 +97,13 @@ def _factors(layout: LayoutLike, names: tuple[str, ...]) -> dict[str, int]:
     return {name: getattr(layout, name) for name in names}
 
 
-_NO_BATCH_SCHEDULE = Arguments(
+_NO_BATCH_SCHEDULE = InFiles(
     unless=("--decrease-batch-size-if-needed", "--rampup-batch-size", "--step-batch-size-schedule")
 )
 
 
-@lm_layouts().rule("MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), Arguments())
-@mds_layouts().rule("MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), Arguments())
+@lm_layouts().rule("MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), InFiles())
+@mds_layouts().rule("MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), InFiles())
 @autotp_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...estimate.layout import LayoutLike, Offload
 from ...findings import ERROR
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..planned import Judgement, engine_layouts, layouts, lm_layouts
 from ..sources import deepspeed, derived, megatron_lm
 
@@ -45,7 +45,7 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @engine_layouts("offload", "pipeline").rule(
-    "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", Arguments()
+    "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", InFiles()
 )
 def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """Offload is not combined with DeepSpeed's pipeline engine.

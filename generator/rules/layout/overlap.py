@@ -7,7 +7,7 @@ import numpy as np
 from ...estimate.layout import LayoutLike, Modules, Recompute
 from ...findings import ERROR
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..columns import divides, implies
 from ..planned import Judgement, layouts, lm_layouts
 from ..sources import derived, megatron_lm, transformer_engine
@@ -76,7 +76,7 @@ def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judg
     yield f"{job.says('tensor_overlap', True)} with {given} is refused", _off(job, "tensor_overlap")
 
 
-@_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), Arguments())
+@_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), InFiles())
 def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel overlap has all ranks of a tensor group in one node: its buffers are shared over NVLink.
 
@@ -89,7 +89,7 @@ def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _off(job, "tensor_overlap")
 
 
-@_devices.rule("MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), Arguments())
+@_devices.rule("MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), InFiles())
 def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere, where Transformer Engine has user buffers.
 
@@ -100,7 +100,7 @@ def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _off(job, "tensor_overlap")
 
 
-@lm_layouts("expert_overlap", "expert").rule("MLM124", ERROR, "init", megatron_lm(f"{_CONFIG}:3012"), Arguments())
+@lm_layouts("expert_overlap", "expert").rule("MLM124", ERROR, "init", megatron_lm(f"{_CONFIG}:3012"), InFiles())
 def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap needs an expert parallel size above 1: otherwise there is no all-to-all.
 
@@ -112,7 +112,7 @@ def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Jud
 
 
 @lm_layouts("expert_overlap", "pipeline", "virtual_pipeline").rule(
-    "MLM125", ERROR, "init", megatron_lm(f"{_CONFIG}:3007"), Arguments()
+    "MLM125", ERROR, "init", megatron_lm(f"{_CONFIG}:3007"), InFiles()
 )
 def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap in a pipeline needs interleaving.
@@ -125,7 +125,7 @@ def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement
     yield message, f"use {job.says('virtual_pipeline', '2')} or more, or {_off(job, 'expert_overlap')}"
 
 
-@lm_layouts("expert_overlap", "recompute").rule("MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), Arguments())
+@lm_layouts("expert_overlap", "recompute").rule("MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), InFiles())
 def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap does not recompute whole layers, whose parts it schedules one by one.
 
@@ -138,7 +138,7 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @lm_layouts("expert_overlap", "recompute", "recompute_modules").rule(
-    "MLM135", ERROR, "init", megatron_lm(f"{_CONFIG}:3030 (core_v0.16.1 has no such check)"), Arguments()
+    "MLM135", ERROR, "init", megatron_lm(f"{_CONFIG}:3030 (core_v0.16.1 has no such check)"), InFiles()
 )
 def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap does not recompute whole MoE layers: their all-to-alls would run twice, one of them alone.
@@ -151,7 +151,7 @@ def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{given} is refused", _off(job, "expert_overlap")
 
 
-@_precise.rule("MLM127", ERROR, "init", megatron_lm(f"{_CONFIG}:3035"), Arguments())
+@_precise.rule("MLM127", ERROR, "init", megatron_lm(f"{_CONFIG}:3035"), InFiles())
 def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap runs in bf16 or fp16.
 

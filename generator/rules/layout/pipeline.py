@@ -9,13 +9,13 @@ import numpy as np
 
 from ...estimate.layout import LayoutLike
 from ...estimate.stages import loss_layers
+from ...facts.facts import knows
 from ...findings import ERROR, WARNING
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..columns import divides, implies
 from ..numbers import divisors, nearest, neighbours
 from ..planned import (
-    ONLY_MDS,
     Judgement,
     autotp_layouts,
     engine_layouts,
@@ -58,12 +58,14 @@ def _between(job: Job, layout: LayoutLike) -> tuple[Any, Any]:
 
 
 def _hint(job: Job, pipeline: int) -> str:
-    useful = [p for p in pipeline_values(job) if job.gpus % p == 0]
+    useful = [p for p in pipeline_values(job) if not knows(job, "gpus") or job.gpus % p == 0]
     return f"use {job.says('pipeline', *nearest(useful, pipeline))}"
 
 
-_DEFAULT_GROUPS = Arguments(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size"))
-_CONSTANT_BATCH = Arguments(unless=("--rampup-batch-size", "--step-batch-size-schedule"))
+#: A fork's option may count embeddings as layers that stages share, or weigh layers otherwise.
+_STAGES_OF_LAYERS = InFiles(only=("Megatron-DeepSpeed",), unless=("--pp-partition-method",))
+_DEFAULT_GROUPS = InFiles(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size"))
+_CONSTANT_BATCH = InFiles(unless=("--rampup-batch-size", "--step-batch-size-schedule"))
 _interleaved = lm_layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus")
 _pipelined = layouts("gradient_accumulation", "pipeline", "gpus")
 _trainers = layouts("pipeline", of=("Trainer",))
@@ -127,8 +129,8 @@ def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _hint(job, layout.pipeline)
 
 
-@megatron_layouts("pipeline", "stage_layers").rule(
-    "PIPE013", ERROR, "init", derived("a stage without layers has nothing to compute"), ONLY_MDS
+@megatron_layouts("pipeline", "layers").rule(
+    "PIPE013", ERROR, "init", derived("a stage without layers has nothing to compute"), _STAGES_OF_LAYERS
 )
 def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every stage holds at least one layer.
@@ -205,7 +207,7 @@ def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judge
     Fix: set gradient_accumulation to a multiple of pipeline"""
     steps, stages = layout.gradient_accumulation, layout.pipeline
     yield (layout.virtual_pipeline == 1) | divides(stages, steps)
-    fitting = job.origin.vocabulary.micro_batches(neighbours(stages, steps), layout.micro_batch * layout.data)
+    fitting = job.origin.vocabulary.micro_batches(neighbours(stages, steps), layout)
     message = f"interleaving requires a multiple of {job.says('pipeline', stages)}, not"
     message += f" {job.says('gradient_accumulation', steps)}"
     yield message, f"use {fitting}, or {job.says('virtual_pipeline', 1)}"
@@ -221,7 +223,7 @@ def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     yield steps >= stages
     bubble = round(100 * (stages - 1) / (stages + steps - 1))
     both = f"{job.says('gradient_accumulation', steps)} and {job.says('pipeline', stages)}"
-    fitting = job.origin.vocabulary.micro_batches([stages], layout.micro_batch * layout.data)
+    fitting = job.origin.vocabulary.micro_batches([stages], layout)
     yield f"every stage waits {bubble}% of the step with {both}", f"use {fitting} or more, or a smaller pipeline"
 
 

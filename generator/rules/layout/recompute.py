@@ -10,7 +10,7 @@ from ...estimate.model_size import dense_layers
 from ...estimate.stages import chunk_sizes, divides_chunks, split
 from ...findings import ERROR, WARNING
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..columns import implies
 from ..numbers import divisors, listed, nearest
 from ..planned import Judgement, autotp_layouts, engine_layouts, lm_layouts, mds_layouts, megatron_layouts
@@ -114,9 +114,7 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
 
 
-@mds_layouts("recompute", "context", "attention").rule(
-    "MDS021", ERROR, "silent", _SELECTIVE, Arguments(severity=WARNING)
-)
+@mds_layouts("recompute", "context", "attention").rule("MDS021", ERROR, "silent", _SELECTIVE, InFiles(severity=WARNING))
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
 

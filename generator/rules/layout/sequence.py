@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...estimate.layout import LayoutLike
+from ...facts.facts import knows
 from ...findings import ERROR, NOTE
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..columns import divide_either_way, divides, implies
 from ..numbers import divisors, nearest
 from ..planned import Judgement, autotp_layouts, engine_layouts, is_moe, lm_layouts, mds_layouts, megatron_layouts
@@ -13,9 +14,9 @@ from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 from .tensor import has_grouped_heads, tensor_values
 
 _along_tensor = megatron_layouts("sequence_parallel", "tensor")
-_ulysses_sequence = mds_layouts("context", "sequence")
+_ulysses_sequence = mds_layouts("context", "sequence_length")
 _ulysses_cut = mds_layouts("context", "sequence_parallel")
-_cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence")
+_cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence_length")
 _moe = lm_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
 _grouped = engine_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
 _ulysses = mds_layouts("context", "tensor", "pipeline")
@@ -48,7 +49,7 @@ def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
 
 
 # An error, though Megatron only warns: the layout would be the same as the one without it.
-@_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), Arguments(severity=NOTE))
+@_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), InFiles(severity=NOTE))
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
 
@@ -59,7 +60,7 @@ def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
 
 
-@_cut.rule("SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), Arguments())
+@_cut.rule("SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), InFiles())
 def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """With sequence parallelism, tensor × context divides the sequence length.
 
@@ -88,7 +89,7 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     )
 
 
-@_moe.rule("MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), Arguments())
+@_moe.rule("MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), InFiles())
 def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
 
@@ -99,7 +100,9 @@ def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
     yield message, f"use {job.says('sequence_parallel', True)}"
 
 
-@lm_layouts("context", "sequence").rule("MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), Arguments())
+@lm_layouts("context", "sequence_length").rule(
+    "MLM008", ERROR, "init", megatron_lm("training/arguments.py:1335"), InFiles()
+)
 def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     """Twice the context parallel size divides the sequence length: a rank holds an early and a late chunk.
 
@@ -114,7 +117,7 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @autotp_layouts().rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
-@_ulysses_sequence.rule("MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), Arguments())
+@_ulysses_sequence.rule("MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), InFiles())
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
 
@@ -127,11 +130,15 @@ def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
 
 
 def _ulysses_hint(job: Job) -> str:
-    fitting = [c for c in divisors(job.model.heads) if job.training.sequence_length % c == 0]
-    return f"use {job.says('context', *(c for c in fitting if divide_either_way(c, job.model.kv_heads)))}"
+    fitting = divisors(job.model.heads)
+    if knows(job, "sequence_length"):
+        fitting = [c for c in fitting if job.training.sequence_length % c == 0]
+    if knows(job, "kv_heads"):
+        fitting = [c for c in fitting if divide_either_way(c, job.model.kv_heads)]
+    return f"use {job.says('context', *fitting)}"
 
 
-@engine_layouts("context", "heads").rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), Arguments())
+@engine_layouts("context", "heads").rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), InFiles())
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
 
@@ -142,7 +149,7 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _ulysses_hint(job)
 
 
-@_grouped.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), Arguments())
+@_grouped.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), InFiles())
 def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the Ulysses size.
 
@@ -154,7 +161,7 @@ def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _ulysses_hint(job)
 
 
-@_ulysses.rule("MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), Arguments())
+@_ulysses.rule("MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), InFiles())
 def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
 
@@ -166,7 +173,7 @@ def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgemen
     yield message, f"use {job.says('context', 1)}, or {job.says('tensor', 1)} and {job.says('pipeline', 1)}"
 
 
-@_ulysses_cut.rule("MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), Arguments())
+@_ulysses_cut.rule("MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), InFiles())
 def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from math import gcd
 
 from ...estimate.layout import LayoutLike
+from ...facts.facts import knows
 from ...findings import ERROR, NOTE, WARNING
 from ...job.records import Job
-from ...rule import Arguments
+from ...rule import InFiles
 from ..columns import divide_either_way, divides
 from ..numbers import divisors
 from ..planned import Judgement, autotp_layouts, is_moe, layouts, mds_layouts, megatron_layouts
@@ -16,7 +17,8 @@ from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, trans
 
 def tensor_domain(job: Job) -> int:
     """Accelerators joined by the fast fabric: a node, or the rack in rack-scale systems."""
-    return max(job.cluster.accelerators_per_node, job.cluster.link_domain)
+    cluster = job.cluster
+    return max(cluster.accelerators_per_node, cluster.link_domain if knows(job, "link_domain") else 1)
 
 
 def widths(job: Job) -> dict[str, int]:
@@ -36,9 +38,13 @@ def expert_widths(job: Job) -> dict[str, int]:
 
 
 def tensor_values(job: Job) -> list[int]:
-    """The tensor parallel sizes that every rule of this module allows, never empty."""
-    cut = gcd(job.model.heads, job.gpus, tensor_domain(job), *widths(job).values(), *expert_widths(job).values())
-    return [t for t in divisors(cut) if divide_either_way(t, job.model.kv_heads)]
+    """The tensor parallel sizes that every rule of this module allows, as far as the job is known; never empty."""
+    cuts = [getattr(job.model, name) for name in ("heads", "hidden") if knows(job, name)]
+    cuts += [job.gpus] if knows(job, "gpus") else []
+    cuts += [tensor_domain(job)] if knows(job, "accelerators_per_node") else []
+    cuts += widths(job).values() if knows(job, "hidden", "ffn", "experts") else []
+    cuts += expert_widths(job).values() if knows(job, "experts", "moe_ffn") else []
+    return [t for t in divisors(gcd(*cuts)) if not knows(job, "kv_heads") or divide_either_way(t, job.model.kv_heads)]
 
 
 def has_grouped_heads(job: Job) -> bool:
@@ -55,8 +61,10 @@ def _undivided(tensor: int, named: dict[str, int]) -> str:
 
 
 _SLOWER = derived("tensor parallelism between nodes is an order of magnitude slower")
-_NOT_LATENT = Arguments(unless=("--multi-latent-attention",))
-_EQUAL_LAYERS = Arguments(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
+_NOT_LATENT = InFiles(unless=("--multi-latent-attention",))
+_CUT_AS_REST = InFiles(unless=("--expert-tensor-parallel-size",))
+_USUAL_PADDING = InFiles(unless=("--make-vocab-size-divisible-by",))
+_EQUAL_LAYERS = InFiles(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
 _heads = layouts("tensor", "heads")
 _vocabulary = megatron_layouts("tensor", "vocab")
 _kv_heads = layouts("tensor", "heads", "kv_heads", of=("Megatron-LM", "AutoTP"), applies=has_grouped_heads)
@@ -67,7 +75,7 @@ _free = layouts(applies=lambda job: job.pins.tensor is None)
 _pinned = layouts("tensor", "cluster", applies=lambda job: job.pins.tensor is not None)
 
 
-@_heads.rule("MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), Arguments())
+@_heads.rule("MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), InFiles())
 def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
 
@@ -89,7 +97,7 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{says} is neither a multiple nor a divisor of the {kv_heads} key-value heads", _hint(job)
 
 
-@_mds_kv_heads.rule("MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), Arguments())
+@_mds_kv_heads.rule("MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), InFiles())
 def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
 
@@ -127,7 +135,9 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('tensor', layout.tensor)} does not divide {undivided}", _hint(job)
 
 
-@_expert_widths.rule("MLM041", ERROR, "init", derived("the dense MLP's layers cut experts, core/utils.py"), Arguments())
+@_expert_widths.rule(
+    "MLM041", ERROR, "init", derived("the dense MLP's layers cut experts, core/utils.py"), _CUT_AS_REST
+)
 def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the experts' feed-forward sizes.
 
@@ -139,7 +149,7 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
 
 
 # A note: padding is what everyone trains with.
-@_vocabulary.rule("MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), Arguments())
+@_vocabulary.rule("MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), _USUAL_PADDING)
 def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
 
@@ -155,7 +165,7 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @_free.rule("NODE001", ERROR, "silent", f"{_SLOWER}; pin it to have it anyway")
-@_pinned.rule("NODE002", WARNING, "silent", _SLOWER, Arguments())
+@_pinned.rule("NODE002", WARNING, "silent", _SLOWER, InFiles())
 def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
 

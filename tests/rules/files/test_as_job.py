@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dsgen
-from dsgen.check.rules import fits
+from dsgen.check.rules import fits, planning
 from dsgen.check.rules.registry import all_file_rules
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.facts.hjson.text import read_json
@@ -24,7 +24,6 @@ from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.frameworks import FRAMEWORKS, program_for
 from dsgen.programs.megatron.arguments import MegatronArguments, read_argument_file
 from dsgen.programs.megatron.options import Flavour, option_table
-from dsgen.programs.megatron.rules import as_job
 from dsgen.programs.megatron.run import megatron_runs
 from dsgen.programs.megatron.vocabulary import OF_OPTIONS
 from dsgen.programs.submission import Context, Submission
@@ -33,7 +32,7 @@ from dsgen.rules.registry import LAYOUT_RULES
 from tests.case import NAMES, read_case
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
-SHARED = {rule.id: rule for rule in as_job.RULES}
+SHARED = {rule.id: rule for rule in planning.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
 MINE = tuple(rule for rule in all_file_rules() if ".files.megatron." in rule.check.__module__)
 KEYS = re.compile(

@@ -1,0 +1,98 @@
+"""The facts that a DeepSpeed config states of a run, each with its place, and what the submission adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ...dataclass import dataclass
+from ...facts.facts import UNKNOWN, Facts, partial
+from ...job.records import Cluster, Job, Origin, Pins, Training
+from ...job.vocabulary import Vocabulary
+from ..submission import Submission
+from ..world import World, world_of
+from .config import ZERO, Config
+
+_OFFLOAD: Final = f"{ZERO}/offload_optimizer/device"
+#: Keys of a layout that a config has for itself, and the places of others.
+_SIZES: Final[Mapping[str, str]] = {
+    "tensor": "/tensor_parallel/autotp_size",
+    "context": "/sequence_parallel_size",
+    "expert": "/expert_parallel/autoep_size",
+}
+_PLACES: Final[Mapping[str, str]] = {**_SIZES, "zero_stage": f"{ZERO}/stage", "offload": _OFFLOAD}
+OF_CONFIGS: Final = Vocabulary(
+    phrases={
+        **{name: f"{pointer.rpartition('/')[2]}: {{}}" for name, pointer in _SIZES.items()},
+        "micro_batch": "train_micro_batch_size_per_gpu: {}",
+        "zero_stage": "zero_optimization.stage: {}",
+        "offload: optimizer": "zero_optimization.offload_optimizer.device: cpu",
+        "zero_hpz": "zero_optimization.zero_hpz_partition_size: {}",
+        "zero_copies": "{} groups of zero_optimization.mics_shard_size",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFacts(Facts):
+    """The facts of one config, with the model and machines of its submission."""
+
+    config: Config
+
+
+def config_facts(submission: Submission) -> Iterator[ConfigFacts]:
+    """What each DeepSpeed config that could be read to its end states, with the submission's machines and model."""
+    world = world_of(submission)
+    for config in submission.configs:
+        if config.is_readable:
+            yield ConfigFacts(job=_job_of(config, submission, world), config=config)
+
+
+def _job_of(config: Config, submission: Submission, world: World) -> Job:
+    job, cluster = submission.job, submission.cluster
+    lengths = [job.training.sequence_length] if job else []
+    lengths += [tokens for one in submission.megatron if (tokens := one.integer("--seq-length"))]
+    some = partial(Cluster, accelerators_per_node=world.gpus_per_node) if world.gpus_per_node else UNKNOWN
+    return partial(
+        Job,
+        name=config.path,
+        framework=submission.frameworks()["huggingface" if config.filled else "deepspeed"],
+        deepspeed_version=submission.deepspeed_version,
+        model=submission.model or UNKNOWN,
+        cluster=cluster or some,
+        gpus=world.gpus or UNKNOWN,
+        training=partial(Training, sequence_length=lengths[0] if lengths else UNKNOWN),
+        pins=_pins(config),
+        headroom=0.0,
+        origin=Origin(
+            path=config.path,
+            locations={f"/layout/{name}": config.locate(at) for name, at in _PLACES.items() if config.has(at)},
+            start=config.locate(""),
+            vocabulary=OF_CONFIGS,
+        ),
+    )
+
+
+def _pins(config: Config) -> Pins:
+    sizes: dict[str, Any] = {name: config.whole(pointer) for name, pointer in _SIZES.items()}
+    if not config.switch("/expert_parallel/enabled"):
+        sizes["expert"] = None
+    return Pins(
+        **{name: size for name, size in sizes.items() if size and size > 1},
+        zero_stage=config.stage,
+        offload=offload_of(config),
+        zero_hpz=second_partitions(config),
+    )
+
+
+def second_partitions(config: Config | None) -> int | None:
+    """The ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
+    size = config.whole(f"{ZERO}/zero_hpz_partition_size") if config and config.stage == 3 else None
+    return size if size and 0 < size < 2**31 else None
+
+
+def offload_of(config: Config) -> str:
+    """What a config offloads, as a layout calls it."""
+    if not config.stage or not config.offloads("optimizer"):
+        return "none"
+    return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"

@@ -1,0 +1,343 @@
+"""The facts that Megatron arguments state of a run, each with its place."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...catalog.records import Model
+from ...facts.facts import UNKNOWN, Facts, completed, partial
+from ...findings import Location
+from ...job.records import Job, Origin, Pins, Training
+from ..deepspeed.config import Config
+from ..deepspeed.facts import offload_of, second_partitions
+from ..submission import Submission
+from .run import (
+    CHUNKS,
+    CONTEXT,
+    EXPERT,
+    FIRST_STAGE,
+    GLOBAL,
+    HEADS,
+    LAST_STAGE,
+    LAYERS,
+    LAYERS_PER_CHUNK,
+    MICRO,
+    MOE_EXPERT,
+    PIPELINE,
+    STAGE_LAYOUT,
+    TENSOR,
+    ULYSSES,
+    MegatronRun,
+    megatron_runs,
+    size,
+)
+from .stage_layout import uneven_ends
+from .vocabulary import OF_OPTIONS
+
+_OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
+_GRANULARITY: Final = "--recompute-granularity"
+_EXCHANGE: Final = "--cp-comm-type"
+_MODULES: Final = frozenset(("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"))
+_FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
+_FLASH: Final = ("--use-flash-attn", "--use-flash-attn-v1", "--use-flash-attn-v2", "--use-flash-attn-triton")
+#: The least of each part of a model.
+_LEAST: Final[dict[str, Any]] = {
+    **dict.fromkeys(("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "experts_per_token"), 1),
+    **dict.fromkeys(("hidden", "ffn", "experts", "moe_ffn", "kv_lora_rank"), 0),
+    **dict.fromkeys(("gated_mlp", "qkv_bias", "output_bias", "mlp_bias", "attention_sinks"), False),
+    "tied_embeddings": True,
+    "sliding_window": None,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronFacts(Facts):
+    """The facts of one set of arguments."""
+
+    run: MegatronRun
+
+
+def megatron_facts(submission: Submission) -> Iterator[MegatronFacts]:
+    """What each set of Megatron arguments of a training run states."""
+    for run in megatron_runs(submission):
+        if run.trains:
+            read = _Reading(run=run)
+            _model(read)
+            _training(read)
+            _layout(read)
+            yield MegatronFacts(job=_job_of(read), run=run)
+
+
+def at_least(job: Job) -> Job:
+    """A job with the least that each unknown part of its model can be, for estimates that are lower bounds."""
+    unknown = {name: value for name, value in _LEAST.items() if not hasattr(job.model, name)}
+    return completed(job, model=completed(job.model, **unknown))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """What is read so far, by pointers into a job."""
+
+    run: MegatronRun
+    values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))  #: of each record
+    places: dict[str, Location] = field(default_factory=dict)
+
+    def learn(self, pointer: str, value: Any, option: str | None = None) -> None:
+        """Keep a value, which may be `UNKNOWN`, and the place of its option if that is given."""
+        _, record, name = pointer.split("/")
+        self.values[record][name] = value
+        if option is not None and value is not UNKNOWN and self.run.has(option):
+            self.places[pointer] = self.run.locate(option)
+
+    def number(self, pointer: str, option: str, default: int | None = None) -> int | None:
+        """A size of at least 1 that is given, or is surely `default`."""
+        value = size(self.run.setting(option, default))
+        self.learn(pointer, UNKNOWN if value is None else value, option)
+        return value
+
+    def flag(self, pointer: str, *options: str) -> bool:
+        """Whether one of the flags is given, where that can be known."""
+        option = next(filter(self.run.has, options), None)
+        known = option is not None or self.run.sure(*options)
+        self.learn(pointer, option is not None if known else UNKNOWN, option)
+        return option is not None
+
+
+def _job_of(read: _Reading) -> Job:
+    run, cluster = read.run, read.run.submission.cluster
+    pins = {name: None if value is UNKNOWN else value for name, value in read.values["layout"].items()}
+    known = bool(run.gpus and run.model_parallel)
+    return partial(
+        Job,
+        name=run.program or "run",
+        framework=run.submission.frameworks()[run.flavour],
+        deepspeed_version=run.submission.deepspeed_version,
+        model=partial(Model, **read.values["model"]),
+        cluster=UNKNOWN if cluster is None else cluster,
+        gpus=run.gpus if known else UNKNOWN,
+        training=partial(Training, **read.values["training"]),
+        pins=Pins(**pins, data=run.replicas if known else None),
+        headroom=0.0,
+        origin=Origin(path=run.path, locations=read.places, start=run.locate(""), vocabulary=OF_OPTIONS[run.flavour]),
+    )
+
+
+def _model(read: _Reading) -> None:
+    """The model as far as the arguments describe it."""
+    run = read.run
+    hidden, heads = read.number("/model/hidden", "--hidden-size"), read.number("/model/heads", HEADS)
+    ffn = read.number("/model/ffn", "--ffn-hidden-size", _default_ffn(run, hidden))
+    read.number("/model/layers", LAYERS)
+    read.number("/model/head_dim", "--kv-channels", hidden // heads if hidden and heads else None)
+    read.number("/model/vocab", "--vocab-size")
+    read.number("/model/max_positions", "--max-position-embeddings")
+    read.number("/model/experts_per_token", "--moe-router-topk" if run.is_lm else "--topk", 2)
+    _kv_heads(read, heads)
+    experts = run.integer("--num-experts")
+    if (experts is not None and experts >= 0) or run.lacks("--num-experts"):
+        read.learn("/model/experts", 0 if not experts or (experts == 1 and not run.is_lm) else experts)
+    else:
+        read.learn("/model/experts", UNKNOWN)
+    if read.values["model"]["experts"]:
+        read.number("/model/moe_ffn", "--moe-ffn-hidden-size" if run.is_lm else "--ffn-hidden-size", ffn)
+    read.flag("/model/gated_mlp", "--swiglu", "--quick-geglu")
+    _biases(read)
+    _attention_parts(read)
+    learned = run.value("--position-embedding-type", "learned_absolute") == "learned_absolute"
+    learned = learned and not run.has_any("--use-rotary-position-embeddings", "--no-position-embedding")
+    read.values["model"] |= {
+        "name": "this model",
+        "family": "megatron",
+        "activation": "silu" if run.has("--swiglu") else "gelu",
+        "position_embedding": "learned" if learned else "rotary",
+        "position_rows": max(run.integer("--max-position-embeddings") or 0, 0) * learned,
+        "norm": str(run.value("--normalization", "LayerNorm")).lower(),
+        "dropout": run.number("--hidden-dropout", 0.1) or 0.0,
+        "attention_dropout": run.number("--attention-dropout", 0.1) or 0.0,
+        "source": run.path,
+    }
+
+
+def _biases(read: _Reading) -> None:
+    """The biases of linear layers, and whether the output's matrix is the embedding's."""
+    options = dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), "--disable-bias-linear")
+    for name, option in {**options, "tied_embeddings": "--untie-embeddings-and-output-weights"}.items():
+        read.learn(f"/model/{name}", not read.run.has(option) if read.run.sure(option) else UNKNOWN, option)
+
+
+def _attention_parts(read: _Reading) -> None:
+    """Windows, sinks and latents."""
+    run = read.run
+    window = re.fullmatch(r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))  # itself, and those before
+    sure = run.sure("--window-size", "--softmax-type")
+    read.learn("/model/sliding_window", (int(window[1]) + 1 if window else None) if sure else UNKNOWN)
+    sinks = run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
+    read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)
+    latent = "--multi-latent-attention"
+    read.learn("/model/kv_lora_rank", int(run.has(latent)) if run.sure(latent) else UNKNOWN)
+
+
+def _default_ffn(run: MegatronRun, hidden: int | None) -> int | None:
+    """Four times the hidden size; under SwiGLU two thirds of that, in whole 64s (both trees' arguments.py)."""
+    if not hidden or not run.sure("--swiglu"):
+        return None
+    return int((4 * hidden * 2 / 3) / 64) * 64 if run.has("--swiglu") else 4 * hidden
+
+
+def _kv_heads(read: _Reading, heads: int | None) -> None:
+    run, grouped = read.run, "--group-query-attention"
+    if not run.is_lm:
+        read.number("/model/kv_heads", "--num-key-value-heads", heads)
+    elif run.has(grouped):
+        read.number("/model/kv_heads", "--num-query-groups", 1)
+    else:
+        read.learn("/model/kv_heads", heads if heads and run.sure(grouped) else UNKNOWN)
+
+
+def _training(read: _Reading) -> None:
+    """What is trained, and in which types."""
+    run, training = read.run, read.values["training"]
+    read.number("/training/sequence_length", "--seq-length")
+    read.number("/training/global_batch", GLOBAL)
+    optimizer = run.choice("--optimizer", "adam")
+    read.learn("/training/optimizer", UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw")
+    names = ("--fp8-format",) if run.is_lm else ("--fp8-hybrid", "--fp8-e4m3")
+    types = {**dict.fromkeys(names, "fp8"), "--bf16": "bf16", "--fp16": "fp16"}
+    given = next(filter(run.has, types), None)
+    precision = types[given] if given else "fp32" if run.sure(*types) else UNKNOWN
+    read.learn("/training/precision", precision, given)
+    _attention(read)
+    if not run.is_lm:
+        if run.config is not None:
+            training["gradient_dtype"] = "fp32" if run.config.accumulates_in == "fp32" else "same"
+        return
+    training["fp8_parameters"] = run.has("--fp8-param-gather")
+    if run.has("--grad-reduce-in-bf16"):
+        training["gradient_dtype"] = "same"
+    if run.has("--use-precision-aware-optimizer") and run.lacks("--optimizer-cpu-offload"):
+        moments = (run.value("--exp-avg-dtype", "fp32"), run.value("--exp-avg-sq-dtype", "fp32"))
+        training["moment_dtype"] = _widest(moments)
+        training["master_dtype"] = _widest((run.value("--main-params-dtype", "fp32"),))
+
+
+def _widest(dtypes: Iterable[object]) -> str:
+    """The type of most bytes; fp32 where one isn't known."""
+    known = ("fp8", "bf16", "fp16", "fp32")
+    return known[max(known.index(str(dtype)) if dtype in known else len(known) - 1 for dtype in dtypes)]
+
+
+def _attention(read: _Reading) -> None:
+    run, backend, pointer = read.run, read.run.value("--attention-backend"), "/training/attention"
+    flash = read.flag(pointer, *_FLASH)
+    if run.is_lm and not flash:  # Transformer Engine picks a fused kernel by itself
+        fused = run.value("--transformer-impl", "transformer_engine") == "transformer_engine"
+        flash = backend in ("flash", "fused", "auto") or (backend is None and fused)
+    if read.values["training"]["attention"] is not UNKNOWN:
+        option = None if pointer in read.places or backend is None else "--attention-backend"
+        read.learn(pointer, "flash" if flash else "unfused", option)
+
+
+def _layout(read: _Reading) -> None:
+    """The layout: what is given, and the defaults that surely hold."""
+    run = read.run
+    tensor = read.number("/layout/tensor", TENSOR, 1)
+    read.number("/layout/pipeline", PIPELINE, 1)
+    read.number("/layout/context", CONTEXT if run.is_lm else ULYSSES, 1)
+    read.number("/layout/expert", EXPERT if run.is_lm else MOE_EXPERT, 1)
+    micro = read.number("/layout/micro_batch", MICRO)
+    read.flag("/layout/sequence_parallel", "--sequence-parallel")
+    if run.has("--num-experts"):  # core_v0.16.1 megatron/training/arguments.py:410: as the rest of the layer
+        read.number("/layout/expert_tensor", "--expert-tensor-parallel-size", tensor)
+    else:
+        read.learn("/layout/expert_tensor", 1)
+    _stages(read)
+    _accumulation(read, micro)
+    _recompute(read)
+    if run.is_lm:
+        _of_megatron_lm(read)
+    elif run.config is not None:
+        _of_config(read, run.config)
+
+
+def _stages(read: _Reading) -> None:
+    """Chunks of a stage, and the layers of the first and of the last, where they are not those of the others."""
+    run, listed, stages = read.run, read.run.listed_chunks, read.run.pipeline
+    if run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) and not run.has_any(*_OTHER_CHUNKS):
+        option = run.first_of(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
+        chunks = run.chunks if run.has(option) else 1
+        read.learn("/layout/virtual_pipeline", UNKNOWN if chunks is None else chunks, option)
+    ends = {"first_stage_layers": FIRST_STAGE, "last_stage_layers": LAST_STAGE}
+    if listed and stages and len(listed) % stages == 0:
+        read.values["layout"] |= dict(zip(ends, uneven_ends(listed, stages), strict=True))
+        return
+    for name, option in ends.items():
+        if run.is_lm and run.has(option):
+            read.number(f"/layout/{name}", option)
+
+
+def _accumulation(read: _Reading, micro: int | None) -> None:
+    run, batch, replicas = read.run, read.run.global_batch, read.run.replicas
+    if micro and replicas:
+        batch = micro * replicas if batch is None and run.lacks(GLOBAL) else batch
+        if batch and batch % (micro * replicas) == 0:
+            read.learn("/layout/gradient_accumulation", batch // (micro * replicas), GLOBAL)
+
+
+def _recompute(read: _Reading) -> None:
+    run, older = read.run, ("--recompute-activations", "--checkpoint-activations")
+    if run.sure(_GRANULARITY, *older) and not (run.has(_GRANULARITY) and run.value(_GRANULARITY) is None):
+        full = run.recomputes == "full" or run.has("--checkpoint-activations")
+        kind = "full" if full else "selective" if run.recomputes else "none"
+        read.learn("/layout/recompute", kind, _GRANULARITY)
+    method = run.value("--recompute-method") if run.recomputes == "full" else None
+    if method == "block":
+        read.number("/layout/recompute_layers", "--recompute-num-layers")
+    elif method == "uniform":
+        read.number("/layout/recompute_group", "--recompute-num-layers")
+    elif run.has("--checkpoint-activations"):
+        read.number("/layout/recompute_group", "--checkpoint-num-layers", 1)
+    names = run.value("--recompute-modules")
+    if run.recomputes == "selective" and isinstance(names, tuple) and _MODULES.issuperset(names):
+        read.learn("/layout/recompute_modules", tuple(map(str, names)), "--recompute-modules")
+
+
+def _of_megatron_lm(read: _Reading) -> None:
+    """What only Megatron-LM has options for; its distributed optimizer is stage 1."""
+    run = read.run
+    read.flag("/layout/tensor_overlap", "--tp-comm-overlap")
+    read.flag("/layout/expert_overlap", "--overlap-moe-expert-parallel-comm")
+    read.number("/layout/zero_copies", "--num-distributed-optimizer-instances", 1)
+    for pointer, option, values in (
+        ("/layout/zero_stage", "--use-distributed-optimizer", (0, 1)),
+        ("/layout/offload", "--optimizer-cpu-offload", ("none", "optimizer")),
+    ):
+        if option != "--use-distributed-optimizer" or not run.has_any(*_FSDP):
+            read.learn(pointer, values[run.has(option)] if run.sure(option) else UNKNOWN, option)
+    kinds, sizes = run.choice(_EXCHANGE, ("p2p",)), run.value("--hierarchical-context-parallel-sizes")
+    ranks: object = None  # that exchange heads, where all layers do it alike; None where they gather keys and values
+    if kinds == ("p2p",):
+        ranks = 1
+    elif kinds == ("a2a",):
+        ranks = run.context
+    elif kinds == ("a2a+p2p",) and isinstance(sizes, tuple) and len(sizes) == 2:
+        ranks = sizes[0]
+    if isinstance(ranks, int) and ranks >= 1:
+        read.learn("/layout/context_heads", ranks, _EXCHANGE)
+
+
+def _of_config(read: _Reading, config: Config) -> None:
+    """What the DeepSpeed config of Megatron-DeepSpeed decides: its stage is the one that the engine runs."""
+    read.learn("/layout/zero_hpz", second_partitions(config) or UNKNOWN)
+    if config.stage is None:
+        return
+    if read.run.has("--deepspeed"):
+        read.places["/layout/zero_stage"] = config.locate("/zero_optimization/stage")
+        read.learn("/layout/zero_stage", config.stage, "--zero-stage")
+    offload = offload_of(config)
+    read.learn("/layout/offload", offload)
+    if offload != "none":
+        read.places["/layout/offload"] = config.locate("/zero_optimization/offload_optimizer/device")

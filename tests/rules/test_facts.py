@@ -1,0 +1,111 @@
+"""Facts: what isn't known is missing, and a rule reads no more than it says."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dsgen.estimate.layout import FIELDS
+from dsgen.facts.facts import UNKNOWN, Facts, completed, knows, partial
+from dsgen.findings import Location
+from dsgen.job.records import Cluster, Job, Origin, Pins, Training
+from dsgen.programs.job_rules import PLANNING_RULES
+from dsgen.rule import Rule
+from dsgen.rules.run import violations_of
+from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job
+
+IN_FILES = [rule for rule in PLANNING_RULES if rule.in_files is not None]
+#: What files may leave open of a model, and of what is trained.
+OPEN = (
+    *("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "hidden", "ffn", "experts", "moe_ffn"),
+    *("kv_lora_rank", "gated_mlp", "qkv_bias", "output_bias", "mlp_bias", "attention_sinks", "sliding_window"),
+    *("sequence_length", "global_batch", "precision", "optimizer", "attention"),
+)
+
+
+def reads_of(rule: Rule) -> set[str]:
+    """All that a rule says it reads."""
+    return {*rule.columns.reads, *rule.columns.facts, *(rule.in_files.facts if rule.in_files else ())}
+
+
+def stripped(job: Job, values: dict[str, Any], reads: set[str]) -> Job:
+    """A job of which no more is known than some facts, with the layout of these values."""
+
+    def less(record: Any) -> Any:
+        known = {field.name: getattr(record, field.name) for field in fields(record)}
+        return partial(type(record), **{**known, **dict.fromkeys(set(OPEN) - reads, UNKNOWN)})
+
+    return partial(
+        Job,
+        name=job.name,
+        framework=job.framework,
+        deepspeed_version=job.deepspeed_version,
+        model=less(job.model),
+        cluster=job.cluster if "cluster" in reads else UNKNOWN,
+        gpus=job.gpus if "gpus" in reads else UNKNOWN,
+        training=less(job.training),
+        pins=Pins(**{name: value for name, value in values.items() if name in reads}),
+        origin=Origin(path="run.sh"),
+    )
+
+
+@st.composite
+def values(draw: st.DrawFn) -> dict[str, Any]:
+    """Values of a layout, of which many break some rule."""
+    sizes = {name: draw(st.sampled_from([1, 2, 3, 4, 8, 16])) for name in FIELDS}
+    flags = {name: draw(st.booleans()) for name in ("sequence_parallel", "tensor_overlap", "expert_overlap")}
+    recompute = draw(st.sampled_from(["none", "selective", "full"]))
+    offload = draw(st.sampled_from(["none", "optimizer", "optimizer+parameters"]))
+    stage, modules = draw(st.integers(0, 3)), draw(st.sampled_from([("core_attn",), ("moe",)]))
+    others = {"recompute": recompute, "offload": offload, "zero_stage": stage, "recompute_modules": modules}
+    return {**sizes, **flags, **others, "offload_fraction": 1.0}
+
+
+@pytest.mark.parametrize("rule", IN_FILES, ids=lambda rule: rule.id)
+@settings(max_examples=25)
+@given(
+    st.sampled_from(["megatron-lm", "megatron-deepspeed", "deepspeed"]),
+    st.sampled_from([GPT, LLAMA, MIXTRAL]),
+    values(),
+)
+def test_a_rule_reads_no_more_than_it_says(rule: Rule, framework: str, model: Any, layout: dict[str, Any]) -> None:
+    """Where no more is known than a rule says it reads, it is judged, with message and hint; with less it is silent."""
+    job = make_job(framework, model, gpus=24, global_batch=30)
+    job = replace(job, training=replace(job.training, precision="fp8"))
+    reads = reads_of(rule) or set(FIELDS) | {"gpus", "global_batch"}
+    for violation in violations_of(rule, Facts(job=stripped(job, layout, reads))):
+        assert violation.message and violation.where.path == "run.sh"
+    for name in reads_of(rule):
+        assert not list(violations_of(rule, Facts(job=stripped(job, layout, reads - {name}))))
+
+
+def test_what_is_not_known_cannot_be_read() -> None:
+    """Reading an unknown value raises; what has a default has it; a record may be completed."""
+    training = partial(Training, precision="bf16", batch_ramp=UNKNOWN)
+    assert (training.precision, training.kernels) == ("bf16", None)
+    for name in ("optimizer", "batch_ramp"):
+        with pytest.raises(AttributeError):
+            getattr(training, name)
+    assert completed(training, optimizer="sgd").optimizer == "sgd"
+
+
+def test_facts_are_known_by_their_names() -> None:
+    """Keys of the layout, and fields of the job and its records, are known or not; written ones have their places."""
+    place = Location(path="run.sh", line=3)
+    job = partial(
+        Job,
+        cluster=partial(Cluster, accelerators_per_node=8),
+        training=partial(Training, precision="bf16"),
+        pins=Pins(tensor=2, pipeline=1),
+        origin=Origin(path="run.sh", locations={"/layout/tensor": place}, start=Location(path="run.sh", line=1)),
+    )
+    facts = Facts(job=job)
+    assert facts.knows("tensor", "pipeline", "precision", "accelerators_per_node", "cluster")
+    assert not any(map(facts.knows, ("data", "gpus", "model", "heads", "link_domain", "sequence_length")))
+    assert facts.locate("/layout/pipeline", "/layout/tensor") is place
+    assert facts.locate("/layout/pipeline").line == 1
+    assert knows(make_job("megatron-lm", GPT), "heads", "gpus", "cluster", "precision")
