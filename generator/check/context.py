@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..catalog import Model
+from ..dataclass import dataclass
 from ..findings import Finding, Location
 from ..job.plain import plain_source
 from ..job.records import Cluster, Job

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from ..dataclass import dataclass
 from ..facts.lines import Lines
 from ..findings import Finding, Location
 from ..job.text import Text

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any, Final, get_args
 
+from ..dataclass import dataclass
 from ..facts.document import Kind
 
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job"})

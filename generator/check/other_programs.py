@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
+from ..dataclass import dataclass
 from ..facts.document import Document
 from ..findings import Location
 from ..job.source import Source, escape

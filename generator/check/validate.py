@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from ..dataclass import dataclass
 from ..facts.document import Document, JobSpec
 from ..findings import Finding, InvalidJob, Severity, in_file_order, without
 from ..job.framework import Frameworks

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 from typing import Any, Final
 
+from ..dataclass import dataclass
 from ..findings import Location
 from ..programs.shell.records import Assignment, Word
 from ..secrets import mask

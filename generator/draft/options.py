@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ..dataclass import dataclass
 from ..programs.launching.launch_line import Launch
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, option_table

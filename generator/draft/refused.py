@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ..check.rendered import check_rendered
+from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Severity
 from ..job import load_with_findings
 from ..job.records import Job

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+from ..dataclass import dataclass
 from ..job.source import Source
 from ..job.text import Text
 from .hjson.text import JsonText

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from ..dataclass import dataclass
 from ..findings import WARNING, Finding, Location
 from ..rule import rule_of_reader
 

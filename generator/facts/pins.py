@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from ..dataclass import dataclass
 
 _NAMES: Final = (
     *("requirements*.txt", "pyproject.toml", "setup.py", "environment*.y*ml", "Dockerfile*", "*install*.sh"),

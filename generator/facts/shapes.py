@@ -11,11 +11,12 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final, Literal
 
+from ..dataclass import dataclass
 from ..job.source import escape
 
 Schema = Mapping[str, Any]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Final
 
 import yaml
 
+from ..dataclass import dataclass
 from ..findings import Location
 from ..job.dialect import Dialect
 from ..job.source import Source, escape, parse

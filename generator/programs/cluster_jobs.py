@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from ..dataclass import dataclass
 from ..facts.placeholders import is_placeholder
 from ..facts.shapes import AS_WRITTEN, Problem, differences
 from ..findings import ERROR, WARNING, Violation, Violations

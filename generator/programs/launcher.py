@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ..dataclass import dataclass
 from ..job.records import Launch
 from ..search.plan import Plan
 from .program import Program, RenderedFile

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise, zip_longest
 from pathlib import PurePath
 from posixpath import dirname, join
 from typing import TYPE_CHECKING, Final, cast
 
+from ..dataclass import dataclass
 from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any, Final
 
 from ..catalog import Model
+from ..dataclass import dataclass
 from ..facts.document import Document, Kind
 from ..job.framework import Frameworks
 from ..job.records import Cluster, Job

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from ..dataclass import dataclass
 from ..facts.claims import Claim, Quantity
 from ..findings import Location
 from ..job.wording import counted

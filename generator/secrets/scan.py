@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from string import ascii_letters, digits
 from typing import Final
 
+from ..dataclass import dataclass
 from .names import likeness, patterns
 from .values import holds
 

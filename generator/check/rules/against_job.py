@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from ...catalog import Model
+from ...dataclass import dataclass
 from ...findings import ERROR, WARNING, Violation, Violations
 from ...job.records import Job
 from ...programs.deepspeed.config import Config

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from ...catalog import closest
+from ...dataclass import dataclass
 from ...facts.measurement import (
     PEAK_KINDS,
     RUNS_COLUMN,

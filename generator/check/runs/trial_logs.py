@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...dataclass import dataclass
 from ...facts.measurement import Measurement
 from .run import Unreadable, read_lines, read_log
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
+from ...dataclass import dataclass
 from ...job.source import escape
 from .tokens import Mark, Refused, Tokens
 

@@ -7,8 +7,9 @@ Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...dataclass import dataclass
 from ...findings import Location
 from ...job.pointer import value_at
 from ...job.text import Text

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from ...dataclass import dataclass
 from ...job.bindings import EXPRESSION, Bindings, bindings
 from ...search.plan import Plan
 from ..launching.call import environment

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import ClassVar
 
+from ...dataclass import dataclass
 from ...facts.document import Kind
 from ...facts.hjson.text import JsonText
 from ...facts.reader import Reader

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ...dataclass import dataclass
 from ...job.records import Launch
 from ...search.plan import Plan
 from ..launcher import Launcher, Scheduler

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
+from ...dataclass import dataclass
 from ...facts.reader import Reader
 from ...findings import Edit, Location, Severity, Violation
 from ..shell.script import ShellScript

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from ...dataclass import dataclass
 from ...job.records import Job
 from ...search.plan import Plan
 from ..program import Program

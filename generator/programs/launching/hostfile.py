@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
+from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
 from ...facts.lines import Lines
 from ...facts.reader import Reader

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from ...dataclass import dataclass
 from ..shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Word
 from ..shell.script import ShellScript
 from .options import BARE, PROGRAMS, TABLES, Option, Options, basename, looks_like_program, program_name, read_options

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Final
 
+from ...dataclass import dataclass
 from ...findings import Location
 from ..submission import Submission
 from .command_line import CommandLine

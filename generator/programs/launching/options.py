@@ -11,11 +11,11 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import islice, takewhile
 from typing import Any, Final
 
+from ...dataclass import dataclass
 from ..shell.records import SHELLS, Word
 
 

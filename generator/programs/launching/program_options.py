@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
+from ...dataclass import dataclass
 from .launch_line import Launch
 
 #: Where Megatron's own parser is, from the folder that holds the package.

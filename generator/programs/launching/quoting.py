@@ -6,8 +6,8 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from ...dataclass import dataclass
 from ..program import ConfigPath
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")

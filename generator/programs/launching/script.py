@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from ...dataclass import dataclass
 from ...facts.document import Kind
 from ...facts.yaml_document import YamlDocument
 from ...findings import Location

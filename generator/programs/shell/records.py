@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from ...dataclass import dataclass
 
 SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c[a-z]*")  # the option before the text that a shell reads

@@ -9,8 +9,9 @@ import gc
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...dataclass import dataclass
 from ...facts.lines import Lines
 from ...findings import Location
 from ...job.text import Text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from ...dataclass import dataclass
 from ...facts.placeholders import IN_WORDS
 from .values import HOLE
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from ...dataclass import dataclass
 from ...facts.placeholders import is_placeholder
 from ...findings import Edit, Location
 from ..launching.command_line import Argument, CommandLine

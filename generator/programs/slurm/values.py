@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from ...dataclass import dataclass
 
 _TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEMORY: Final = re.compile(r"\s*\+?(\d+)(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)

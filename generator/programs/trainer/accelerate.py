@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Final, TypeGuard
 
+from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
 from ...facts.yaml_document import YamlDocument
 from ...findings import Finding

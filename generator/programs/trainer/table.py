@@ -9,10 +9,10 @@ that must equal an argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
+from ...dataclass import dataclass
 from ...estimate.layout import Recompute
 from ...search.plan import Plan
 from ..arguments import BETA1, EPSILON, Value, beta2, training_steps

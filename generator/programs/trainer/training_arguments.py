@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar, Final, cast
 
+from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText
 from ...facts.reader import Reader

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from ....catalog import find_node_type
+from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import azureml, azureml_examples, deepspeed, derived
 from ....rules.violations import suggest, violation

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from ....dataclass import dataclass
 from ....facts.shapes import Problem, differences
 from ....findings import ERROR, Violation, Violations
 from ....job.wording import dotted, show

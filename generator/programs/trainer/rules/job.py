@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from ....dataclass import dataclass
 from ....findings import ERROR, WARNING, Severity, Violations
 from ....job.pointer import whole_number
 from ....job.records import Job
