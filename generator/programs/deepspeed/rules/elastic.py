@@ -12,7 +12,7 @@ from typing import Any, Final
 from ....findings import ERROR, Location, Violation, Violations
 from ....rules.numbers import listed, nearest
 from ....rules.sources import deepspeed
-from ...launching.rules.settings import known
+from ...launching.rules.environment import known
 from ...links import used_config
 from ...rule import subject
 from ...submission import Submission

@@ -12,7 +12,7 @@ from ....rules.sources import deepspeed, deepspeed_now, derived
 from ....rules.violations import suggest, violation
 from ...rule import Subject, subject
 from ...submission import Submission
-from ...trainer.rules import parallelism
+from ...trainer.rules import accelerate_machines
 from ...world import World, world_of
 from ..config import ZERO, Config
 from .subjects import Run, configs, runs
@@ -193,7 +193,7 @@ def kv_heads_divide(submission: Submission) -> Violations:
             fits = [d for d in divisors(model.heads, limit=64) if not model.kv_heads % d or not d % model.kv_heads]
             problem = f"and {model.name}'s {model.kv_heads} key-value heads: neither divides the other"
             yield split.violation(problem, fits)
-    yield from parallelism.heads_divide(submission)
+    yield from accelerate_machines.heads_divide(submission)
 
 
 @_ulysses.rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import deepspeed_launcher, environment, hostfiles, lines, nccl, ranks, torchrun
+from . import deepspeed_launcher, environment, hostfiles, lines, ranks, torchrun
 
-MODULES: Final = (deepspeed_launcher, torchrun, ranks, lines, hostfiles, environment, nccl)
+MODULES: Final = (deepspeed_launcher, torchrun, ranks, lines, hostfiles, environment)

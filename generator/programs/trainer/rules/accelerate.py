@@ -11,7 +11,7 @@ from ....rules.numbers import listed
 from ....rules.sources import accelerate
 from ....rules.violations import note_if_to_fill, suggest, violation
 from ..accelerate import AccelerateConfig, is_digits
-from .accelerated import Accelerated, clusters
+from .subjects import Accelerated, clusters
 
 #: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
 TOP_KEYS: Final = (

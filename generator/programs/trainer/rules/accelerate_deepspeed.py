@@ -16,7 +16,7 @@ from ...rule import subject
 from ...submission import Submission
 from ..accelerate import FALSE, STAGES, TRUE, AccelerateConfig, is_true
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS
-from .accelerated import Accelerated, AccelerateLaunch, accelerate_launches, clusters
+from .subjects import Accelerated, AccelerateLaunch, accelerate_launches, clusters
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
 _STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"

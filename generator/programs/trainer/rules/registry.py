@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import (
-    accelerate,
-    accelerate_deepspeed,
-    accelerate_machines,
-    arguments,
-    configs,
-    job,
-    match,
-    parallelism,
-    schedule,
-)
+from . import accelerate, accelerate_deepspeed, accelerate_machines, arguments, configs, job
 
-_OF_ARGUMENTS: Final = (match, configs, arguments, schedule, job)
-MODULES: Final = (*_OF_ARGUMENTS, accelerate, accelerate_deepspeed, accelerate_machines, parallelism)
+MODULES: Final = (configs, arguments, job, accelerate, accelerate_deepspeed, accelerate_machines)
