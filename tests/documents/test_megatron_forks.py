@@ -9,7 +9,7 @@ import pytest
 from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.launching.program_options import options_beside
-from dsgen.programs.megatron.arguments import MegatronArguments, from_launches
+from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_argument_file
 from dsgen.programs.megatron.forks import A_FORK, forks
 from dsgen.programs.megatron.options import option_table
 from dsgen.programs.shell.script import read_script
@@ -130,13 +130,13 @@ def test_a_value_that_vanishes_is_not_missing() -> None:
     assert {option.name for option in arguments.given if option.problem} == {"--save"}
 
 
-def test_a_placeholder_is_one_value_that_is_not_known() -> None:
-    """The words of `<path to data>` are one value; `<image>` is a token, and a value like any other."""
+def test_a_placeholder_is_a_value_that_is_not_known() -> None:
+    """Nothing is wrong with `<path to data>`, whatever a shell would make of it; what is around it is read."""
     arguments = arguments_of("--data-path '<path to data>' --lr-warmup-iters '<N>' --load '<image>' --bf16")
-    assert [found.word for found in arguments.unfilled] == ["<path to data>", "<N>"]
     assert not arguments.strays and not any(option.problem for option in arguments.given)
-    assert arguments.value("--load") == "<image>" and arguments.has("--bf16")
-    unquoted = text_of(f'D="<path to data>"\npython pretrain_gpt.py {SHAPE} --data-path $D --bf16\n', "launch.sh")
+    assert arguments.value("--load") is None and arguments.has("--bf16")
+    unquoted = text_of(f'D="<path to data>"\npython pretrain_gpt.py {SHAPE} --load $D --bf16\n', "launch.sh")
     (arguments,) = from_launches(launches(read_script(unquoted)))
-    assert [found.word for found in arguments.unfilled] == ["<path to data>"]
     assert not arguments.strays and arguments.has("--bf16")
+    file = read_argument_file(text_of(f"{SHAPE} --load <path to data>/x --bf16 --lr <your learning rate>\n", "a.txt"))
+    assert not file.strays and file.has("--bf16") and not any(option.problem for option in file.given)

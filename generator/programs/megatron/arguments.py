@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from ...facts.document import FileText, Kind
 from ...facts.lines import Lines
+from ...facts.placeholders import IN_WORDS
 from ...facts.reader import Reader, ValueKind, kind_of_value
 from ...findings import Location
 from ...job.pointer import whole_number
@@ -20,7 +21,7 @@ from ..shell.records import Word
 from ..shell.script import ShellScript
 from .forks import A_FORK, fork_of
 from .options import REFUSED, Flavour, OptionTable, option_table
-from .words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words, placeholder_around
+from .words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
@@ -42,7 +43,9 @@ OWN_PROGRAMS: Final[Mapping[Flavour, frozenset[str]]] = {
 }
 #: Options that bring others along: from a file, or from a checkpoint.
 _ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
-_WORD: Final = re.compile(r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]|[^\s'"\\])+""")
+_WORD: Final = re.compile(
+    r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]|<[A-Za-z][^<>\r\n]{0,100}>|[^\s'"\\])+"""
+)
 _PART: Final = re.compile(r"""'([^']*)'|"((?:\\[\s\S]|[^"\\])*)"|\\([^\r\n])|([^\s'"\\]+)""")
 _VARIABLE: Final = re.compile(r"[$`]")
 
@@ -62,7 +65,6 @@ class MegatronArguments(Reader):
     strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
     complete: bool = True  #: whether every option is among `given` and `unsure`; variables may hold more
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
-    unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
     fork: str = ""  #: whose options they are, where the project itself lacks some
     lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
     beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)  #: what the program's own Python reads
@@ -251,7 +253,6 @@ def _arguments(
         strays=parsed.strays,
         complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
         unsure=parsed.unsure - {option.name for option in parsed.given},
-        unfilled=parsed.unfilled,
         fork=fork,
         beside=beside,
         parser=beside.parser,
@@ -267,14 +268,16 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
         replace(one, problem=None) if one.problem and (_is_taken(one, beside) or _vanishes(one, lines)) else one
         for one in parsed.given
     )
-    strays, unfilled = list[Stray](), list(parsed.unfilled)
-    for stray in parsed.strays:
-        line = lines[stray.where.line - 1] if stray.where.line and stray.where.line <= len(lines) else ""
-        if placeholder := placeholder_around(stray.word, line):
-            unfilled.append(replace(stray, word=placeholder))
-        elif not beside.reads(stray.word):
-            strays.append(stray)
-    return replace(parsed, given=tuple(given), strays=tuple(strays), unfilled=tuple(unfilled))
+    strays = tuple(
+        stray
+        for stray in parsed.strays
+        if not beside.reads(stray.word) and not IN_WORDS.search(_line_of(stray.where, lines))
+    )
+    return replace(parsed, given=tuple(given), strays=strays)
+
+
+def _line_of(where: Location, lines: Sequence[str]) -> str:
+    return lines[where.line - 1] if where.line and where.line <= len(lines) else ""
 
 
 def _is_taken(option: GivenOption, beside: ProgramOptions) -> bool:
@@ -285,8 +288,8 @@ def _is_taken(option: GivenOption, beside: ProgramOptions) -> bool:
 
 def _vanishes(option: GivenOption, lines: Sequence[str]) -> bool:
     """Whether an option has no value because nothing came of a variable, or a shell took it for a redirection."""
-    line = lines[option.where.line - 1] if option.where.line and option.where.line <= len(lines) else ""
-    return not option.text and re.match(r"[\s=\"']*[$<]", line.partition(option.written)[2]) is not None
+    after = _line_of(option.where, lines).partition(option.written)[2]
+    return not option.text and re.match(r"[\s=\"']*[$<]", after) is not None
 
 
 def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:

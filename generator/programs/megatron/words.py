@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
 from ...facts.placeholders import IN_WORDS
@@ -15,14 +14,7 @@ from .options import MegatronOption, OptionTable
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
 _VARIABLE: Final = re.compile(r"[$`*?]")
-#: In capitals, of several words, or by its words; `<image>` is a token.
-#: Of bounded length: what is tried for every `<` of a line stays little.
-_PLACEHOLDER: Final = re.compile(
-    r"<\s{0,9}(?:[A-Z][A-Z0-9_]{0,99}|[A-Za-z][^<>]{0,99}[ -][^<>]{0,99}"
-    r"|[^<>]{0,99}(?:your|path|dir)[^<>]{0,99})\s{0,9}>"
-)
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
-_MOST_WORDS: Final = 8  # of a placeholder
 _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
 
 
@@ -83,97 +75,51 @@ class ParsedWords:
     strays: tuple[Stray, ...]
     complete: bool
     unsure: frozenset[str] = frozenset()  #: options that are given on a condition of the script
-    unfilled: tuple[Stray, ...] = ()  #: placeholders that somebody is to fill in
 
 
 def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
     """The options among `words`, in their order."""
     given, strays, unsure = list[GivenOption](), list[Stray](), set[str]()
+    words = [_less_placeholder(word) for word in words]
     complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
-    words, unfilled = _unfilled(words)
     while index < len(words):
         word = words[index]
         index += 1
-        name, sign, explicit = (word.value if word.value is not None else word.begins).partition("=")
+        text = word.value if word.value is not None else word.begins
+        name, sign, explicit = text.partition("=")
         option = table.get(name) if name.startswith("-") else None
-        if option is None:
-            if word.conditional is not None:
-                named = table.get(re.split(r"[\s=]", word.conditional, maxsplit=1)[0])
-                unsure |= {named.name} if named else set()
-            elif word.value is None:
-                complete = complete and word.begins.startswith("-")
-            elif _is_option(word.value):
-                strays.append(Stray(word=name, where=word.where))
-            elif not foreign:
-                strays.append(Stray(word=word.value, where=word.where, after=given[-1].written if given else None))
-            foreign = foreign or word.value is None or _is_option(word.value)
-            continue
-        foreign = False
-        if sign:
+        if option is not None and (sign or word.value is not None):
             values: list[str | None] = [None if word.value is None else explicit]
-            given.append(_given(option, name, values, word.where, explicit=True))
-            continue
-        if word.value is None:  # an option whose name isn't written to its end
-            complete = False
-            continue
-        values = []
-        for value in _values(words, index, option, table):
-            complete = complete and not (value.may_be_options and option.nargs is not None)
-            values.append(value.value)
-        index += len(values)
-        given.append(_given(option, name, values, word.where))
-    known = ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
-    return replace(known, unfilled=tuple(unfilled)) if unfilled else known
+            if not sign:
+                following = list(_values(words, index, option, table))
+                index += len(following)
+                complete = complete and not (option.nargs and any(value.may_be_options for value in following))
+                values = [value.value for value in following]
+            given.append(_given(option, name, values, word.where, explicit=bool(sign)))
+            foreign = False
+        elif option is not None:  # whose name isn't written to its end
+            complete, foreign = False, False
+        elif word.value is None:
+            named = table.get(re.split(r"[\s=]", word.conditional, maxsplit=1)[0]) if word.conditional else None
+            unsure |= {named.name} if named else set()
+            complete = complete and (word.conditional is not None or word.begins.startswith("-"))
+            foreign = True
+        elif _is_option(text):
+            strays.append(Stray(word=name, where=word.where))
+            foreign = True
+        elif not foreign:
+            strays.append(Stray(word=text, where=word.where, after=given[-1].written if given else None))
+    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
 
 
-def _unfilled(words: Sequence[PlacedWord]) -> tuple[list[PlacedWord], list[Stray]]:
-    """The words, of which none with a placeholder such as `<path to the data>` is known; and the placeholders."""
-    known: list[PlacedWord] = []
-    found: list[Stray] = []
-    index = 0
-    while index < len(words):
-        word, start = words[index], index
-        index += 1
-        if _opens(word.begins):
-            rest = range(index, min(index + _MOST_WORDS, len(words)))
-            index = next((place + 1 for place in rest if ">" in words[place].begins), index)
-        text = " ".join(_as_written(one) for one in words[start:index])
-        if match := _PLACEHOLDER.search(text):
-            found.append(Stray(word=match.group(), where=word.where))
-            word = replace(word, value=None, begins=text[: match.start()])
-        known.append(word)
-    return known, found
-
-
-def _as_written(word: PlacedWord) -> str:
-    """What a word begins with; all of one that the shell's reader left as a placeholder, so that it isn't known."""
-    return word.written if word.value is None and not word.begins and IN_WORDS.match(word.written) else word.begins
-
-
-def placeholder_around(word: str, line: str) -> str | None:
-    """The placeholder on a line of which a word is a part: a shell within a shell takes `<path` for a redirection."""
-    return _placeholders_on(line).get(word)
-
-
-@lru_cache(maxsize=64)
-def _placeholders_on(line: str) -> Mapping[str, str]:
-    """The placeholders of a line, the first for each word in one."""
-    found = [(word, text) for text in _PLACEHOLDER.findall(line) for word in re.findall(r"\w+", text)]
-    return dict(reversed(found))
-
-
-def _opens(text: str) -> bool:
-    """Whether a word begins a placeholder that it doesn't end."""
-    return ">" not in text.rpartition("<")[2] and "<" in text
+def _less_placeholder(word: PlacedWord) -> PlacedWord:
+    """A word, of which only the beginning is known where the rest is still to be filled in: `<path to data>`."""
+    found = IN_WORDS.search(word.begins)
+    return replace(word, value=None, begins=word.begins[: found.start()], written="") if found else word
 
 
 def _is_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word) and " " not in word
-
-
-def _is_known(word: str, table: OptionTable) -> bool:
-    """Whether a word is an option of the table's, with a value of any form behind `=`."""
-    return word.startswith("-") and table.get(word.partition("=")[0]) is not None
 
 
 def _values(
@@ -183,7 +129,7 @@ def _values(
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
         known = word.value if word.value is not None else word.begins or (word.conditional or "").split(" ")[0]
-        if _is_option(known) or _is_known(known, table):
+        if _is_option(known) or (known.startswith("-") and table.get(known.partition("=")[0]) is not None):
             return
         yield word
 

@@ -100,11 +100,6 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
 
     Prevents: error: unrecognized arguments
     Fix: remove the word, or the space within a value"""
-    if run.unfilled:  # a shell within a shell takes `<path` for a redirection, and may swallow what follows it
-        texts = list(dict.fromkeys(stray.word for stray in run.unfilled))
-        message = f"{', '.join(texts)} {'are' if texts[1:] else 'is'} still to be filled in"
-        yield Violation(run.unfilled[0].where, message, severity=NOTE)
-        return
     strays = [stray for stray in run.strays if not stray.is_option]
     for (after, _), group in groupby(strays, key=lambda stray: (stray.after, stray.where.line)):
         found = list(group)
