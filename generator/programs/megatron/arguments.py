@@ -17,10 +17,7 @@ from ...job.pointer import whole_number
 from ...job.text import Text
 from ..launching.launch_line import Launch
 from ..launching.program_options import ProgramOptions, options_beside, program_path
-from ..shell.records import Word
-from ..shell.script import ShellScript
-from .forks import A_FORK, fork_of
-from .options import REFUSED, Flavour, OptionTable, option_table
+from .options import A_FORK, REFUSED, Flavour, OptionTable, fork_of, option_table
 from .words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words
 
 #: Options that only Megatron's programs have; three of them are no chance.
@@ -141,43 +138,32 @@ class MegatronArguments(Reader):
 
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
-    """The arguments on the launch lines of programs that take them."""
-    for launch in launches:
-        program = _program_name(launch)
-        known = program in OWN_PROGRAMS["megatron-lm"]
-        before = [launch.program] if launch.program is not None and _differs(launch.program) else []
-        words = [_placed(launch.script, word) for word in (*before, *launch.arguments)]
-        enough = _signs_in(words) >= (1 if known else _ENOUGH_SIGNS)
-        if enough and not _is_of_others(launch, words, known=known):
-            yield _arguments(launch.script.text.path, words, launch=launch, program=program)
+    """The arguments on the launch lines of programs that take them, and nowhere show that they aren't Megatron's.
 
-
-def _is_of_others(launch: Launch, words: Sequence[PlacedWord], *, known: bool) -> bool:
-    """Whether a program that nowhere names Megatron has the options; or they are of what began as Megatron-LM 1.0.
-
-    GLM, CPM and SwissArmyTransformer still have --batch-size and --model-parallel-size, which Megatron refuses.
+    GLM, CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron refuses.
     """
-    names = _names(words)
-    old = not known and names & REFUSED and "--micro-batch-size" not in names
-    return bool(old) or not options_beside(program_path(launch), launch.script.text.path).of_megatron
-
-
-def _differs(program: Word) -> bool:
-    """Whether branches of the script start other programs, so that the next word may be a value of an option."""
-    return program.value is None and not program.prefix and not program.variables
-
-
-def _program_name(launch: Launch) -> str | None:
-    """The training script's name without its folder; None where it can't be known."""
-    word = launch.program
-    if word is None or not word.parts or word.parts[-1] is None:
-        return None
-    return PurePosixPath(word.parts[-1]).name
-
-
-def _placed(script: ShellScript, word: Word) -> PlacedWord:
-    where = script.locate(word)
-    return PlacedWord(value=word.value, begins=word.prefix, where=where, variables=word.variables, written=word.raw)
+    for launch in launches:
+        path, first = launch.script.text.path, launch.program
+        last = first.parts[-1] if first is not None and first.parts else None
+        program = None if last is None else PurePosixPath(last).name  # None: it can't be known
+        # branches of the script may start other programs, so that the next word may be a value of an option
+        differs = first is not None and first.value is None and not first.prefix and not first.variables
+        words = [
+            PlacedWord(
+                value=word.value,
+                begins=word.prefix,
+                where=launch.script.locate(word),
+                variables=word.variables,
+                written=word.raw,
+            )
+            for word in (*([first] if differs and first is not None else []), *launch.arguments)
+        ]
+        names, known = _names(words), program in OWN_PROGRAMS["megatron-lm"]
+        old = not known and names & REFUSED and "--micro-batch-size" not in names
+        if len(names & _SIGNS) < (1 if known else _ENOUGH_SIGNS) or old:
+            continue
+        if options_beside(program_path(launch), path).of_megatron:
+            yield _arguments(path, words, launch=launch, program=program)
 
 
 def read_file(file: FileText) -> Iterator[MegatronArguments]:
@@ -188,7 +174,7 @@ def read_file(file: FileText) -> Iterator[MegatronArguments]:
 def read_argument_file(text: Text) -> MegatronArguments:
     """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
     words = list(_words_of(text))
-    if _signs_in(words) < _ENOUGH_SIGNS:
+    if len(_names(words) & _SIGNS) < _ENOUGH_SIGNS:
         return MegatronArguments(path=text.path, flavour="megatron-lm", values={})
     return _arguments(text.path, words)
 
@@ -215,26 +201,16 @@ def _names(words: Iterable[PlacedWord]) -> set[str]:
     return {word.begins.partition("=")[0] for word in words if word.begins.startswith("--")}
 
 
-def _signs_in(words: Iterable[PlacedWord]) -> int:
-    return len(_names(words) & _SIGNS)
-
-
-def _flavour(names: set[str]) -> Flavour:
-    """Whose options they are: of two that read most of them, the one that alone has more."""
-    lm, mds = option_table("megatron-lm"), option_table("megatron-deepspeed")
-    only_mds, only_lm = (
-        sum(own.has(name) and not other.has(name) for name in names) for own, other in ((mds, lm), (lm, mds))
-    )
-    return "megatron-deepspeed" if names & _DEEPSPEED_SIGNS or only_mds > only_lm else "megatron-lm"
-
-
 def _arguments(
     path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
 ) -> MegatronArguments:
     beside, lines = options_beside(program_path(launch), path), launch.script.text.lines if launch else []
-    flavour = _flavour({name for name in _names(words) if not beside.reads(name)})
-    if beside.parser is not None:
-        flavour = "megatron-deepspeed" if _DEEPSPEED_SIGNS & beside.strings else "megatron-lm"
+    names = {name for name in _names(words) if not beside.reads(name)}
+    lm, mds = option_table("megatron-lm"), option_table("megatron-deepspeed")
+    # Whose options they are: of two projects that read most of them, the one that alone has more.
+    more = sum(mds.has(name) - lm.has(name) for name in names) > 0
+    signs = _DEEPSPEED_SIGNS & (names if beside.parser is None else beside.strings)
+    flavour: Flavour = "megatron-deepspeed" if signs or (more and beside.parser is None) else "megatron-lm"
     parsed = _less(parse_words(words, option_table(flavour)), beside, lines)
     fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
     if base != flavour:
@@ -261,35 +237,31 @@ def _arguments(
 
 
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
-    """What is wrong with the words, less what the program itself adds, and parts of placeholders on `lines`."""
-    if not parsed.strays and not any(option.problem for option in parsed.given):
-        return parsed
-    given = (
-        replace(one, problem=None) if one.problem and (_is_taken(one, beside) or _vanishes(one, lines)) else one
-        for one in parsed.given
-    )
-    strays = tuple(
+    """What is wrong with the words, less what the program itself adds, and what of `lines` is still to be filled in."""
+    given = (replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one for one in parsed.given)
+    strays = (
         stray
         for stray in parsed.strays
         if not beside.reads(stray.word) and not IN_WORDS.search(_line_of(stray.where, lines))
     )
-    return replace(parsed, given=tuple(given), strays=strays)
+    return replace(parsed, given=tuple(given), strays=tuple(strays))
+
+
+def _may_be(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -> bool:
+    """Whether values that the project's parser refuses may be right.
+
+    The program's own parser has another choice or type; or there is no value because nothing came of a variable, or a
+    shell took it for a redirection.
+    """
+    integer = (option.problem or "").startswith("requires an integer")
+    if beside.reads(option.text) or (integer and beside.types.get(option.written, "int") != "int"):
+        return True
+    after = _line_of(option.where, lines).partition(option.written)[2]
+    return not option.text and re.match(r"[\s=\"']*[$<]", after) is not None
 
 
 def _line_of(where: Location, lines: Sequence[str]) -> str:
     return lines[where.line - 1] if where.line and where.line <= len(lines) else ""
-
-
-def _is_taken(option: GivenOption, beside: ProgramOptions) -> bool:
-    """Whether the program's own parser has another choice or type than the project's, which takes the value."""
-    integer = (option.problem or "").startswith("requires an integer")
-    return beside.reads(option.text) or (integer and beside.types.get(option.written, "int") != "int")
-
-
-def _vanishes(option: GivenOption, lines: Sequence[str]) -> bool:
-    """Whether an option has no value because nothing came of a variable, or a shell took it for a redirection."""
-    after = _line_of(option.where, lines).partition(option.written)[2]
-    return not option.text and re.match(r"[\s=\"']*[$<]", after) is not None
 
 
 def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:

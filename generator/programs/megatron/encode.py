@@ -31,6 +31,10 @@ class Planned:
     """A plan, and what is worked out of it once for all options."""
 
     plan: Plan
+    job: Job
+    model: Model
+    training: Training
+    layout: Layout
     cut: Split  #: how layers are dealt to stages
     chunks: tuple[int, ...]  #: layers of each chunk, where chunks are listed
     last_stage: int | None  #: layers of the last stage, where nobody chose them and they are not those of the others
@@ -38,26 +42,6 @@ class Planned:
     aware: bool  #: whether optimizer states have types of their own
     tokenizer: str | None  #: kind of the tokenizer
     exit_minutes: int | None  #: after which the run saves and exits by itself
-
-    @property
-    def job(self) -> Job:
-        """The job of the plan."""
-        return self.plan.job
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of the plan."""
-        return self.plan.layout
-
-    @property
-    def model(self) -> Model:
-        """The model of the job."""
-        return self.plan.job.model
-
-    @property
-    def training(self) -> Training:
-        """What the job trains with."""
-        return self.plan.job.training
 
     @property
     def rotary(self) -> bool:

@@ -109,9 +109,11 @@ def _keys(arguments: dict[str, str]) -> dict[str, object]:
     on = {name for name, value in arguments.items() if value == "True"}
     keys["framework"] = "megatron-deepspeed" if "deepspeed" in on else "megatron-lm"
     keys["layout.sequence_parallel"] = "sequence_parallel" in on
-    stage = _zero_stage(arguments, on)
-    if stage is not None:
-        keys["layout.zero_stage"] = stage
+    if "deepspeed" not in on:
+        if "use_distributed_optimizer" in arguments:  # a log may be cut
+            keys["layout.zero_stage"] = int("use_distributed_optimizer" in on)
+    elif (stage := arguments.get("zero_stage", "").removesuffix(".0")) in ("0", "1", "2", "3"):
+        keys["layout.zero_stage"] = int(stage)
     keys["layout.recompute"] = _recompute(arguments, on)
     offloads = on & {"optimizer_cpu_offload", "cpu_optimizer"}
     keys["layout.offload"] = "optimizer" if offloads else "none"
@@ -120,14 +122,6 @@ def _keys(arguments: dict[str, str]) -> dict[str, object]:
     else:
         keys["training.precision"] = next((name for name in ("bf16", "fp16") if name in on), "fp32")
     return keys
-
-
-def _zero_stage(arguments: dict[str, str], on: set[str]) -> int | None:
-    """The stage, where the arguments say it: a log may be cut."""
-    if "deepspeed" in on:
-        stage = arguments.get("zero_stage", "").removesuffix(".0")
-        return int(stage) if stage in ("0", "1", "2", "3") else None
-    return int("use_distributed_optimizer" in on) if "use_distributed_optimizer" in arguments else None
 
 
 def _recompute(arguments: dict[str, str], on: set[str]) -> str:

@@ -12,22 +12,11 @@ from ...job.records import Job
 from ...rules.planned import lm_jobs, mds_jobs, violation
 from ...rules.sources import megatron_deepspeed, megatron_lm
 from .options import Flavour, option_table
+from .table import TOKENIZERS
 
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's
 _TIK, _PATTERN = "TikTokenizer", "--tiktoken-pattern"
-_PATH, _TYPE = ("path",), "--tokenizer-type"
-#: Keys of `data.tokenizer` that a kind reads, where these are known.
-_READS: Final = {
-    "BertWordPieceLowerCase": ("vocab_file",),
-    "BertWordPieceCase": ("vocab_file",),
-    "GPT2BPETokenizer": ("vocab_file", "merges_file"),
-    "SentencePieceTokenizer": _PATH,
-    "GPTSentencePieceTokenizer": _PATH,
-    "HuggingFaceTokenizer": _PATH,
-    "HFTokenizer": _PATH,
-    "Llama2Tokenizer": _PATH,
-    _TIK: _PATH,
-}
+_TYPE: Final = "--tokenizer-type"
 
 
 def tokenizer_type(job: Job) -> str | None:
@@ -90,13 +79,13 @@ def tokenizer_has_its_files(job: Job) -> Violations:
     if lacking:
         examples = {"path": "path: /data/tokenizer", "vocab_file": "vocab_file: /data/vocab.json"}
         added = ", ".join(examples.get(key, "merges_file: /data/merges.txt") for key in lacking)
-        message = f"{kind} reads {' and '.join(_READS[kind])}; {' and '.join(lacking)} is missing"
+        message = f"{kind} reads {' and '.join(TOKENIZERS[kind])}; {' and '.join(lacking)} is missing"
         yield violation(job, place, message, f"add {added}")
 
 
 def _lacking(job: Job, kind: str) -> Iterator[str]:
     """Keys that the kind reads and neither the spec nor the script's own arguments give."""
-    for key in _READS.get(kind, ()):
+    for key in TOKENIZERS.get(kind, ()):
         option = job.framework.options[f"data.tokenizer.{key}"][0]
         if getattr(job.data.tokenizer, key) is None and argument_values(job.launch.arguments, option) is None:
             yield key

@@ -49,6 +49,10 @@ def planned(plan: Plan) -> Planned:
     shortens = cut.sizes_ends and not layout.first_stage_layers and not layout.last_stage_layers
     return Planned(
         plan=plan,
+        job=job,
+        model=job.model,
+        training=job.training,
+        layout=layout,
         cut=cut,
         chunks=tuple(chunk_sizes(job, layout)) if cut.lists_chunks else (),
         last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,

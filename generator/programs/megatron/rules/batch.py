@@ -9,6 +9,7 @@ from ....findings import ERROR, NOTE, Severity, Violations
 from ....rules.numbers import divisors, listed, nearest, neighbours
 from ....rules.sources import megatron_deepspeed, megatron_lm
 from ..run import GLOBAL, MICRO, MegatronRun
+from ..table import NULL_TOKENIZER, OF_FILES, TOKENIZERS
 from .rule import at, excludes, lm_runs, mds_runs
 
 _RAMP_UP: Final = "--rampup-batch-size"
@@ -127,20 +128,6 @@ def decay_style_has_its_ends(run: MegatronRun) -> Violations:
             yield at(run, name, f"{name} {style} is given without {end}", f"add {end} 0.1")
 
 
-_TOKENIZERS: Final = {
-    "GPT2BPETokenizer": ("--vocab-file", "--merge-file"),
-    "BertWordPieceLowerCase": ("--vocab-file",),
-    "BertWordPieceCase": ("--vocab-file",),
-    "SentencePieceTokenizer": ("--tokenizer-model",),
-    "GPTSentencePieceTokenizer": ("--tokenizer-model",),
-    "Llama2Tokenizer": ("--tokenizer-model",),
-    "HuggingFaceTokenizer": ("--tokenizer-model",),
-    "HFTokenizer": ("--tokenizer-model",),
-    "TikTokenizer": ("--tokenizer-model",),
-    "NullTokenizer": ("--vocab-size",),
-}
-
-
 @lm_runs.rule("MLM060", ERROR, "init", megatron_lm("training/tokenizer/tokenizer.py:20"))
 @mds_runs.rule("MDS034", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:12"))
 def tokenizers_have_their_files(run: MegatronRun) -> Violations:
@@ -148,8 +135,9 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
 
     Prevents: AssertionError
     Fix: give the tokenizer's files"""
-    kind = run.value("--tokenizer-type")
-    for name in _TOKENIZERS.get(kind, ()) if isinstance(kind, str) and run.launch is not None else ():
+    kind = str(run.value("--tokenizer-type"))
+    names = [OF_FILES[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ())]
+    for name in () if run.launch is None else ["--vocab-size"] if kind == NULL_TOKENIZER else names:
         # newer versions take --tokenizer-model for every kind
         if run.lacks_all(name, "--tokenizer-model"):
             hint = f"add {name} {'50257' if name == '--vocab-size' else 'PATH'}"

@@ -11,8 +11,7 @@ from ....facts.placeholders import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
-from ..forks import open_choices
-from ..options import Flavour, option_table
+from ..options import Flavour, open_choices, option_table
 from ..run import MICRO, TENSOR, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
 from ..words import GivenOption, Stray
