@@ -12,7 +12,8 @@ from ..facts.yaml_document import read_yaml
 from ..job.source import Source
 from ..job.text import Text, text_of
 from ..programs.azureml.read import other_than_command
-from ..programs.kubernetes.read import is_task, is_training_job
+from ..programs.kubernetes.read import is_training_job
+from ..programs.skypilot.read import is_task
 from .keys import is_flow, json_keys, loose_keys, yaml_keys
 from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson
 from .other_programs import program_of

@@ -15,7 +15,7 @@ _READERS: Final[Mapping[Kind, tuple[str, str]]] = {
     "DeepSpeed config": ("deepspeed.read", "read_file"),
     "AzureML job": ("azureml.read", "read_file"),
     "Kubernetes job": ("kubernetes.read", "read_file"),
-    "SkyPilot task": ("kubernetes.read", "read_skypilot_file"),
+    "SkyPilot task": ("skypilot.read", "read_file"),
     "accelerate config": ("trainer.accelerate", "read_file"),
     "training arguments": ("trainer.training_arguments", "read_file"),
     "Megatron arguments": ("megatron.arguments", "read_file"),

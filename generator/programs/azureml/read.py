@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Final
 
 from ...facts.document import FileText
-from ...facts.lines import Lines
-from ...findings import Finding, Location
+from ...findings import Finding
 from ...job.source import Source
 from ...job.text import Text
 from ..launching.script import LaunchScript
+from ..launching.yaml_commands import places
 from ..shell.script import read_command_text
 from .job import AzureMLJob
 from .parts import parts
 
-_PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
-_BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
-_SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
 #: The file's name in a `$schema`.
 _SCHEMA: Final = re.compile(r"(?:^|[/\\])([A-Za-z][\w-]{0,60}?)(?:\.schema)?\.json#?\s*\Z")
 #: Kinds of jobs that azure-ai-ml loads by other schemas; they are not checked.
@@ -94,48 +90,3 @@ def other_than_command(source: Source) -> str | None:
 def _is_parameter(value: object) -> bool:
     """Whether this is an input that a component declares, not one that a job gives."""
     return isinstance(value, dict) and (value.get("type") in _PARAMETERS or "default" in value or "optional" in value)
-
-
-def places(source: Source, text: Text, at: str, command: str) -> Callable[[int], Location]:
-    """The place in the file of each character of the text at a pointer; of its key where they can't be matched."""
-    pointer = source.locate(at).pointer
-    key = replace(source.locate_key(at), pointer=pointer)
-    lines, where = Lines(text), source.locate(at)
-    line = where.line if where.line and where.line <= len(lines.starts) else 0
-    offsets = _aligned(command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0)
-
-    def place(offset: int) -> Location:
-        if offsets is None:
-            return key
-        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], pointer)
-
-    return place
-
-
-def _aligned(value: str, content: str, begin: int) -> list[int] | None:
-    """The offset in the text of each character of a scalar's value; the scalar begins at `begin`.
-
-    Folding changes white space and quoting adds quotes and backslashes; every other character is there once, in order.
-    None where that doesn't hold, as for an alias or an escape such as `\\x41`.
-    """
-    at = _PROPERTIES.match(content, begin).end()  # type: ignore[union-attr]
-    block = _BLOCK.match(content, at)
-    at = block.end() if block else at
-    quoted = content[at : at + 1] if block is None and content[at : at + 1] in ("'", '"') else ""
-    at += len(quoted)
-    offsets: list[int] = []
-    for char in value:
-        if char.isspace():
-            offsets.append(at)
-            continue
-        while (
-            at < len(content)
-            and content[at] != char
-            and (content[at].isspace() or (quoted and content[at] in _SKIPPED))
-        ):
-            at += 1
-        if at >= len(content) or content[at] != char:
-            return None
-        offsets.append(at)
-        at += 1
-    return offsets or None

@@ -12,7 +12,6 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import PurePath
 from typing import Final
@@ -22,81 +21,41 @@ from ...facts.yaml_document import YamlDocument, read_yaml
 from ...findings import Finding, Location
 from ...job.source import Source
 from ...job.text import Text
-from ..azureml.read import places
-from ..launching.script import LaunchScript
-from ..shell.script import read_command_text
-from ..skypilot.job import SkyPilotTask
+from ..launching.yaml_commands import NAME, UNKNOWN, Piece, documents_of, exported, is_template, places, script_of
 from .job import KubernetesJob
 from .pods import API_VERSIONS, Role, roles_of, trainers_of
 
-_SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
 _KIND: Final = re.compile(
     rf"^[\"']?kind[\"']?:[ \t]*[\"']?(?:{'|'.join(API_VERSIONS)})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
 _VERSIONS: Final = "|".join(map(re.escape, API_VERSIONS.values()))
 _VERSION: Final = re.compile(rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSIONS})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
-#: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
-_TEMPLATE: Final = re.compile(r"^\s*(?:[\w.-]+:|-)?[ \t]*\{\{|\{%", re.MULTILINE)
-_TASK: Final = re.compile(r"\bSKYPILOT_|^\s+(?:accelerators|infra|instance_type|use_spot|image_id):", re.MULTILINE)
-_RUN: Final = re.compile(r"^run:", re.MULTILINE)
 _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
 _RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
-_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _CHARACTER: Final = re.compile(r"\$\$|.", re.DOTALL)
 _QUOTE: Final = "'\"'\"'"  # a quote within quotes
-_UNKNOWN: Final = '"$(:)"'
 _MASTER: Final = ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "RANK")
 _TRAINER: Final = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
-_SKYPILOT: Final = (
-    *("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE"),
-    "SKYPILOT_TASK_ID",
-)
-
-Piece = tuple[str, Callable[[int], Location]]  #: text of a script, and the place of each of its characters
 
 
 def is_training_job(content: str) -> bool:
     """Whether a file of Kubernetes' has a job that is read, and is no template of one."""
     known = _KIND.search(content) is not None and _VERSION.search(content) is not None
-    return known and _TEMPLATE.search(content) is None
-
-
-def is_task(content: str) -> bool:
-    """Whether a file with a task's keys is SkyPilot's: it asks for machines, or reads SkyPilot's variables."""
-    return _TASK.search(content) is not None and _TEMPLATE.search(content) is None
+    return known and not is_template(content)
 
 
 def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
-    """The jobs of a file, and what is wrong with its text."""
-    for source, job in read_kubernetes(file.text):
-        yield from source.findings
-        if job is not None:
-            yield job
-
-
-def read_kubernetes(text: Text) -> Iterator[tuple[Source, KubernetesJob | None]]:
-    """The documents of a file that are jobs which are read; none where its text can't be read to its end."""
-    for part in _documents(text):
+    """The jobs of a file, and what is wrong with its text; of text that can't be read to its end, that alone."""
+    for part in documents_of(file.text):
         if _KIND.search(part.content):
             source = read_yaml(part)
             data = source.data if isinstance(source.data, dict) else {}
             kind = data.get("kind")
-            if not source.complete:
-                yield source, None
-            elif isinstance(kind, str) and data.get("apiVersion") == API_VERSIONS.get(kind):
-                yield source, _job(source, part, kind)
-
-
-def _documents(text: Text) -> Iterator[Text]:
-    """The documents of a YAML file, each behind as many empty lines as are before it."""
-    starts = [0, *(match.end() for match in _SEPARATOR.finditer(text.content))]
-    ends = [*(match.start() for match in _SEPARATOR.finditer(text.content)), len(text.content)]
-    if len(starts) == 1:
-        yield text
-        return
-    for start, end in zip(starts, ends, strict=True):
-        content = "\n" * text.content.count("\n", 0, start) + text.content[start:end]
-        yield replace(text, content=content, lines=content.split("\n"))
+            known = isinstance(kind, str) and data.get("apiVersion") == API_VERSIONS.get(kind)
+            if known or not source.complete:
+                yield from source.findings
+            if known and source.complete:
+                yield _job(source, part, str(kind))
 
 
 def _job(source: Source, text: Text, kind: str) -> KubernetesJob:
@@ -105,23 +64,8 @@ def _job(source: Source, text: Text, kind: str) -> KubernetesJob:
     main = next(iter(trainers_of(roles, kind)), None)
     pieces, script = _command(view, text, main) if main else None, None
     if main is not None and pieces is not None:
-        script = _script([*_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
+        script = script_of([*_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
     return KubernetesJob(source=source, script=script, kind_of_job=kind, roles=roles)
-
-
-def _script(pieces: Iterable[Piece], text: Text) -> LaunchScript:
-    """A script of pieces of text that each have places of their own."""
-    made = list(pieces)
-    ends = list(accumulate(len(content) for content, _ in made))
-
-    def place(offset: int) -> Location:
-        for (content, where), end in zip(made, ends, strict=True):
-            if offset < end:
-                return where(offset - (end - len(content)))
-        return made[-1][1](len(made[-1][0]))
-
-    content = "".join(content for content, _ in made)
-    return LaunchScript.of(read_command_text(content, place, text.path))
 
 
 def _at(where: Location) -> Callable[[int], Location]:
@@ -174,19 +118,15 @@ def _word(text: str) -> str:
     return '"' + re.sub(r'["\\`]', r"\\\g<0>", variables) + '"'
 
 
-def _export(name: str, value: str, where: Location) -> Piece:
-    return f"export {name}={value}\n", _at(where)
-
-
 def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
     """The environment of a container: literal values, and those from elsewhere, which can't be known."""
     items = job.value(f"{container}/env")
     for index, item in enumerate(items if isinstance(items, list) else ()):
         name, value = (item.get("name"), item.get("value")) if isinstance(item, dict) else (None, None)
-        if isinstance(name, str) and _NAME.fullmatch(name):
+        if isinstance(name, str) and NAME.fullmatch(name):
             known = isinstance(value, str) and "$" not in value
-            written = shlex.quote(str(value)) if known else _UNKNOWN
-            yield _export(name, written, job.locate(f"{container}/env/{index}/{'value' if known else 'name'}"))
+            written = shlex.quote(str(value)) if known else UNKNOWN
+            yield exported(name, written, job.locate(f"{container}/env/{index}/{'value' if known else 'name'}"))
 
 
 def _controllers(job: YamlDocument, kind: str, roles: tuple[Role, ...]) -> Iterator[Piece]:
@@ -201,33 +141,4 @@ def _controllers(job: YamlDocument, kind: str, roles: tuple[Role, ...]) -> Itera
         of_master = (*_MASTER, "WORLD_SIZE") if master else ()
         names = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE", *of_master, *elastic)
     for name in names:
-        yield _export(name, _UNKNOWN, where)
-
-
-def read_skypilot_file(file: FileText) -> Iterator[SkyPilotTask | Finding]:
-    """The tasks of a file, and what is wrong with its text."""
-    for source, task in read_skypilot(file.text):
-        yield from source.findings
-        if task is not None:
-            yield task
-
-
-def read_skypilot(text: Text) -> Iterator[tuple[Source, SkyPilotTask | None]]:
-    """The tasks of a file, of which a pipeline or a group has several; none where its text can't be read to its end."""
-    for part in _documents(text):
-        source = read_yaml(part) if _RUN.search(part.content) else None
-        if source is not None:
-            yield source, _task(source, part) if source.complete else None
-
-
-def _task(source: Source, text: Text) -> SkyPilotTask:
-    view, run = YamlDocument(source=source), source.value("/run")
-    script = None
-    if isinstance(run, str) and run.strip():
-        pieces = [_export(name, _UNKNOWN, view.locate_key("run")) for name in _SKYPILOT]
-        for name, at, value in view.entries("envs"):
-            if isinstance(name, str) and _NAME.fullmatch(name):
-                known = isinstance(value, (str, int, float)) and not isinstance(value, bool)
-                pieces.append(_export(name, shlex.quote(str(value)) if known else _UNKNOWN, view.locate(at)))
-        script = _script([*pieces, (run, places(source, text, "/run", run))], text)
-    return SkyPilotTask(source=source, script=script)
+        yield exported(name, UNKNOWN, where)
