@@ -38,8 +38,9 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
 
 @lru_cache(maxsize=len(_PROGRAMS))
 def _rules_of(program: str) -> tuple[Rule, ...]:
-    modules = import_module(f".{program}.rules.registry", __package__).MODULES
-    return rules_in(*modules)
+    rules = import_module(f".{program}.rules", __package__)
+    alone = not hasattr(rules, "__path__")  # else a folder, whose `registry` has its modules
+    return rules_in(*([rules] if alone else import_module(".registry", rules.__name__).MODULES))
 
 
 def rules_of_programs(submission: Submission) -> Iterator[Rule]:

@@ -1,17 +1,89 @@
-"""An AzureML command job as azure-ai-ml loads it."""
+"""AzureML command jobs as azure-ai-ml loads them, those within pipelines and sweeps each as a document of its own.
+
+Source: azure-ai-ml azure/ai/ml/_schema/pipeline/pipeline_job.py and _schema/sweep/sweep_job.py @ 1.35.2.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeGuard
 
 from ...facts.claims import Claim
 from ...facts.document import Kind
 from ...findings import Location
+from ...job.source import Source, escape
 from ..launching.script import CommandDocument
-from .parts import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(Source):
+    """A job within a file: its keys are the file's at `prefix`, but for those that it has of the file."""
+
+    prefix: str
+    inherited: frozenset[str] = frozenset()
+
+    def locate(self, pointer: str) -> Location:
+        """The place of a value, else of the nearest thing around it; its pointer is that in the file."""
+        own = pointer.split("/")[1:2] not in [[name] for name in self.inherited]
+        return replace(Source.locate(self, pointer), pointer=f"{self.prefix}{pointer}" if own else pointer)
+
+
+def parts(source: Source) -> tuple[Part, ...]:
+    """The steps of a pipeline and the trial of a sweep that have a command; components in files of their own don't."""
+    return tuple(_parts(source))
+
+
+def _parts(source: Source) -> Iterator[Part]:
+    data = source.data if isinstance(source.data, dict) else {}
+    settings, trial = data.get("settings"), data.get("trial")
+    compute = settings.get("default_compute") if isinstance(settings, dict) else None
+    defaults = {"compute": compute} if isinstance(compute, str) else {}
+    steps = data.get("jobs")
+    for name, step in steps.items() if isinstance(steps, dict) else ():
+        of_step = step.get("trial") if isinstance(step, dict) and step.get("type") == "sweep" else None
+        if _is_command(step):
+            yield _part(source, f"/jobs/{escape(str(name))}", step, defaults)
+        elif _is_command(of_step):
+            yield _part(source, f"/jobs/{escape(str(name))}/trial", of_step, {**defaults, **_of_sweep(step)})
+    if _is_command(trial):
+        yield _part(source, "/trial", trial, _of_sweep(data))
+
+
+def _of_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sweep gives to its trials."""
+    return {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
+
+
+def _is_command(step: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(step, dict) and isinstance(step.get("command"), str) and step.get("type", "command") == "command"
+
+
+def _part(source: Source, prefix: str, step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Part:
+    """A job at `prefix`, with what the file gives to all its jobs."""
+    inherited = {key: value for key, value in defaults.items() if key not in step}
+    tops = tuple(f"/{key}" for key in inherited)
+
+    def own(places: Mapping[str, Any]) -> dict[str, Any]:
+        of_file = {at: place for at, place in places.items() if at.startswith(tops)} if tops else {}
+        within = {at[len(prefix) :]: place for at, place in places.items() if at.startswith((f"{prefix}/",))}
+        return {**of_file, **within, **({"": places[prefix]} if prefix in places else {})}
+
+    return Part(
+        path=source.path,
+        folder=source.folder,
+        data={**inherited, **step},
+        locations=own(source.locations),
+        keys=own(source.keys),
+        findings=(),
+        texts=own(source.texts),
+        complete=source.complete,
+        odd_keys=own(source.odd_keys),
+        prefix=prefix,
+        inherited=frozenset(inherited),
+    )
+
 
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
 

@@ -13,8 +13,7 @@ from ...job.text import Text
 from ..launching.script import LaunchScript
 from ..launching.yaml_commands import places
 from ..shell.script import read_command_text
-from .job import AzureMLJob
-from .parts import parts
+from .job import AzureMLJob, parts
 
 #: The file's name in a `$schema`.
 _SCHEMA: Final = re.compile(r"(?:^|[/\\])([A-Za-z][\w-]{0,60}?)(?:\.schema)?\.json#?\s*\Z")

@@ -22,8 +22,7 @@ from ...findings import Finding, Location
 from ...job.source import Source
 from ...job.text import Text
 from ..launching.yaml_commands import NAME, UNKNOWN, Piece, documents_of, exported, is_template, places, script_of
-from .job import KubernetesJob
-from .pods import API_VERSIONS, Role, roles_of, trainers_of
+from .job import API_VERSIONS, KubernetesJob, Role, roles_of, trainers_of
 
 _KIND: Final = re.compile(
     rf"^[\"']?kind[\"']?:[ \t]*[\"']?(?:{'|'.join(API_VERSIONS)})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.sources import derived, skypilot
-from ...cluster_jobs import Difference, Replicated, differences_of, one_process, replicated, without_the_other_nodes
-from ...rule import subject
-from ...secret_rules import secrets_of
-from ...submission import Submission
-from ..job import SkyPilotTask
+from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...rules.sources import derived, skypilot
+from ..cluster_jobs import Difference, Replicated, differences_of, one_process, replicated, without_the_other_nodes
+from ..rule import subject
+from ..secret_rules import secrets_of
+from ..submission import Submission
+from .job import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
 _CONVERTED: Final = ("/envs/", "/secrets/")  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1

@@ -1,0 +1,367 @@
+"""Rules on Kubernetes jobs: against the custom resource definitions and the checks of their controllers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...job.source import escape
+from ...job.wording import show
+from ...rules.sources import derived, kubernetes, training_operator
+from ...rules.violations import suggest, violation
+from ..cluster_jobs import (
+    Difference,
+    Replicated,
+    differences_of,
+    one_process,
+    replicated,
+    to_fill,
+    without_the_other_nodes,
+)
+from ..rule import subject
+from ..secret_rules import secrets_of
+from ..submission import Submission
+from .job import KubernetesJob, Role, containers_of
+
+_SCHEMAS: Final = (
+    "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"
+)
+_ROLES: Final = ("Master", "Worker")
+_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LONGEST: Final = 63
+
+
+@subject("Kubernetes job")
+def jobs(submission: Submission) -> Iterator[KubernetesJob]:
+    """The jobs of a submission."""
+    return iter(submission.kubernetes_jobs)
+
+
+@subject("Kubernetes job")
+def _differences(submission: Submission) -> Iterator[Difference]:
+    for job in jobs(submission):
+        yield from differences_of(job, "kubernetes", job.kind_of_job, f"a {job.kind_of_job}", "kubectl")
+
+
+@_differences.rule("KUB001", ERROR, "submit", _SCHEMAS)
+def keys_are_known(difference: Difference) -> Violations:
+    """Every key of a job is one that its kind has, at every level.
+
+    Prevents: strict decoding error: unknown field. A warning where another release may have it.
+    Fix: correct the key, or remove it"""
+    if difference.is_key:
+        yield difference.violation()
+
+
+@_differences.rule("KUB002", ERROR, "submit", _SCHEMAS)
+def values_have_their_types(difference: Difference) -> Violations:
+    """Values have the types of the custom resource definition, and what it requires is there.
+
+    Prevents: Invalid value: "integer": spec.nprocPerNode in body must be of type string. A warning for a name that
+    another release may have.
+    Fix: put numbers and truth values in quotes where text is expected"""
+    if not difference.is_key:
+        yield difference.violation()
+
+
+@jobs.rule("KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:79"))
+def name_is_a_label(job: KubernetesJob) -> Violations:
+    """A job's name is a label as of DNS: small letters, digits and dashes, a letter first, at most 63.
+
+    Prevents: metadata.name: Invalid value: should match: a DNS-1035 label.
+    Fix: write the name in small letters, with dashes"""
+    value = job.text("metadata/name")
+    if value is not None and not to_fill(value) and not (_LABEL.fullmatch(value) and len(value) <= _LONGEST):
+        message = f"metadata.name is {show(value)}, not a label of small letters, digits and dashes"
+        plain = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:_LONGEST]
+        plain = plain if plain[:1].isalpha() else f"job-{plain}".rstrip("-")
+        yield violation(job, "metadata/name", message, f"set name to {plain}")
+
+
+@jobs.rule("KUB004", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:130"))
+def roles_are_known(job: KubernetesJob) -> Violations:
+    """A PyTorchJob has one Master at most, and Workers.
+
+    Prevents: Unsupported value; or Forbidden: must be 1.
+    Fix: use Master with replicas: 1, and Worker for the other nodes"""
+    for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
+        known = next((name for name in _ROLES if name.lower() == role.name.lower()), None)
+        if known is None:
+            message = f"pytorchReplicaSpecs has {show(role.name)}; a PyTorchJob has Master and Worker"
+            yield Violation(job.locate_key(role.at), message, suggest(role.name, _ROLES))
+        elif role.count is not None and (role.count < 1 or (known == "Master" and role.count > 1)):
+            right = "1" if known == "Master" else "at least 1"
+            message = f"{role.name} has replicas: {role.count}; it must be {right}"
+            hint = "set replicas to 1, and add the others to Worker" if role.count > 1 else "set replicas to 1"
+            yield violation(job, role.count_at, message, hint if known == "Master" or role.count < 1 else None)
+
+
+_POLICIES: Final = {
+    "PyTorchJob": ("Always", "OnFailure", "Never", "ExitCode"),
+    "JobSet": ("OnFailure", "Never"),
+}
+
+
+@jobs.rule("KUB005", ERROR, "launcher", derived("the controller makes pods with it, and the API server refuses them"))
+def restart_policy_is_known(job: KubernetesJob) -> Violations:
+    """restartPolicy is Always, OnFailure, Never or ExitCode in a PyTorchJob, and OnFailure or Never in a JobSet.
+
+    Prevents: No pod is created: Unsupported value: supported values: "OnFailure", "Never".
+    Fix: use OnFailure or Never"""
+    for role in job.roles:
+        at = f"{role.at if job.kind_of_job == 'PyTorchJob' else role.pod}/restartPolicy"
+        value, known = job.text(at), _POLICIES.get(job.kind_of_job, ())
+        if known and value and not to_fill(value) and value not in known:
+            message = f"restartPolicy is {show(value)}; a {job.kind_of_job} takes {', '.join(known)}"
+            yield violation(job, at, message, suggest(value, known))
+
+
+@jobs.rule("KUB006", WARNING, "silent", training_operator("apis/kubeflow.org/v1/common_types.go:167"))
+def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
+    """runPolicy.cleanPodPolicy is Running, All or None.
+
+    Prevents: No error: the pods of a finished job keep their GPUs.
+    Fix: use Running"""
+    value = job.value("spec/runPolicy/cleanPodPolicy")
+    if isinstance(value, str) and value not in ("Running", "All", "None", "") and not to_fill(value):
+        message = f"cleanPodPolicy is {show(value)}, which the controller does not know"
+        yield violation(job, "spec/runPolicy/cleanPodPolicy", message, suggest(value, ("Running", "All", "None")))
+
+
+@jobs.rule("KUB007", ERROR, "submit", training_operator("core/job.go:82 (PastActiveDeadline)"))
+def deadline_is_positive(job: KubernetesJob) -> Violations:
+    """A deadline is a number of seconds above 0, and backoffLimit is not negative.
+
+    Prevents: Invalid value: must be greater than or equal to 0; or a job that ends as soon as it starts.
+    Fix: write seconds"""
+    for name in ("spec/runPolicy/activeDeadlineSeconds", "spec/activeDeadlineSeconds", "spec/runPolicy/backoffLimit"):
+        value, least = job.integer(name), 0 if name.endswith("backoffLimit") else 1
+        if value is not None and value < least:
+            key = name.rpartition("/")[2]
+            yield violation(job, name, f"{key} is {value}; the least is {least}", f"set {key} to {least} or more")
+
+
+_CONTAINERS: Final = ("initContainers", "containers")
+_FRACTION: Final = re.compile(r"\d*\.\d*[1-9]\d*|\d+m")
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    """A container of a pod whose specification is in the file."""
+
+    job: KubernetesJob
+    role: Role
+    at: str
+    name: object
+
+
+@subject("Kubernetes job")
+def _containers(submission: Submission) -> Iterator[_Container]:
+    for job in jobs(submission):
+        for role in job.roles if job.kind_of_job != "TrainJob" else ():
+            for at, container in containers_of(job, role.pod, *_CONTAINERS):
+                yield _Container(job, role, at, container.get("name"))
+
+
+@subject("Kubernetes job")
+def _resources(submission: Submission) -> Iterator[tuple[KubernetesJob, str]]:
+    """Each place of requests and limits: of a TrainJob, those of a node."""
+    for job in jobs(submission):
+        yield from ((job, role.resources) for role in job.roles if job.kind_of_job == "TrainJob")
+    yield from ((one.job, f"{one.at}/resources") for one in _containers(submission))
+
+
+@jobs.rule("KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:149"))
+def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
+    """One container of each role of a PyTorchJob is named pytorch: the one that trains.
+
+    Prevents: Required value: must have at least one container with name pytorch.
+    Fix: set the container's name to pytorch"""
+    for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
+        names = [container.get("name") for _, container in containers_of(job, role.pod)]
+        if names and "pytorch" not in names and not any(map(to_fill, names)):
+            message = f"no container of {role.name} is named pytorch, but {', '.join(map(show, names))}"
+            yield violation(job, f"{role.container}/name", message, "set name to pytorch")
+
+
+@_containers.rule("KUB011", ERROR, "submit", kubernetes("core/validation/validation.go (validateContainerCommon)"))
+def containers_have_an_image(container: _Container) -> Violations:
+    """Every container has an image.
+
+    Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled in.
+    Fix: add image"""
+    job, at = container.job, f"{container.at}/image"
+    if not job.value(at):
+        message = f"the container {show(container.name)} of {container.role.name} has no image"
+        empty = job.has(at) and job.value(at) is None
+        yield violation(job, container.at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR)
+
+
+@_resources.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))
+def devices_are_whole_and_limited(found: tuple[KubernetesJob, str]) -> Violations:
+    """Devices are whole numbers with a limit, and a request for them is the same number.
+
+    Prevents: No pod is created: must be equal to nvidia.com/gpu limit; must be an integer.
+    Fix: write the number under limits; requests may be left out"""
+    job, at = found
+    limits = dict[str, object]()
+    for name, place, value in job.entries(f"{at}/limits"):
+        limits[str(name)] = "$" if value is None else value
+        yield from _whole(job, str(name), place, value)
+    for name, place, value in job.entries(f"{at}/requests"):
+        text, limit = str(name), limits.get(str(name))
+        if not _is_device(text) or value is None or to_fill(value) or to_fill(limit):
+            continue
+        if limit is None:
+            message = f"{text} is requested, {show(value)}, and has no limit"
+            yield violation(job, place, message, f"add {text}: {value} to limits")
+        elif str(value) != str(limit):
+            message = f"requests has {text}: {value}, and limits {limit}"
+            yield violation(job, place, message, f"write {limit} in both")
+
+
+def _whole(job: KubernetesJob, name: str, place: str, value: object) -> Iterator[Violation]:
+    if _is_device(name) and (isinstance(value, float) or (isinstance(value, str) and _FRACTION.fullmatch(value))):
+        yield violation(job, place, f"{name} is {value}; devices are whole numbers", "write a whole number")
+
+
+def _is_device(name: str) -> bool:
+    """Whether this is an extended resource, which can't be overcommitted."""
+    domain, slash, _ = name.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
+
+
+@_containers.rule("KUB013", ERROR, "submit", kubernetes("core/validation/validation.go (ValidateVolumeMounts)"))
+def mounts_name_volumes(container: _Container) -> Violations:
+    """Every volume that a container mounts is one of its pod's.
+
+    Prevents: spec.containers[0].volumeMounts[0].name: Not found.
+    Fix: add the volume, or correct the name"""
+    job, pod = container.job, container.role.pod
+    if job.has("spec/volumeClaimPolicies"):  # of a JobSet, whose claims are volumes of its pods
+        return
+    volumes, mounts = job.value(f"{pod}/volumes"), job.value(f"{container.at}/volumeMounts")
+    names = [each.get("name") for each in volumes if isinstance(each, dict)] if isinstance(volumes, list) else []
+    for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
+        name = mount.get("name") if isinstance(mount, dict) else None
+        if isinstance(name, str) and name not in names and not any(map(to_fill, (name, *names))):
+            known = f"; the pod has {', '.join(map(show, names))}" if names else ""
+            message = f"the mount {show(name)} is no volume of {container.role.name}{known}"
+            yield violation(job, f"{container.at}/volumeMounts/{index}/name", message, f"add a volume named {name}")
+
+
+_SHM: Final = derived("a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there")
+
+
+@jobs.rule("KUB014", NOTE, "training", _SHM)
+def shared_memory_is_there(job: KubernetesJob) -> Violations:
+    """A pod with several GPUs has a volume at /dev/shm, in memory.
+
+    Prevents: No space left on device; RuntimeError: DataLoader worker is killed by signal: Bus error. A note: not
+    every program needs it.
+    Fix: add an emptyDir with medium: Memory, mounted at /dev/shm"""
+    for role in job.roles if job.kind_of_job != "TrainJob" else ():
+        mounts = job.value(f"{role.container}/volumeMounts")
+        paths = [each.get("mountPath") for each in mounts if isinstance(each, dict)] if isinstance(mounts, list) else []
+        if (role.gpus or 0) > 1 and "/dev/shm" not in paths and not job.value(f"{role.pod}/hostIPC"):
+            message = f"{role.name} has {role.gpus} GPUs, and nothing is mounted at /dev/shm, which has 64 MiB"
+            hint = "mount an emptyDir with medium: Memory at /dev/shm"
+            yield violation(job, role.container, message, hint)
+
+
+_RESERVED: Final = frozenset(
+    ["PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"]
+)
+_OF_MASTER: Final = frozenset(["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"])
+
+
+@jobs.rule("KUB015", ERROR, "submit", "kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go:76 @ v2.3.0")
+def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
+    """The variables of the rendezvous are left to the controller.
+
+    Prevents: spec.trainer.env: must not have reserved envs. A note where the runtime may set none, or the controller's
+    value counts.
+    Fix: remove them from env"""
+    master = any(role.name.lower() == "master" for role in job.roles)
+    reserved = {"TrainJob": _RESERVED, "PyTorchJob": _OF_MASTER if master else frozenset()}
+    names = reserved.get(job.kind_of_job, frozenset())
+    certain = job.text("spec/runtimeRef/name") == "torch-distributed"
+    for role in job.roles:
+        items = job.value(f"{role.container}/env")
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            name = item.get("name") if isinstance(item, dict) else None
+            if name in names:
+                message = f"{name} is set here, and the controller of a {job.kind_of_job} sets it for each pod"
+                at = f"{role.container}/env/{index}/{escape('name')}"
+                yield violation(job, at, message, "remove it", severity=ERROR if certain else NOTE)
+
+
+_ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
+_PROCESSES: Final = {"PyTorchJob": "spec/nprocPerNode", "TrainJob": "spec/trainer/numProcPerNode"}
+_OTHERS: Final = derived("a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1")
+
+
+@jobs.rule("KUB020", ERROR, "init", _ENVIRONMENT)
+def processes_are_the_gpus(job: KubernetesJob) -> Violations:
+    """nprocPerNode is the number of a pod's GPUs, where torchrun is not told otherwise.
+
+    Prevents: CUDA error: invalid device ordinal; or, a warning, GPUs that are paid for and not used.
+    Fix: set it to the GPUs of a pod"""
+    at = _PROCESSES.get(job.kind_of_job, "")
+    text, gpus = str(job.value(at)) if at else "", job.gpus
+    calls = [call for launch in job.launches for call in launch.calls if call.program == "torchrun"]
+    if not text.isdecimal() or not gpus or not calls or int(text) == gpus:
+        return
+    if not any(call.options.opaque or call.options.has("--nproc-per-node") for call in calls):
+        count, key = int(text), at.rpartition("/")[2]
+        effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
+        message = f"{key} is {count}; a pod has {gpus} GPUs: {effect}"
+        yield violation(job, at, message, f"set {key} to {gpus}", severity=ERROR if count > gpus else WARNING)
+
+
+@subject("Kubernetes job")
+def _replicated(submission: Submission) -> Iterator[Replicated]:
+    return replicated(jobs(submission))
+
+
+@_replicated.rule("KUB021", ERROR, "silent", _OTHERS)
+def launchers_know_the_other_pods(started: Replicated) -> Violations:
+    """A launcher in the pods of a job gets the number of nodes, from the controller or by an option.
+
+    Prevents: No error: as many trainings as there are pods, each by itself. A warning for a launcher that may read a
+    file of the image's.
+    Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR"""
+    job_set = isinstance(started.job, KubernetesJob) and started.job.kind_of_job == "JobSet"
+    hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
+    yield from without_the_other_nodes(
+        started, hint if job_set else "start torchrun, which the controller's variables tell"
+    )
+
+
+@jobs.rule("KUB023", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
+def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
+    """A training with DeepSpeed or Megatron in a pod of several GPUs is started by torchrun.
+
+    Prevents: No error: one busy GPU in each pod.
+    Fix: start it by torchrun"""
+    yield from one_process(job)
+
+
+@subject("Kubernetes job")
+def _submissions(submission: Submission) -> Iterator[Submission]:
+    if submission.kubernetes_jobs:
+        yield submission
+
+
+@_submissions.rule("KUB022", WARNING, "silent", derived("whoever may read the resource reads its variables"))
+def jobs_hold_no_secret(submission: Submission) -> Violations:
+    """Tokens and passwords are not written into a job: everybody who may read it has them.
+
+    Prevents: No error: a token that others can read and use.
+    Fix: keep it in a Secret, and name that by valueFrom.secretKeyRef"""
+    hint = "keep it in a Secret, and name that by valueFrom: {secretKeyRef: {name: ..., key: ...}}"
+    paths = {job.path for job in submission.kubernetes_jobs}
+    yield from secrets_of(submission, paths, "everybody who can read the job has it", hint)

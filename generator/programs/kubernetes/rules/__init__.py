@@ -1,1 +1,0 @@
-"""Rules on Kubernetes jobs: PyTorchJob, TrainJob, JobSet."""
