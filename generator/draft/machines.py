@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..catalog import find_accelerator
@@ -12,6 +12,7 @@ from ..programs.kubernetes.job import KubernetesJob
 from ..programs.launching.launch_line import Option
 from ..programs.launching.script import LaunchScript
 from ..programs.skypilot.job import SkyPilotTask
+from ..programs.slurm.options import NAMED
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.world import world_of
@@ -19,21 +20,7 @@ from ..secrets import Likeness, likeness, mask
 from .draft import Draft
 from .find import Found
 
-#: Options of sbatch that the spec has keys for.
-_KEYS: Final[Mapping[str, str]] = {
-    "--partition": "partition",
-    "--account": "account",
-    "--qos": "qos",
-    "--constraint": "constraint",
-    "--reservation": "reservation",
-    "--exclude": "exclude",
-    "--array": "array",
-    "--dependency": "dependency",
-    "--mail-user": "mail_user",
-    "--mem": "memory",
-    "--output": "output",
-}
-#: Those that follow from the plan: a node is one task with all its GPUs.
+#: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
 _PLANNED: Final = frozenset(
     [
         *("--nodes", "--gres", "--gpus-per-node", "--gpus", "--ntasks", "--ntasks-per-node", "--gpus-per-task"),
@@ -125,12 +112,11 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option) -> None:
         draft.leave(shown, where, "its value is not in the files")
     elif option.name == "--cpus-per-task":
         _read_cores(draft, script, value)
-    elif option.name in _KEYS:
-        draft.set(f"launch.slurm.{_KEYS[option.name]}", value)
+    elif (name := option.name.lstrip("-")) in NAMED:
+        draft.set(f"launch.slurm.{NAMED[name]}", value)
     elif not option.known:
         draft.leave(shown, where, "sbatch has no such option")
     else:
-        name = option.name.lstrip("-")
         draft.spec.setdefault("launch", {}).setdefault("slurm", {}).setdefault("directives", {})[name] = (
             value if value is not None else True
         )
@@ -189,7 +175,7 @@ def _read_environment(draft: Draft, found: Found) -> None:
             draft.spec.setdefault("launch", {}).setdefault("environment", {})[name] = value
 
 
-def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: Iterator[str] | tuple[str, ...]) -> None:
+def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: tuple[str, ...]) -> None:
     """The values of a YAML document that are keys of the spec; its other top-level keys are named."""
     for name, path in keys.items():
         value = document.value(name)
@@ -202,35 +188,13 @@ def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: Iterator[
 
 def _read_azureml(draft: Draft, job: AzureMLJob) -> None:
     draft.set("launch.target", "azureml")
-    keys = {
-        "compute": "launch.azureml.compute",
-        "environment": "launch.azureml.environment",
-        "experiment_name": "launch.azureml.experiment_name",
-        "display_name": "launch.azureml.display_name",
-        "code": "launch.azureml.code",
-        "resources/shm_size": "launch.azureml.shm_size",
-    }
-    for name in ("inputs", "outputs", "tags", "services", "queue_settings"):
-        block = job.block(name)
-        draft.set(f"launch.azureml.{name}", dict(block) if block else None)
-    _take(
-        draft,
-        job,
-        keys,
-        (
-            "$schema",
-            "type",
-            "command",
-            "distribution",
-            "inputs",
-            "outputs",
-            "tags",
-            "services",
-            "queue_settings",
-            "environment_variables",
-            "resources",
-        ),
-    )
+    texts = ("compute", "environment", "experiment_name", "display_name", "code")
+    keys = {name: f"launch.azureml.{name}" for name in texts} | {"resources/shm_size": "launch.azureml.shm_size"}
+    blocks = ("inputs", "outputs", "tags", "services", "queue_settings")
+    for name in blocks:
+        draft.set(f"launch.azureml.{name}", dict(job.block(name)) or None)
+    planned = ("$schema", "type", "command", "distribution", "environment_variables", "resources")
+    _take(draft, job, keys, (*blocks, *planned))
     if not isinstance(job.value("environment"), str) and job.has("environment"):
         draft.leave("environment", job.locate("environment"), "the spec can name an environment, not define one")
 
@@ -251,15 +215,9 @@ def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
 
 def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
     draft.set("launch.target", "skypilot")
-    keys = {
-        "name": "name",
-        "workdir": "launch.skypilot.workdir",
-        "setup": "launch.skypilot.setup",
-        "resources/infra": "launch.skypilot.infra",
-        "resources/instance_type": "launch.skypilot.instance_type",
-        "resources/image_id": "launch.skypilot.image",
-        "resources/use_spot": "launch.skypilot.use_spot",
-    }
+    keys = {"name": "name", "resources/image_id": "launch.skypilot.image"}
+    for name in ("workdir", "setup", "resources/infra", "resources/instance_type", "resources/use_spot"):
+        keys[name] = f"launch.skypilot.{name.removeprefix('resources/')}"
     accelerators = task.value("resources/accelerators")
     if isinstance(accelerators, str):
         draft.comments["accelerator"] = accelerators.partition(":")[0].lower()

@@ -13,7 +13,7 @@ import dsgen
 from dsgen.programs.frameworks import Program, program_for
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.megatron.options import Flavour
-from dsgen.programs.slurm.write_attempts import last_step
+from dsgen.programs.slurm.write import last_step
 from dsgen.search.plan import Plan
 from tests.frameworks.plans import words
 from tests.frameworks.test_megatron import TREES, parsed

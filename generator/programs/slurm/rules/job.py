@@ -12,31 +12,13 @@ from ....rules.planned import jobs, violation
 from ....rules.sources import derived, slurm_manual
 from ...launching.options import TABLES
 from ...shell.tokens import Tokens
+from ..options import PLANNED, WRITTEN
 
 _WHERE: Final = "/launch/slurm"
-#: Options of sbatch that other keys write, by their names.
-_WRITTEN: Final = {
-    **{name: name for name in ("account", "array", "constraint", "dependency", "exclude", "exclusive", "output")},
-    **{name: name for name in ("partition", "qos", "requeue", "reservation")},
-    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), "gpu_request"),
-    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "memory"),
-    "cpus-per-task": "cpus_per_task",
-    "cpus-per-gpu": "cpus_per_task",
-    "signal": "signal_seconds",
-    "mail-user": "mail_user",
-    "no-requeue": "continue",
-    "open-mode": "continue",
-}
-#: Those that the plan decides.
-_PLANNED: Final = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu"), "gpus"),
-    "time": "launch.time_limit",
-    "job-name": "name",
-}
 
 
 def _options(job: Job) -> Mapping[str, Any]:
-    """What the target's own keys say; those that are read here are Slurm's alone."""
+    """The keys of the job's target, which is Slurm where it has those that are read here."""
     return job.launch.options
 
 
@@ -63,8 +45,8 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
     known = TABLES["sbatch"].options
     for name, value in _options(job).get("directives", {}).items():
         where, option = f"{_WHERE}/directives/{name}", known.get(f"--{name}")
-        if name in _WRITTEN or name in _PLANNED:
-            key = _PLANNED.get(name) or f"launch.slurm.{_WRITTEN[name]}"
+        if name in WRITTEN or name in PLANNED:
+            key = PLANNED.get(name) or f"launch.slurm.{WRITTEN[name]}"
             yield violation(job, where, f"--{name} is written from {key}", f"use {key}")
         elif option is None:
             near = difflib.get_close_matches(f"--{name}", known, n=1)
@@ -83,14 +65,10 @@ def arrays_share_no_checkpoints(job: Job) -> Violations:
     Prevents: Checkpoints of several runs over one another.
     Fix: end launch.slurm.array with %1, or leave out output.checkpoints"""
     array = _options(job).get("array")
-    if array is not None and job.output.checkpoints is not None and not array.endswith("%1") and _several(array):
+    if array is not None and job.output.checkpoints is not None and not array.endswith("%1") and {*array} & {*"-,"}:
         message = f"array: {array} runs several tasks at once, and each saves to {job.output.checkpoints}"
         hint = f"use array: {array.partition('%')[0]}%1, or leave out output.checkpoints"
         yield violation(job, f"{_WHERE}/array", message, hint)
-
-
-def _several(array: str) -> bool:
-    return any(character in array for character in "-,")
 
 
 @jobs.rule("SLM075", ERROR, "submit", derived("bash(1): a quote that nothing closes takes in the lines below"))

@@ -1,4 +1,4 @@
-"""The #SBATCH block: what a job asks of Slurm."""
+"""The options of sbatch that a job's keys write, and the #SBATCH block that has them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,29 @@ from ..launching.quoting import Raw, plain_name, sbatch_word
 
 #: Keys of `launch.slurm` that are options of sbatch.
 PASSED_ON: Final = ("partition", "account", "qos", "constraint", "reservation", "exclude", "dependency", "array")
+#: Those of which one option is the value.
+NAMED: Final[Mapping[str, str]] = {
+    **{name: name for name in (*PASSED_ON, "output")},
+    "mem": "memory",
+    "mail-user": "mail_user",
+}
+#: Options of sbatch that keys of `launch.slurm` write, by their names.
+WRITTEN: Final[Mapping[str, str]] = {
+    **NAMED,
+    "exclusive": "exclusive",
+    "requeue": "requeue",
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), "gpu_request"),
+    **dict.fromkeys(("mem-per-cpu", "mem-per-gpu"), "memory"),
+    **dict.fromkeys(("cpus-per-task", "cpus-per-gpu"), "cpus_per_task"),
+    "signal": "signal_seconds",
+    **dict.fromkeys(("no-requeue", "open-mode"), "continue"),
+}
+#: Those that the plan decides, and the keys of the spec.
+PLANNED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu"), "gpus"),
+    "time": "launch.time_limit",
+    "job-name": "name",
+}
 _FOR_JOBS: Final = 0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
 
 
