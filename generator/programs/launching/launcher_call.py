@@ -99,8 +99,9 @@ class LauncherCall(CommandLine):
         @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).
         """
         include = (self.options.text("--include") or "") if self.program == "deepspeed" else ""
-        if slots := _included_slots(include):
-            return slots, f"--include {include}"
+        hosts = [[slot.strip() for slot in host.partition(":")[2].split(",")] for host in include.split("@")]
+        if all(slot.isdecimal() for slots in hosts for slot in slots):  # 6 of `a:0,1,2,3@b:0,1`
+            return sum(len(set(slots)) for slots in hosts), f"--include {include}"
         option = _TOTALS.get(self.program) or PER_NODE.get(self.program, "")
         count = self.integer(option)
         if count is None or self.program in _TOTALS:
@@ -110,17 +111,6 @@ class LauncherCall(CommandLine):
             return nodes.value * count.value, f"{name} {nodes.value} × {option} {count.value}"
         alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))
         return (count.value, f"{option} {count.value}") if alone and not self.has(name) else None
-
-
-def _included_slots(text: str) -> int | None:
-    """The GPUs that DeepSpeed's `--include` names: 6 of `a:0,1,2,3@b:0,1`; None where a host has no list of slots."""
-    count = 0
-    for host in text.split("@"):
-        named = host.partition(":")[2].split(",")
-        if not all(slot.strip().isdecimal() for slot in named):
-            return None
-        count += len(set(named))
-    return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from functools import lru_cache
 from itertools import islice
@@ -18,7 +18,6 @@ from .launch_line import Launch
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
 _STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 _IMPORT: Final = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
-_SET: Final = re.compile(r"""\[["'](\w{1,80})["']\]\s*=(?!=)""")
 _TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
@@ -82,11 +81,9 @@ def options_beside(program: str | None, holder: str) -> ProgramOptions:
     """
     if not program or not program.endswith(".py"):
         return _NOTHING
-    beside = Path(holder).with_name(PurePath(program).name) if program.startswith("/") else None
-    if beside is not None:
-        found = beside if beside.is_file() else None
-    else:
-        found = _find(program.removeprefix("./"), Path(holder).parent)
+    beside = Path(holder).with_name(PurePath(program).name)
+    absolute = program.startswith("/")
+    found = (beside if beside.is_file() else None) if absolute else _find(program, Path(holder).parent)
     return _NOTHING if found is None else _read(found)
 
 
@@ -95,7 +92,7 @@ def declares_its_own(program: str | None, holder: str, names: frozenset[str]) ->
     or all by classes that inherit from none."""
     if not program or not program.endswith(".py") or program.startswith("/"):
         return False
-    found = _find(program.removeprefix("./"), Path(holder).parent)
+    found = _find(program, Path(holder).parent)
     return found is not None and _declares(found.absolute(), names)
 
 
@@ -111,29 +108,23 @@ def _declares(program: Path, names: frozenset[str]) -> bool:
 
 def sets_key(key: str, holder: str) -> bool:
     """Whether Python in a folder above the config `holder` gives the key a value: `config["key"] = …`."""
-    return any(key in _keys_set_in(folder) for folder in islice(Path(holder).parents, _MOST_ABOVE))
-
-
-@lru_cache(maxsize=256)
-def _keys_set_in(folder: Path) -> frozenset[str]:
-    try:
-        return frozenset(key for path in islice(folder.glob("*.py"), _MOST_FILES) for key in _SET.findall(_text(path)))
-    except OSError:
-        return frozenset()
+    sets = re.compile(rf"""\[["']{re.escape(key)}["']\]\s*=(?!=)""")
+    return any(_has(folder, sets, ("*.py",)) for folder in islice(Path(holder).parents, _MOST_ABOVE))
 
 
 def gathers_weights(holder: str) -> bool:
     """Whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
-    return any(_gathers(folder) for folder in islice(Path(holder).parents, _NEAR))
+    return any(_has(folder, _GATHERS, ("*.py", "README*")) for folder in islice(Path(holder).parents, _NEAR))
 
 
-@lru_cache(maxsize=256)
-def _gathers(folder: Path) -> bool:
+@lru_cache(maxsize=512)
+def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
+    """Whether a pattern is in one of the folder's files of these names."""
     try:
-        files = [path for name in ("*.py", "README*") for path in islice(folder.glob(name), _MOST_FILES)]
+        files = [path for name in names for path in islice(folder.glob(name), _MOST_FILES)]
     except OSError:
         return False
-    return any(_GATHERS.search(_text(path)) for path in files)
+    return any(pattern.search(_text(path)) for path in files)
 
 
 def is_above(name: str, holder: str) -> bool:
@@ -157,7 +148,11 @@ def _read(program: Path) -> ProgramOptions:
     text = _text(program)
     above = [program.parent, *islice(program.parent.parents, _MOST_ABOVE)]
     parser = next((base / name for base in above for name in _PARSERS if (base / name).is_file()), None)
-    files = [*program.parent.glob("*.py"), *_imported(text, above), *([parser] if parser else [])]
+    modules = [module.replace(".", "/") for module in dict.fromkeys(_IMPORT.findall(text))]
+    ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
+    places = [[base / path for base in above for path in paths] for paths in ends]
+    imported = [place for each in places for place in islice((place for place in each if place.is_file()), 1)]
+    files = [*program.parent.glob("*.py"), *imported, *([parser] if parser else [])]
     texts = [_text(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
     rules = _text(parser) if parser else ""
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
@@ -168,14 +163,6 @@ def _read(program: Path) -> ProgramOptions:
         refuses_removed=not rules or "no longer valid" in rules,
         of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
     )
-
-
-def _imported(text: str, above: list[Path]) -> Iterator[Path]:
-    """Files that the program imports from its own folder or a folder above."""
-    for module in dict.fromkeys(_IMPORT.findall(text)):
-        name = module.replace(".", "/")
-        places = (base / f"{name}{end}" for base in above for end in (".py", "/__init__.py"))
-        yield from islice((place for place in places if place.is_file()), 1)
 
 
 def _text(path: Path) -> str:

@@ -95,7 +95,8 @@ class TrainingArguments(Reader):
 
     def number(self, name: str) -> int | float | None:
         """A number that is written; None where there is none, or something else."""
-        return _number(self.value(name))
+        value = self.value(name)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def integer(self, name: str) -> int | None:
         """An integer that is written; None where there is none, or something else."""
@@ -156,10 +157,6 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
     return cast(Mapping[str, Mapping[str, Any]], _arguments_in("training_arguments.json"))
 
 
-def _number(value: object) -> int | float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
 def from_file(path: str, read: JsonText | Source) -> TrainingArguments:
     """The arguments of a JSON or YAML file."""
     values = read.data if isinstance(read.data, dict) else {}
@@ -182,7 +179,9 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch
         config = any(name == "deepspeed" and value is not True for name, _, value in found)
         theirs = (names & _TELLING or config) and names & _COMMON and not names & _FOREIGN
-        if theirs and not _is_of_its_own(launch):
+        holder = launch.script.text.path
+        # a program that is there may have options of the same names but no TrainingArguments
+        if theirs and not declares_its_own(program_path(launch), holder, _TELLING | _COMMON):
             values: dict[str, object] = {}
             places: dict[str, Location] = {}
             for name, word, value in found:
@@ -191,17 +190,12 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 if value is not None:
                     values[name] = value
             yield TrainingArguments(
-                path=launch.script.text.path,
+                path=holder,
                 values=values,
                 places=places,
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
             )
-
-
-def _is_of_its_own(launch: Launch) -> bool:
-    """Whether the program is there, and has options of the same names but no TrainingArguments."""
-    return declares_its_own(program_path(launch), launch.script.text.path, _TELLING | _COMMON)
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:

@@ -11,7 +11,6 @@ from ....job.wording import show
 from ....rules.numbers import listed
 from ....rules.sources import deepspeed_now
 from ...subjects import deepspeed_calls, launcher_calls
-from ..launch_line import Launch
 from ..launcher_call import LauncherCall, program_text
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
@@ -19,13 +18,13 @@ _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
 _FILTERS: Final = ("--include", "--exclude", "--num_nodes", "--num_gpus")
 _RUNNER: Final = deepspeed_now("launcher/multinode_runner.py:152, 212, 284 and 473, validate_args")
 _SLURM_RUNNER: Final = "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
-#: What takes options that nobody declared, or declares more than can be seen here.
+#: What takes options that nobody declared, or declares more than can be seen here: a function that gets the parser.
 _TAKES_MORE: Final = re.compile(
     r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|\bsys\.argv\b"
+    r"|\b\w+\(\s*(?:\w+\s*=\s*)?(?:parser|ap|p|arg_parser|argparser)\s*[,)]"
 )
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
 _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
-_FOREIGN: Final = re.compile(r"\b\w+\(\s*(?:\w+\s*=\s*)?(?:parser|ap|p|arg_parser|argparser)\s*[,)]")  # adds options
 
 
 @deepspeed_calls.rule("LNCH003", ERROR, "launcher", deepspeed_now("launcher/runner.py:307, parse_resource_filter"))
@@ -124,23 +123,18 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
     Prevents: AssertionError: Launching training without ssh, but --node_rank is not set correctly.
     Fix: add --node_rank "$SLURM_NODEID"
     """
-    alone, rank, hosts = call.argument("--no_ssh"), call.integer("--node_rank"), _hosts(call)
+    alone, rank, hosts = call.argument("--no_ssh"), call.integer("--node_rank"), None
     if alone is None:
         return
+    if call.hostfile is not None and not call.has("--include", "--exclude"):
+        chosen, hosts = call.options.integer("--num_nodes"), len(call.hostfile.entries)
+        hosts = min(chosen, hosts) if chosen and chosen > 0 else hosts
     if rank is not None and hosts and not 0 <= rank.value < hosts:
         message = f"{rank} is not below {hosts} hosts: ranks count from 0"
         yield rank.bad_value(message, f"write --node_rank 0 to {hosts - 1}")
     if not call.has("--node_rank") and not call.opaque:
         message = "deepspeed --no_ssh without --node_rank: the node doesn't know which one it is"
         yield alone.bad_option(message, 'add --node_rank "$SLURM_NODEID", expanded on the node')
-
-
-def _hosts(call: LauncherCall) -> int | None:
-    """How many hosts deepspeed uses of its hostfile; None where that can't be known."""
-    if call.hostfile is None or call.has("--include", "--exclude"):
-        return None
-    chosen, hosts = call.options.integer("--num_nodes"), len(call.hostfile.entries)
-    return min(chosen, hosts) if chosen and chosen > 0 else hosts
 
 
 @launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_now("launcher/launch.py:230, main"))
@@ -182,21 +176,15 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
 
     Prevents: unrecognized arguments: --local_rank=0. Checked in the program's text, where it is in the script's folder.
     Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank"""
-    direct, program = call.argument("--no_python"), call.launch.program
+    direct, program, text = call.argument("--no_python"), call.launch.program, program_text(call.launch)
     message = "deepspeed puts --local_rank=N after the program, before its own arguments"
     hint = "add --no_local_rank: LOCAL_RANK is set as well"
     if call.has("--no_local_rank") or call.opaque:
         return
     if direct is not None:
         yield direct.bad_option(message, hint)
-    elif program and call.launch.calls[-1] is call.call and _refuses(call.launch):
+    elif program and text and call.launch.calls[-1] is call.call and not _TAKES_MORE.search(text):
+        if not _OWN_PARSER.search(text) or not _PARSES.search(text):
+            return
         message += f", and {program.raw} has no such option"
         yield Violation(call.shell.locate(program), message, hint)
-
-
-def _refuses(launch: Launch) -> bool:
-    """Whether the program's own parser stops at an option that it doesn't declare."""
-    text = program_text(launch)
-    if text is None or _TAKES_MORE.search(text) or _FOREIGN.search(text):
-        return False
-    return _OWN_PARSER.search(text) is not None and _PARSES.search(text) is not None

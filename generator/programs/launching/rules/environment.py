@@ -16,13 +16,10 @@ from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.numbers import listed
 from ....rules.sources import azureml_examples, deepspeed_now, derived, ml_engineering, nccl
-from ...azureml.job import AzureMLJob
 from ...rule import subject, submissions
-from ...shell.records import Command
 from ...subjects import commands, deepspeed_calls, launches
 from ...submission import Submission
 from ...world import world_of
-from ..hostfile import EnvironmentFile
 from ..launch_line import Launch
 from ..launcher_call import LauncherCall
 from ..script import LaunchScript
@@ -47,24 +44,16 @@ def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azur
                 where, where_value = shell.locate(found), shell.locate(found.value_offset)
                 yield Setting(name=found.name, value=found.value, where=where, where_value=where_value)
     for job in submission.azureml_jobs if with_azureml else ():
-        yield from (setting for setting in _of_azureml(job) if wanted(setting.name))
+        for name, at, value in job.entries("environment_variables"):
+            if isinstance(name, str) and wanted(name):
+                plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+                text = str(value) if plain and "${{" not in str(value) else None
+                yield Setting(name=name, value=text, where=job.locate_key(at), where_value=job.locate(at))
     for file in submission.environment_files:
-        yield from (setting for setting in _of_file(file) if wanted(setting.name))
-
-
-def _of_azureml(job: AzureMLJob) -> Iterator[Setting]:
-    for name, at, value in job.entries("environment_variables"):
-        if isinstance(name, str):
-            plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-            text = str(value) if plain and "${{" not in str(value) else None
-            yield Setting(name=name, value=text, where=job.locate_key(at), where_value=job.locate(at))
-
-
-def _of_file(file: EnvironmentFile) -> Iterator[Setting]:
-    for line, where in file.lines:
-        name, equals, value = line.partition("=")
-        if equals and name.isidentifier():
-            yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
+        for line, where in file.lines:
+            name, equals, value = line.partition("=")
+            if equals and name.isidentifier() and wanted(name):
+                yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
 
 
 def known(submission: Submission, *names: str, with_azureml: bool = True) -> Iterator[tuple[Setting, str]]:
@@ -140,25 +129,21 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     Prevents: export: `=': not a valid identifier; MODEL-DIR=/data: command not found; the variable is empty.
     Fix: remove the spaces; write the name with underscores"""
     for command in script.shell.commands:
-        yield from _bad_name(script, command)
-        words = command.words[1:] if command.words and command.words[0].value == "export" else command.words
+        exports = bool(command.words) and command.words[0].value == "export"
+        words = command.words[1:] if exports else command.words
+        for word in words if exports else words[:1]:
+            match = _BAD_NAME.match(word.raw)
+            if match and (exports or word.offset == command.offset):
+                name = match[1]
+                message = f"{name} is no name of a variable: bash takes the assignment for a command, and sets nothing"
+                instead = re.sub(r"\W", "_", name)
+                yield Violation(script.shell.locate(word), message, f"write {instead}=...")
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
             continue
-        name, value = words[0].value, words[2].raw if len(words) > 2 else ""
-        if words is not command.words or re.fullmatch(r"[A-Z][A-Z0-9_]*", name or ""):
+        name, value = words[0].value or "None", words[2].raw if len(words) > 2 else ""
+        if exports or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
             message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
             yield Violation(script.shell.locate(command), message, f"export {name}={value}")
-
-
-def _bad_name(script: LaunchScript, command: Command) -> Violations:
-    """An assignment whose name bash doesn't take for one."""
-    exports = bool(command.words) and command.words[0].value == "export"
-    for word in command.words[1:] if exports else command.words[:1]:
-        match = _BAD_NAME.match(word.raw)
-        if match and (exports or word.offset == command.offset):
-            instead = re.sub(r"\W", "_", match[1])
-            message = f"{match[1]} is no name of a variable: bash takes the assignment for a command, and sets nothing"
-            yield Violation(script.shell.locate(word), message, f"write {instead}=...")
 
 
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))

@@ -25,12 +25,6 @@ _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
 _MOST_HOSTFILES: Final = 20  # that are looked for; a submission has one
 _PARSED: Final = "launcher/runner.py:229, _parse_hostfile"
-#: A host that is named for what it is, or slots that are no number: to be filled in.
-_TO_FILL: Final = re.compile(
-    r"^(?:x{1,3}\.){3}x{1,3}\b|^(?:\S{0,99}[_-])?(?:ip|addr|address|hostname|host_name|node_name)(?:[_-]?\d+|_\S*)?(?=[\s:]|$)"
-    r"|\sslots=[^\s\d-]",
-    re.IGNORECASE,
-)
 _EVEN_RUNNERS: Final = deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482")
 _FILTER: Final = deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter")
 _NUMBERS: Final = "launcher/runner.py:395, apply_num_nodes_and_gpus: nothing is reported when there are fewer"
@@ -74,9 +68,8 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 
 
 def _is_to_fill(entry: HostEntry) -> bool:
-    """Whether somebody is to fill in the host or its slots: `node_ip slots=8`, `x.x.x.x`, `slots=num_gpus`."""
-    host = entry.raw.partition("slots=")[0]  # with its spaces: `[master address] slots=8`
-    return bool(is_placeholder(entry.raw) or is_left_open(host) or _TO_FILL.search(entry.raw))
+    """Whether somebody is to fill in the host: `x.x.x.x`, `[master address]`."""
+    return is_placeholder(entry.raw) or is_left_open(entry.raw.partition("slots=")[0])
 
 
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
@@ -105,25 +98,20 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
     Prevents: ValueError: Hostname 'x' not found in hostfile; No slot '8' specified on host.
     Fix: use names and slots of the hostfile"""
     for chosen in (call.text("--include"), call.text("--exclude")):
-        if chosen is not None and call.hostfile is not None:
-            yield from _not_there(chosen, call.hostfile)
-
-
-def _not_there(chosen: Argument[str], hostfile: Hostfile) -> Violations:
-    slots, name = {entry.host: entry.slots for entry in hostfile.entries}, chosen.option.name
-    for part in chosen.value.split("@"):
-        host, _, numbers = part.strip().partition(":")
-        if host not in slots:
-            near = closest(host, slots)
-            hint = f"did you mean {near}?" if near else f"use {listed(list(slots)[:6])}" if slots else None
-            yield chosen.bad_value(f"{name}: {show(host)} is not a host of {hostfile.path}", hint)
+        if chosen is None or call.hostfile is None:
             continue
-        has = slots[host]
-        for number in map(str.strip, numbers.split(",") if numbers else ()):
-            plain = number.isascii() and number.isdigit() and len(number) < 9
-            if plain and has is not None and int(number) >= has:
-                message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
-                yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
+        slots, name = {entry.host: entry.slots for entry in call.hostfile.entries}, chosen.option.name
+        for part in chosen.value.split("@"):
+            host, _, numbers = part.strip().partition(":")
+            if host not in slots:
+                near = closest(host, slots)
+                hint = f"did you mean {near}?" if near else f"use {listed(list(slots)[:6])}" if slots else None
+                yield chosen.bad_value(f"{name}: {show(host)} is not a host of {call.hostfile.path}", hint)
+            has = slots.get(host)
+            for number in re.findall(r"(?<![^,])\s*(\d{1,8})\s*(?![^,])", numbers, re.ASCII) if has is not None else ():
+                if has is not None and int(number) >= has:
+                    message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
+                    yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
 
 
 @deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_now(_NUMBERS))
@@ -154,13 +142,11 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     if gpus is None:
         return
     claims = [claim for claim in world_of(call.submission).claims_on("GPUs per node") if claim.where.path == FLAGS]
-    limits = [
-        (e.slots, f"the {e.slots} slots of {e.host}") for e in entries if e.slots is not None and e.slots < gpus.value
-    ]
-    limits += [(claim.value, claim.text) for claim in claims[:1] if claim.value < gpus.value]
-    for has, text in limits[:1]:
-        message, hint = f"{gpus} is more than {text}", f"write --num_gpus {has}"
-        yield gpus.bad_value(message, hint)
+    limits = [(entry.slots, f"the {entry.slots} slots of {entry.host}") for entry in entries if entry.slots is not None]
+    limits += [(claim.value, claim.text) for claim in claims[:1]]
+    has, text = next(((has, text) for has, text in limits if has < gpus.value), (None, ""))
+    if has is not None:
+        yield gpus.bad_value(f"{gpus} is more than {text}", f"write --num_gpus {has}")
 
 
 @deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_now("launcher/runner.py:483, main"))
@@ -207,7 +193,12 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
         nodes = call.script_nodes if call.script_nodes is not None else _nodes_by_gpus(call)
         several = nodes is not None and nodes > 1
         if several and call.is_local and not call.has("--num_nodes"):
-            message, hint = _local(call, nodes)
+            message = f"the job has {nodes} nodes, and deepspeed without a hostfile trains on the first one only"
+            hint = "write deepspeed --hostfile hostfile ..., or start torchrun by srun"
+            if any(outer.program in ON_EVERY_NODE for outer in call.launch.calls):
+                message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
+                options = '--no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
+                hint = f"write deepspeed {options}"
             yield Violation(call.where, message, hint)
         hostfile = call.text("--hostfile")
         if hostfile is None or not hostfile.value or hostfile.value in asked or len(asked) >= _MOST_HOSTFILES:
@@ -220,16 +211,6 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
             yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity))
-
-
-def _local(call: LauncherCall, nodes: int | None) -> tuple[str, str]:
-    """What is said of a deepspeed that trains on its own node only, and what helps."""
-    if any(outer.program in ON_EVERY_NODE for outer in call.launch.calls):
-        message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
-        options = '--no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
-        return message, f"write deepspeed {options}"
-    message = f"the job has {nodes} nodes, and deepspeed without a hostfile trains on the first one only"
-    return message, "write deepspeed --hostfile hostfile ..., or start torchrun by srun"
 
 
 def _in_a_file(call: LauncherCall) -> bool:
@@ -250,22 +231,16 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 
 
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
-    """Whether a hostfile exists, may exist elsewhere, or is made by what the submission runs."""
-    text, folder = hostfile.value, call.shell.text.folder
-    files, script = call.submission.files, call.shell.text.path
-    if text == _DEFAULT or files.beside(script, "hostfile") or folder is None or not _in_a_file(call):
+    """Whether a hostfile exists, may exist elsewhere, or a script has its name or variable apart from the option."""
+    text, files, path = hostfile.value, call.submission.files, call.shell.text.path
+    if text == _DEFAULT or files.beside(path, "hostfile") or call.shell.text.folder is None or not _in_a_file(call):
         return True  # SUB011 reports names that differ
-    return "$" in text or "~" in text or _is_made(call.submission, hostfile) or files.exists(text, script)
-
-
-def _is_made(submission: Submission, hostfile: Argument[str]) -> bool:
-    """Whether a script has the file's name, or the variable that the option expands, also apart from the option."""
-    variables = [re.escape(variable) for word in hostfile.option.values for variable in word.variables]
-    forms = [re.escape(PurePath(hostfile.value).name), *(rf"\$\{{?{variable}\b" for variable in variables)]
-    for script in submission.commands:
-        for line in script.shell.text.content.replace("\\\n", " ").splitlines():
-            plain = re.sub(r"--?[\w-]*hostfile[ =]\S+", "", line)
-            sets = any(re.match(rf"\s*(?:export\s+)?{variable}=", plain) for variable in variables)
-            if not sets and not plain.lstrip().startswith("#") and any(re.search(form, plain) for form in forms):
-                return True
-    return False
+    if "$" in text or "~" in text or files.exists(text, path):
+        return True
+    variables = [re.escape(name) for word in hostfile.option.values for name in word.variables]
+    forms = "|".join([re.escape(PurePath(text).name), *(rf"\$\{{?{name}\b" for name in variables)])
+    others = "|".join(
+        [r"--?[\w-]*hostfile[ =]\S+", r"^[ \t]*#.*", *(rf"^[ \t]*(?:export\s+)?{name}=.*" for name in variables)]
+    )
+    contents = (script.shell.text.content.replace("\\\n", " ") for script in call.submission.commands)
+    return any(re.search(forms, re.sub(others, "", content, flags=re.MULTILINE)) for content in contents)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -11,11 +10,10 @@ from ....catalog.loader import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import accelerate, derived, torch
 from ....rules.violations import note_if_to_fill
-from ...shell.script import Word
 from ...subjects import accelerate_calls, commands, launcher_calls, launches
 from ...world import world_of
 from ..command_line import CommandLine
-from ..launch_line import Launch, Option
+from ..launch_line import Launch
 from ..launcher_call import PORTS, LauncherCall, program_text
 from ..options import TABLES
 from ..script import LaunchScript
@@ -45,22 +43,18 @@ def options_are_known(call: LauncherCall) -> Violations:
 
     Prevents: error: unrecognized arguments.
     Fix: correct the name, or put a script's option after the script"""
-    known = [name for name in TABLES[call.program].options if name.startswith("--")]
+    options = TABLES[call.program].options
+    plain = {name.lstrip("-").replace("_", "-"): name for name in options if name.startswith("--")}
     for option in call.options.unknown:
         if option.written.value is None or not option.name.startswith("-"):
             continue
-        near, script = _near(option.name, known), call.launch.program.raw if call.launch.program else "the script"
+        program = call.launch.program
+        stem, script = option.name.lstrip("-").replace("_", "-").lower(), program.raw if program else "the script"
+        near = plain.get(stem if stem in plain else closest(stem, plain) or "")
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
         message, severity = f"{call.program} has no option {option.name}", ERROR if near else NOTE
         # A note where nothing is near, as another release may have it.
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
-
-
-def _near(name: str, names: list[str]) -> str | None:
-    plain = {known.lstrip("-").replace("_", "-"): known for known in names}
-    stem = name.lstrip("-").replace("_", "-").lower()
-    found = stem if stem in plain else closest(stem, plain)
-    return plain[found] if found else None
 
 
 @launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows is the script's"))
@@ -141,19 +135,15 @@ def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
 
     Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
     Fix: remove the blank"""
-    for option, after in _with_followers(call):
+    words = [word for word in call.call.command.words if word.raw]
+    following = {id(word): after for word, after in pairwise(words)}
+    for option in call.options.entries:
+        after = following.get(id(option.written))
         empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
         if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw
             message = f"{call.program} {name} has no value, and {value} is taken for the script"
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
-
-
-def _with_followers(call: LauncherCall) -> Iterator[tuple[Option, Word | None]]:
-    """The options of a call, each with the word behind it, in the order of the line."""
-    words = [word for word in call.call.command.words if word.raw]
-    after = {id(word): following for word, following in pairwise(words)}
-    return ((option, after.get(id(option.written))) for option in call.options.entries)
 
 
 def _cut_off(script: LaunchScript) -> Violations:

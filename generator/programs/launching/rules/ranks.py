@@ -19,14 +19,8 @@ from ...submission import Submission
 from ...world import world_of
 from ..launch_line import Call, Launch
 from ..launcher_call import NODES, LauncherCall, program_text
+from ..options import PROGRAMS
 
-#: The modules by which python starts them.
-_MODULES: Final = {
-    "accelerate.commands.launch": "accelerate",
-    "deepspeed.launcher.runner": "deepspeed",
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-}
 #: Options of mpirun that put a number of processes on each node, or name the nodes.
 _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")
 #: Options of the number of processes: of all, and on each node.
@@ -57,28 +51,19 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
 
     Prevents: can't open file 'deepspeed'; or N × N processes on one port.
     Fix: use one launcher"""
-    inner, calls = _inner(call), call.launch.calls
+    launch, index = call.launch, call.launch.calls.index(call.call)
+    outers, after = launch.calls[:index], launch.calls[index + 1 :]
+    inner = next(((each.program, each.word) for each in after if each.program in LAUNCHERS), None)
+    if launch.program is not None and not after:  # which may be a launcher as well, by its file or module
+        name = PurePath(launch.program.value or "").name
+        name = PROGRAMS["other names"].get(name, name)
+        inner = (name, launch.program) if name in LAUNCHERS else None
     if inner is not None:
         message = f"{call.program} starts {inner[0]}, and each of them starts a rank for every GPU"
-        yield Violation(inner[1], message, f"leave {call.program} out")
-    outers = calls[: calls.index(call.call)]
+        yield Violation(launch.script.locate(inner[1]), message, f"leave {call.program} out")
     if call.call.command.shell is None and not any(outer.program in LAUNCHERS for outer in outers):
         for outer in outers:
             yield from _many_on_a_node(call, outer)
-
-
-def _inner(call: LauncherCall) -> tuple[str, Location] | None:
-    """The launcher that a launcher starts, and its place."""
-    launch = call.launch
-    after = launch.calls[launch.calls.index(call.call) + 1 :]
-    other = next((inner for inner in after if inner.program in LAUNCHERS), None)
-    if other is not None:
-        return other.program, launch.script.locate(other.word)
-    if launch.program is None or after:
-        return None
-    name = PurePath(launch.program.value or "").name
-    name = _MODULES.get(name, name)
-    return (name, launch.script.locate(launch.program)) if name in LAUNCHERS else None
 
 
 def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
@@ -152,6 +137,10 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
 def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
     """Lines that start a program with DeepSpeed by python or mpirun alone, though it is for several ranks."""
     scripts = {id(script.shell) for script in submission.scripts}
+    # Whether anything here may start another script, or start ranks otherwise than by its own launch lines.
+    starts = any(launch.program and launch.program.raw.endswith(".sh") for launch in submission.launches)
+    starts = starts or any(call.program != "python" for launch in submission.launches for call in launch.calls)
+    starts = starts or bool(submission.azureml_jobs or submission.on_clusters)
     for launch in submission.launches:
         outer, programs = launch.calls[0], [call.program for call in launch.calls]
         known = {"RANK", "WORLD_SIZE"} & set(launch.environment) or not _training_arguments(launch)
@@ -159,7 +148,7 @@ def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:
             continue
         if programs == ["python"]:
             once = outer.command.shell is None and not outer.command.guarded
-            if once and (world_of(submission).gpus or 1) > 1 and not _starts_scripts(submission):
+            if once and (world_of(submission).gpus or 1) > 1 and not starts:
                 yield launch, outer
         elif outer.program == "mpirun" and (outer.options.integer("--np") or 1) > 1:
             yield launch, outer
@@ -173,13 +162,6 @@ def _training_arguments(launch: Launch) -> set[str]:
 def _finds_out_itself(launch: Launch) -> bool:
     """Whether the program, where its text can be found, reads the variables of Slurm or MPI, or sets its own."""
     return _OWN_RANKS.search(program_text(launch) or "") is not None
-
-
-def _starts_scripts(submission: Submission) -> bool:
-    """Whether anything here may start another script, or start ranks otherwise than by its own launch lines."""
-    others = any(launch.program and launch.program.raw.endswith(".sh") for launch in submission.launches)
-    ranks = any(call.program != "python" for launch in submission.launches for call in launch.calls)
-    return bool(submission.azureml_jobs or submission.on_clusters) or others or ranks
 
 
 @_ranks.rule("LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py"))

@@ -32,6 +32,7 @@ PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasse
 _COUNTS: Final = ("num_processes", "num_machines", "machine_rank", "main_process_port")
 _PASSED_ON: Final = ("num_processes", "machine_rank")  # text too, on one machine; the others are compared
 _SECTIONS: Final = ("deepspeed_config", "fsdp_config", "megatron_lm_config", "parallelism_config", "fp8_config")
+_USUAL: Final = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
 _MAX_PORT: Final = 65_535  # 16 bits
 _OF_DEEPSPEED: Final = (
     *("zero_stage", "gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag", "deepspeed_config_file"),
@@ -122,18 +123,14 @@ def counts_are_integers(run: Accelerated) -> Violations:
             message = f"{key} is {show(value)}, not an integer"
             severity = NOTE if value is None and not run.launches else None  # for a launch line to give
             severity = severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
-            yield violation(run.config, key, message, f"set {key} to {_integer_for(key, value)}", severity=severity)
+            usual = str(value) if is_digits(value) else _USUAL.get(key, "8")
+            yield violation(run.config, key, message, f"set {key} to {usual}", severity=severity)
         elif port and not 0 <= value <= _MAX_PORT:
             message = f"main_process_port is {value}, not a port number"
             yield violation(run.config, key, message, f"use a port from 1024 to {_MAX_PORT}")
         elif key == "num_machines" and value < 1:
             message = f"num_machines is {value}; it must be at least 1"
             yield violation(run.config, key, message, "set num_machines to 1", severity=Severity.WARNING)
-
-
-def _integer_for(key: str, value: object) -> str:
-    usual = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
-    return str(value) if is_digits(value) else usual.get(key, "8")
 
 
 @clusters.rule("ACC005", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))

@@ -14,7 +14,7 @@ from ....rules.sources import accelerate
 from ....rules.violations import suggest, violation
 from ...rule import subject
 from ...submission import Submission
-from ..accelerate import FALSE, STAGES, TRUE, AccelerateConfig, is_true
+from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS
 from .subjects import Accelerated, AccelerateLaunch, accelerate_launches, clusters
 
@@ -78,17 +78,8 @@ def one_source_of_settings(run: Accelerated) -> Violations:
 
 
 def _is_steps(value: object) -> bool:
-    text = isinstance(value, str) and value.isdecimal() and value.strip("0") != ""
-    return value == "auto" or text or (type(value) is int and value > 0)
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, str) and value != "auto":
-        try:
-            float(value[:40])
-        except ValueError:
-            return False
-    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    number = number_of_text(value)
+    return value == "auto" or (number is not None and number >= 1 and number.is_integer() and type(value) is not float)
 
 
 def _among(choices: tuple[object, ...]) -> Callable[[object], bool]:
@@ -102,7 +93,10 @@ _VALUES: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "offload_param_device": (_among(_DEVICES), f"use {listed(_DEVICES)}"),
     "zero3_init_flag": (_among((*TRUE, *FALSE)), "use true or false"),
     "gradient_accumulation_steps": (_is_steps, "use an integer of at least 1"),
-    "gradient_clipping": (_is_number, "use a number such as 1.0"),
+    "gradient_clipping": (
+        lambda value: value == "auto" or number_of_text(value) is not None,
+        "use a number such as 1.0",
+    ),
 }
 
 
@@ -151,13 +145,10 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
         if unused and run.config.block(key):
             message = f"{key} has no effect with distributed_type {kind}"
             hint = f"set distributed_type to {right}, or remove {key}"
-            yield Violation(run.config.locate_key(key), message, hint, severity=_loss(run.config, key))
-
-
-def _loss(config: AccelerateConfig, key: str) -> Severity | None:
-    """A note where nothing is lost: FSDP, unless it offloads, does nothing for a process that is alone."""
-    alone = key == "fsdp_config" and config.processes == 1
-    return NOTE if alone and not is_true(config.value("fsdp_config/fsdp_offload_params")) else None
+            # FSDP, unless it offloads, does nothing for a process that is alone.
+            alone = key == "fsdp_config" and run.config.processes == 1
+            lost = not alone or is_true(run.config.value("fsdp_config/fsdp_offload_params"))
+            yield Violation(run.config.locate_key(key), message, hint, severity=None if lost else NOTE)
 
 
 @_sections.rule("HF014", WARNING, "silent", _PLUGIN)

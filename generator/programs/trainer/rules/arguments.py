@@ -15,6 +15,7 @@ from ....rules.sources import derived, transformers
 from ....rules.violations import note_if_to_fill, suggest, violation
 from ...launching.program_options import is_above
 from ...subjects import training_arguments
+from ..accelerate import number_of_text
 from ..training_arguments import TrainingArguments, gone_arguments, known_arguments
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
@@ -94,18 +95,11 @@ def _not_of_the_type(arguments: TrainingArguments, name: str, value: object, kin
         message += ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
     if match is not None:
         hint = f"write {name}: {match[1]}.0e{match[2]}"
-    elif isinstance(value, str) and len(value) < 40 and (number := _float(value)) is not None:
+    elif isinstance(value, str) and len(value) < 40 and (number := number_of_text(value)) is not None:
         hint = f"write {name}: {number:g}"
     severity = WARNING if arguments.launch is None and kind != "int" else None
     severity = note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
     yield violation(arguments, name, message, hint, severity=severity)
-
-
-def _float(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 @training_arguments.rule("HF026", ERROR, "init", transformers(f"{_ARGUMENTS} (TrainingArguments._validate_args)"))

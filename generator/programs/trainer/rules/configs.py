@@ -10,7 +10,7 @@ from typing import Final
 
 from ....catalog import Model
 from ....facts.hjson.edits import replace_value
-from ....findings import ERROR, NOTE, WARNING, Edit, Severity, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.pointer import whole_number
 from ....rules.sources import accelerate, transformers
 from ....rules.violations import violation
@@ -26,7 +26,6 @@ from ..training_arguments import TrainingArguments
 from .subjects import accelerate_launches, model_of
 
 _DTYPES: Final = (("/fp16/enabled", "fp16", "fp16_full_eval"), ("/bf16/enabled", "bf16", "bf16_full_eval"))
-_CLIPPING: Final = ("gradient_clipping", "max_grad_norm")
 _FILL: Final = transformers("src/transformers/integrations/deepspeed.py")
 _MANY: Final = 1e12  # steps; no run has more
 
@@ -94,17 +93,12 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     other = f"or {expected.other} to {_shown(value)}" if expected.other else f"or to {_shown(expected.value)}"
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     severity = None if expected.written else Severity.WARNING
-    edits = _made_auto(config, expected.pointer) if fixable else ()
+    edits = replace_value(config.json, expected.pointer, "auto") if fixable and not config.embedded else ()
     yield violation(config, expected.pointer, message, hint, severity=severity, edits=edits)
 
 
 def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _made_auto(config: Config, pointer: str) -> tuple[Edit, ...]:
-    """The edit that leaves a value to transformers, which computes it from the arguments."""
-    return () if config.embedded else replace_value(config.json, pointer, "auto")
 
 
 @pairs.rule("HF001", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:109-184,258-263"))
@@ -118,42 +112,37 @@ def config_equals_the_arguments(pair: Pair) -> Violations:
         yield from _mismatches(pair, expected)
 
 
-@dataclass(frozen=True, slots=True)
-class _Accelerated:
-    """The arguments of a program that `accelerate launch` starts with settings of DeepSpeed in its own config."""
-
-    arguments: TrainingArguments
-    call: Call
-    config: AccelerateConfig
-    named: bool  #: whether the launch line names the config
-
-
 @subject("training arguments", "accelerate config", "launch script")
-def _accelerated(submission: Submission) -> Iterator[_Accelerated]:
+def _accelerated(submission: Submission) -> Iterator[tuple[TrainingArguments, Call, AccelerateConfig]]:
+    """Arguments of a program that `accelerate launch` starts with settings of DeepSpeed in its own config."""
     config = used_accelerate_config(submission)
     if config is None or not config.uses_deepspeed or config.config_file:
         return
     for arguments in submission.training_arguments:
         call = arguments.launch.call("accelerate") if arguments.launch is not None else None
         if call is not None and not arguments.has("deepspeed"):
-            yield _Accelerated(arguments, call, config, call.options.has("--config_file"))
+            yield arguments, call, config
 
 
 @_accelerated.rule("HF042", ERROR, "init", f"{_FILL}:109-184; accelerate accelerator.py (_prepare_deepspeed) @ 1.15.0")
-def accelerate_equals_the_arguments(run: _Accelerated) -> Violations:
+def accelerate_equals_the_arguments(run: tuple[TrainingArguments, Call, AccelerateConfig]) -> Violations:
     """Accumulation and clipping in accelerate's deepspeed_config are those of the training arguments.
 
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values;
     in programs without the Trainer, no error: DeepSpeed's value is used.
     Fix: write the same value in both"""
-    for key, name in (("gradient_accumulation_steps", "gradient_accumulation_steps"), _CLIPPING):
-        theirs, ours = run.config.deepspeed.get(key), run.arguments.number(name)
+    arguments, call, config = run
+    for key, name in (
+        ("gradient_accumulation_steps", "gradient_accumulation_steps"),
+        ("gradient_clipping", "max_grad_norm"),
+    ):
+        theirs, ours = config.deepspeed.get(key), arguments.number(name)
         value = number_of_text(theirs)
-        if value is None or ours is None or value == ours or run.call.options.has(f"--{key}"):
+        if value is None or ours is None or value == ours or call.options.has(f"--{key}"):
             continue
-        message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments ({run.arguments.path})"
-        severity = None if run.named else Severity.WARNING
-        yield violation(run.config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity)
+        message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments ({arguments.path})"
+        severity = None if call.options.has("--config_file") else Severity.WARNING
+        yield violation(config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity)
 
 
 @pairs.rule("HF039", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:155-160"))
@@ -171,7 +160,8 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
     if value != product:
         message = f"train_batch_size: {value} is not {batch.text} × {pair.gpus} processes = {product}"
         severity = None if batch.written else Severity.WARNING
-        hint, edits = f'set "train_batch_size" to "auto", or to {product}', _made_auto(config, "/train_batch_size")
+        hint = f'set "train_batch_size" to "auto", or to {product}'
+        edits = () if config.embedded else replace_value(config.json, "/train_batch_size", "auto")
         yield violation(config, "/train_batch_size", message, hint, severity=severity, edits=edits)
 
 
@@ -204,6 +194,7 @@ def _warmup(value: object, total: int | None) -> int | None:
 
 
 #: Names of AdamW with states in full precision. Source: transformers/training_args.py (OptimizerNames).
+_DECOUPLED: Final = "/optimizer/params/adam_w_mode"
 _ADAMW: Final = (
     *("adamw_hf", "adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused"),
     "adamw_apex_fused",
@@ -218,17 +209,14 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     Fix: use stage 3"""
     arguments, stage = pair.arguments, pair.config.stage
     asked = next((name for name in ("do_eval", "do_predict") if arguments.is_on(name)), None)
-    alone = arguments.value("do_train") is False or (_asks(arguments) and not arguments.has("do_train"))
+    # transformers' own run_clm.py and its kin train with `--do_train` only, others always.
+    program = arguments.launch.program if arguments.launch is not None else None
+    name = PurePath(program.value or "").name if program is not None else ""
+    asks = arguments.complete and name.startswith("run_") and name.endswith(".py")
+    alone = arguments.value("do_train") is False or (asks and not arguments.has("do_train"))
     if asked is not None and alone and stage in (0, 1, 2):
         message = f"{asked} without do_train, and the ZeRO stage is {stage}"
         yield violation(arguments, asked, message, "use stage 3, or evaluate without DeepSpeed")
-
-
-def _asks(arguments: TrainingArguments) -> bool:
-    """Whether the program trains with `--do_train` only, as transformers' own run_clm.py; others train always."""
-    program = arguments.launch.program if arguments.launch is not None else None
-    name = PurePath(program.value or "").name if program is not None else ""
-    return arguments.complete and name.startswith("run_") and name.endswith(".py")
 
 
 @subject("training arguments", "DeepSpeed config")
@@ -297,15 +285,11 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
         if pair.arguments.has(name) and isinstance(kind, str):
             given = f"{name} {pair.arguments.value(name, '')}".strip()
             message = f"{given} has no effect: the DeepSpeed config has {key} {kind}"
-            less = NOTE if key == "optimizer" and _are_adamw(pair) else None
+            built = pair.config.optimizer
+            decoupled = built == "adamw" or (built == "adam" and pair.config.switch(_DECOUPLED, True))
+            both_adamw = key == "optimizer" and decoupled and pair.arguments.value("optim") in _ADAMW
+            less = NOTE if both_adamw else None  # the same, whichever program implements it
             yield violation(pair.arguments, name, message, "remove one of them", severity=less)
-
-
-def _are_adamw(pair: Pair) -> bool:
-    """Whether the optimizer that is asked for and the config's are both AdamW, whichever program implements it."""
-    config, built = pair.config, pair.config.optimizer
-    decoupled = built == "adamw" or (built == "adam" and config.switch("/optimizer/params/adam_w_mode", True))
-    return bool(decoupled) and pair.arguments.value("optim") in _ADAMW
 
 
 @subject("training arguments", "DeepSpeed config")
