@@ -1,4 +1,7 @@
-"""Activations kept for the backward pass: bytes per token and layer, by framework, attention and recomputation."""
+"""Activations: bytes kept for the backward pass, by framework and recomputation, and bytes alive for a moment.
+
+The latter are a layer's in its backward pass, logits and loss, and gradients before they are added.
+"""
 
 from __future__ import annotations
 
@@ -6,58 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from ..catalog.records import Model
 from ..job.records import Job
-from . import model_size
 from .adapters import unsaved_elements
+from .attention import attention_widths, kept_elements
 from .layout import LayoutLike, Modules, Recompute
 from .stages import StageLayers
 from .states import weight_bytes
 
 
 def repeats(layout: LayoutLike, module: Modules) -> Any:
-    """Whether selective recomputation repeats one of these modules."""
+    """Tell where selective recomputation repeats one of these modules."""
     return (layout.recompute == Recompute.SELECTIVE) & ((layout.recompute_modules & int(module)) > 0)
 
 
-def full_share(job: Job, layout: LayoutLike) -> Any:
-    """The share of the layers that full recomputation repeats: `recompute_layers` of each chunk, or all."""
-    chunks = layout.pipeline * layout.virtual_pipeline
-    share = np.minimum(layout.recompute_layers * chunks / job.model.layers, 1.0)
-    return np.where(layout.recompute == Recompute.FULL, np.where(layout.recompute_layers > 0, share, 1.0), 0.0)
-
-
-def keeps_scores(layout: LayoutLike) -> Any:
-    """Whether a layer that isn't repeated as a whole keeps its attention scores."""
-    return np.logical_not(repeats(layout, Modules.CORE_ATTN))
-
-
 def repeated_layers(layout: LayoutLike, layers: Any) -> Any:
-    """Of a stage's `layers`, those that full recomputation repeats."""
+    """Layers of a stage's `layers` that full recomputation repeats."""
     in_blocks = np.minimum(layers, layout.recompute_layers * layout.virtual_pipeline)
     some = np.where(layout.recompute_layers > 0, in_blocks, layers)
     return np.where(layout.recompute == Recompute.FULL, some, 0)
-
-
-def repeated_parameters(job: Job, layout: LayoutLike) -> Any:
-    """Parameters that a token is multiplied with once more, over all layers, by selective recomputation."""
-    model = job.model
-    total = repeats(layout, Modules.MLP) * _dense_mlps(job)
-    if model.is_mla:
-        up = model.q_lora_rank * (model.qk_nope_head_dim + model.qk_rope_head_dim)
-        up += model.kv_lora_rank * (model.qk_nope_head_dim + model.v_head_dim)
-        total = total + repeats(layout, Modules.MLA_UP_PROJ) * model.layers * model.heads * up
-    if model.is_moe:
-        shared = model_size.shared_expert_parameters(model)
-        active = model.experts_per_token * model_size.expert_parameters(model) + model_size.router_parameters(model)
-        whole = repeats(layout, Modules.MOE)
-        parts = whole * active + (whole | repeats(layout, Modules.SHARED_EXPERTS)) * shared
-        total = total + parts * model_size.moe_layers(model)
-    return total
-
-
-def _dense_mlps(job: Job) -> int:
-    return model_size.dense_layers(job.model) * model_size.mlp_parameters(job.model)
 
 
 #: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax stays in 16 bit.
@@ -75,16 +44,8 @@ def local_tokens(job: Job, layout: LayoutLike) -> Any:
 
 
 def sequence_cut(layout: LayoutLike) -> Any:
-    """By how much sequence parallelism divides what tensor parallelism replicates."""
+    """Ranks over which sequence parallelism divides what tensor parallelism replicates."""
     return np.where(layout.sequence_parallel, layout.tensor, 1)
-
-
-def attention_widths(model: Model) -> tuple[int, int, int]:
-    """Widths in elements per token of queries, keys and attention output (values), all heads together."""
-    if model.is_mla:
-        query = model.heads * (model.qk_nope_head_dim + model.qk_rope_head_dim)
-        return query, query, model.heads * model.v_head_dim
-    return model.heads * model.head_dim, model.kv_heads * model.head_dim, model.heads * model.head_dim
 
 
 def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
@@ -95,17 +56,20 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     **Assumes** flash attention keeps no scores; a balanced router.
     """
     model, element = job.model, weight_bytes(job)
-    norms = model.norms_per_layer * (element * model.hidden + _norm_upcast(job) * model.hidden)
+    # An eager RMSNorm keeps its input in fp32, and the result before the weight.
+    upcast = 4 if not job.fuses_kernels and model.norm == "rmsnorm" else 0
+    norms = model.norms_per_layer * (element * model.hidden + upcast * model.hidden)
     masks = 2 * model.hidden * (model.dropout > 0)
     # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input, for itself.
     inputs = input_bytes(job)
     replicated = norms + 2 * inputs * model.hidden + masks
     copied = inputs * attention_widths(model)[2] * (inputs < element)
-    sharded = element * attention_elements(job) + copied
+    sharded = element * kept_elements(job) + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     gathered = moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
     sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered - element * unsaved_elements(job, moe=moe)
-    scores = scores_bytes_per_token(job, layout) * (keeps_scores(layout) & (layout.recompute != Recompute.FULL))
+    whole = (layout.recompute == Recompute.FULL) | repeats(layout, Modules.CORE_ATTN)
+    scores = scores_bytes_per_token(job, layout) * np.logical_not(whole)
     return replicated / sequence_cut(layout) + sharded / layout.tensor + scores
 
 
@@ -126,9 +90,8 @@ def repeated_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> tupl
     multi_latent_attention.py:838 (mla_up_proj keeps the latents).
     """
     model, element = job.model, weight_bytes(job)
-    queries, keys, _ = attention_widths(model)
     norm = element * model.hidden / sequence_cut(layout)
-    up = element * (queries + keys + model.heads * model.v_head_dim) / layout.tensor if model.is_mla else 0.0
+    up = element * sum(attention_widths(model)) / layout.tensor if model.is_mla else 0.0
     norms = repeats(layout, Modules.LAYERNORM) * norm
     attention = repeats(layout, Modules.MLA_UP_PROJ) * up + norms * model.is_mla
     if not moe:
@@ -160,28 +123,6 @@ def input_bytes(job: Job) -> int:
     quantized, by columns, which is the form that the weight gradient takes.
     """
     return 1 if job.training.precision == "fp8" else weight_bytes(job)
-
-
-def attention_elements(job: Job) -> int:
-    """Elements a token of queries, keys, values and output, and of MLA's latents.
-
-    Megatron projects queries, keys and values at once. Rotation makes new queries and keys, but the values remain a
-    view, which keeps the whole product alive (megatron/core/transformer/attention.py, get_query_key_value_tensors; the
-    ranks of Llama 70B measured on B200 show it).
-    """
-    model = job.model
-    queries, keys, values = attention_widths(model)
-    value_keys = model.heads * model.v_head_dim if model.is_mla else keys
-    if job.training.attention == "unfused" and not job.framework.fused:
-        keys = value_keys = queries  # repeat_kv: every query head gets a copy of its keys and values
-    kept = queries + keys + value_keys + values + model.q_lora_rank + model.kv_lora_rank
-    packed = job.framework.packs_attention and model.position_embedding == "rotary" and not model.is_mla
-    return kept + (queries + keys) * packed
-
-
-def _norm_upcast(job: Job) -> int:
-    """Extra bytes an element that an eager RMSNorm keeps: its input in fp32, and the result before the weight."""
-    return 4 if not job.fuses_kernels and job.model.norm == "rmsnorm" else 0
 
 
 def score_bytes(job: Job) -> float:
@@ -270,27 +211,19 @@ def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
         repeated + np.where(repeats(layout, Modules.CORE_ATTN), scores, 0),
     )
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    mlp = tokens * element * _mlp_gradients(job) * width / layout.tensor + _whole_weight_bytes(job, layout)
-    attention = tokens * (_score_gradient_bytes(job) * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor)
+    # Gradients of MLP width: of gate and up, and in eager mode their product, else in and out; and LoRA's, scaled.
+    gradients = (3 if model.gated_mlp and not job.fuses_kernels and not moe else 2) + (job.training.lora is not None)
+    mlp = tokens * element * gradients * width / layout.tensor + _whole_weight_bytes(job, layout)
+    # Gradients before and after the softmax; a fused softmax works in place.
+    kept = score_bytes(job)
+    score = 0.0 if job.training.attention == "flash" else kept if kept >= _EAGER_SCORE_BYTES else 2.0 * element
+    attention = tokens * (score * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor)
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
     return tokens * (recomputed + through) + np.maximum(mlp, attention)
 
 
-def _mlp_gradients(job: Job) -> int:
-    """Gradients of MLP width alive at once: of gate and up, and in eager mode their product; else in and out."""
-    scaled = job.training.lora is not None  # the gradient that goes on to an adapter
-    return (3 if job.model.gated_mlp and not job.fuses_kernels and not job.model.is_moe else 2) + scaled
-
-
-def _score_gradient_bytes(job: Job) -> float:
-    """Bytes a score of the gradients before and after the softmax; fused softmax works in place."""
-    if job.training.attention == "flash":
-        return 0.0
-    return score_bytes(job) if score_bytes(job) >= _EAGER_SCORE_BYTES else 2.0 * weight_bytes(job)
-
-
 def _whole_weight_bytes(job: Job, layout: LayoutLike) -> Any:
-    """What a backward product holds for its weight: the gradient, none of a frozen one, but its 16 bits if it has 4."""
+    """Bytes a backward product holds for its weight: the gradient, or of a frozen one its 16 bits if it has 4."""
     if job.training.lora is not None and job.training.lora.base == "unquantized":
         return 0.0 * layout.tensor
     return weight_gradient_bytes(job, layout)
@@ -316,17 +249,6 @@ def table_gradient_bytes(job: Job, rows: Any) -> Any:
     return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows
 
 
-def logit_bytes(job: Job) -> float:
-    """Bytes a logit at the peak of the loss."""
-    wide = weight_bytes(job) / 2
-    kind = job.training.cross_entropy or job.framework.cross_entropy
-    if kind == "fused":
-        return _FUSED_LOGIT_BYTES * wide
-    if job.fuses_kernels:
-        return (_COPIED_LOGIT_BYTES if job.framework.runs("Megatron-DeepSpeed") else _UNFUSED_LOGIT_BYTES) * wide
-    return _EAGER_LOGIT_BYTES if job.model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
-
-
 def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     """Bytes of logits and loss on the last stage, `rows` being the vocabulary rows of one rank.
 
@@ -334,10 +256,16 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     many logits at a time as a chunk's tokens make of the hidden size, and the gradient of its input (Liger's fused
     linear cross-entropy, ops/fused_linear_cross_entropy.py).
     """
-    model, element = job.model, weight_bytes(job)
-    fused = job.fuses_kernels
+    model, element, fused = job.model, weight_bytes(job), job.fuses_kernels
+    wide = element / 2
+    if (job.training.cross_entropy or job.framework.cross_entropy) == "fused":
+        logit = _FUSED_LOGIT_BYTES * wide
+    elif fused:
+        logit = (_COPIED_LOGIT_BYTES if job.framework.runs("Megatron-DeepSpeed") else _UNFUSED_LOGIT_BYTES) * wide
+    else:
+        logit = _EAGER_LOGIT_BYTES if model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
     chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not job.framework.fused)
     logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
     head = 2 * element * logits + table_gradient_bytes(job, rows) * (job.training.lora is None)
     final = 2 * element * model.hidden / sequence_cut(layout)
-    return np.maximum(logit_bytes(job) * logits, head) + local_tokens(job, layout) * final
+    return np.maximum(logit * logits, head) + local_tokens(job, layout) * final

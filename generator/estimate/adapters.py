@@ -1,18 +1,15 @@
-"""LoRA: the linear layers that get adapters, what is trained, and what the frozen base takes and doesn't keep."""
+"""LoRA: the linear layers that get adapters, the parameters that are trained, and the frozen base's memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..catalog.records import Model
-from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
+from .attention import Projection, attention_projections
 from .stages import StageParameters
 
 ALL_LINEAR, ATTENTION = "all-linear", "attention"
-_MLP = ("gate_proj", "up_proj", "down_proj")
-#: What reads the normalised input of attention: one tensor, which all of their adapters share.
+#: Readers of the normalised input of attention: one tensor, which all of their adapters share.
 _READ_INPUT = frozenset({"q_proj", "k_proj", "v_proj", "q_a_proj", "kv_a_proj_with_mqa"})
 #: Families of transformers 5.23 whose linear layers have Llama's names and are all that `modules` can name: no fused
 #: queries, keys and values, no router of torch's Linear (models/<model_type>/modeling_*.py).
@@ -28,17 +25,8 @@ _FAMILIES = frozenset({
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
-    """A linear layer as torch's Linear: its module's name, and its widths."""
-
-    name: str
-    inputs: int
-    outputs: int
-
-
 def has_known_modules(model: Model) -> bool:
-    """Whether the names of the model's linear layers are known: those of Llama."""
+    """Tell a model whose linear layers have known names: those of Llama."""
     return model.family in _FAMILIES
 
 
@@ -47,32 +35,13 @@ def projections(model: Model, *, moe: bool) -> tuple[Projection, ...]:
 
     Routed experts and their router are tensors of their own in transformers 5.23, no linear layers.
     """
-    width = model.shared_ffn if moe else model.ffn
-    shapes = ((model.hidden, width), (model.hidden, width), (width, model.hidden)) if width else ()
-    return (*_attention(model), *_named(zip(_MLP, shapes, strict=False)))
-
-
-def _attention(model: Model) -> tuple[Projection, ...]:
-    hidden, heads = model.hidden, model.heads
-    if not model.is_mla:
-        queries, keys = heads * model.head_dim, model.kv_heads * model.head_dim
-        shapes = {"q_proj": (hidden, queries), "k_proj": (hidden, keys), "v_proj": (hidden, keys)}
-        return _named({**shapes, "o_proj": (queries, hidden)}.items())
-    queries = heads * (model.qk_nope_head_dim + model.qk_rope_head_dim)
-    shapes = {"q_proj": (hidden, queries)}
-    if model.q_lora_rank:
-        shapes = {"q_a_proj": (hidden, model.q_lora_rank), "q_b_proj": (model.q_lora_rank, queries)}
-    shapes["kv_a_proj_with_mqa"] = (hidden, model.kv_lora_rank + model.qk_rope_head_dim)
-    shapes["kv_b_proj"] = (model.kv_lora_rank, heads * (model.qk_nope_head_dim + model.v_head_dim))
-    return _named({**shapes, "o_proj": (heads * model.v_head_dim, hidden)}.items())
-
-
-def _named(shapes: Iterable[tuple[str, tuple[int, int]]]) -> tuple[Projection, ...]:
-    return tuple(Projection(name=name, inputs=k, outputs=n) for name, (k, n) in shapes)
+    hidden, width = model.hidden, model.shared_ffn if moe else model.ffn
+    mlp = (Projection("gate_proj", hidden, width), Projection("up_proj", hidden, width))
+    return (*attention_projections(model), *((*mlp, Projection("down_proj", width, hidden)) if width else ()))
 
 
 def module_names(job: Job) -> tuple[str, ...]:
-    """What `target_modules` has to name, in the layers' order."""
+    """Names for `target_modules`, in the layers' order."""
     kinds = [moe for moe in (False, True) if _layers(job.model, moe=moe)]
     return tuple(dict.fromkeys(p.name for moe in kinds for p in adapted(job, moe=moe)))
 
@@ -85,7 +54,7 @@ def adapted(job: Job, *, moe: bool) -> tuple[Projection, ...]:
     if lora.modules == (ALL_LINEAR,):
         return projections(job.model, moe=moe)
     if lora.modules == (ATTENTION,):
-        return _attention(job.model)
+        return attention_projections(job.model)
     return tuple(p for p in projections(job.model, moe=moe) if p.name in lora.modules)
 
 
@@ -106,7 +75,7 @@ def adapter_parameters(job: Job) -> int:
 
 
 def trained(job: Job, held: StageParameters) -> StageParameters:
-    """Of the parameters that a rank holds, those with gradients and states: the adapters, with LoRA.
+    """Select of a rank's parameters those with gradients and states: the adapters, with LoRA.
 
     **Assumes** that LoRA has neither tensor nor pipeline parallelism, which rules demand.
     """
@@ -115,30 +84,27 @@ def trained(job: Job, held: StageParameters) -> StageParameters:
     return StageParameters(shared=adapter_parameters(job) + 0 * held.shared, experts=0 * held.experts)
 
 
+def has_4bit_base(job: Job) -> bool:
+    """Tell a job whose frozen weights are quantized to 4 bits."""
+    return job.training.lora is not None and job.training.lora.base == "4bit"
+
+
 def base_share(job: Job) -> float:
     """Bytes of the frozen base over those of as many weights in the type that is computed with.
 
     bitsandbytes quantizes every linear layer but the head; tables, norms and biases stay as they are (transformers
     5.23, quantizers/base.py, get_modules_to_not_convert).
     """
-    if job.training.lora is None or job.training.lora.base != "4bit":
+    if not has_4bit_base(job):
         return 1.0
     small = NF4_BYTES / (4 if job.training.precision == "fp32" else 2)
-    return 1.0 - (1.0 - small) * _quantized(job.model) / model_size.parameter_count(job.model)
-
-
-def _quantized(model: Model) -> int:
-    return sum(_layers(model, moe=moe) * _weights(projections(model, moe=moe)) for moe in (False, True))
-
-
-def _weights(layers: Iterable[Projection]) -> int:
-    return sum(p.inputs * p.outputs for p in layers)
+    quantized = sum(_layers(job.model, moe=moe) * dequantized_weights(job, moe=moe) for moe in (False, True))
+    return 1.0 - (1.0 - small) * quantized / model_size.parameter_count(job.model)
 
 
 def dequantized_weights(job: Job, *, moe: bool) -> int:
     """Weights of a layer that each pass turns back from 4 bits before it multiplies with them."""
-    four = job.training.lora is not None and job.training.lora.base == "4bit"
-    return _weights(projections(job.model, moe=moe)) if four else 0
+    return sum(p.inputs * p.outputs for p in projections(job.model, moe=moe)) if has_4bit_base(job) else 0
 
 
 def unsaved_elements(job: Job, *, moe: bool) -> int:

@@ -17,6 +17,7 @@ from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
 from .adapters import adapter_parameters
+from .attention import attention_parameters
 from .layout import LayoutLike, Offload
 from .states import has_flat_gradients, sums_gradients_in_fp32, weight_bytes
 
@@ -28,9 +29,9 @@ PERSISTENCE_PER_HIDDEN = 10  #: norms and biases stay whole on every rank, matri
 def layer_elements(model: Model) -> int:
     """Weights of the largest kind of layer: a MoE layer where there is one. Norms and the router are too small."""
     if not model.is_moe:
-        return model_size.attention_parameters(model) + model_size.mlp_parameters(model)
+        return attention_parameters(model) + model_size.mlp_parameters(model)
     experts = model.experts * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
-    return model_size.attention_parameters(model) + experts
+    return attention_parameters(model) + experts
 
 
 def _even(elements: Any) -> Any:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from .activations import attention_widths, local_tokens, sequence_cut
+from .activations import local_tokens, sequence_cut
+from .attention import attention_widths
 from .compute import LayerTime, busiest, repeated_share
 from .layout import LayoutLike, Modules
 from .products import exposed_s

@@ -8,10 +8,11 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from .activations import attention_widths, local_tokens, repeated_layers, repeats, sequence_cut
-from .flops import mean_keys
+from .activations import local_tokens, repeated_layers, repeats, sequence_cut
+from .adapters import adapted
+from .attention import attention_widths, input_product, latent_products, mean_keys
 from .layout import LayoutLike, Modules, Recompute
-from .products import Passes, adapter_kernels, adapter_products, linear, tile_use
+from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
 from .stages import inner_layers, vocabulary_rows
 from .states import weight_bytes
@@ -48,6 +49,8 @@ _USUAL_HEAD = 128
 #: Megatron-LM's modules. Routing adds top-k, sort, permutation and its inverse.
 _KERNELS = 7
 _ROUTING_KERNELS = 12
+#: Kernels of an adapter's forward pass: two products, the scale, the sum (peft 0.21, tuners/lora/layer.py, forward).
+_ADAPTER_KERNELS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +66,32 @@ class LayerTime:
     latents: Passes  #: of these the products from MLA's latents
 
 
-def stream_s(job: Job, traffic_bytes: Any) -> Any:
-    """Seconds of kernels that only move `traffic_bytes` through device memory."""
-    return traffic_bytes / (job.cluster.accelerator.memory_bytes_per_s * rates(job).streaming_fraction)
-
-
 def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
-    """Seconds of one transformer layer, with a dense MLP or with experts."""
-    tokens = local_tokens(job, layout)
+    """Seconds of one transformer layer, with a dense MLP or with experts.
+
+    **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the
+    rank holds, forward and for its second matrix.
+    """
+    model, tensor, tokens = job.model, layout.tensor, local_tokens(job, layout)
     core = _attention_core(job, layout, tokens)
-    latents, shared = _latent_products(job, layout, tokens), _shared_products(job, layout, tokens, moe=moe)
+    width, is_cut = input_product(model)
+    attention = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
+    attention = attention + linear(job, tokens, attention_widths(model)[2] / tensor, model.hidden)
+    latents = shared = Passes(0.0, 0.0)
+    for inputs, outputs in latent_products(model):
+        latents = latents + linear(job, tokens, inputs, outputs / tensor)
+    if moe and model.shared_ffn:
+        shared = _mlp(job, tokens, model.shared_ffn / tensor)
     mlp = _mlp_products(job, layout, tokens, moe=moe) + shared
-    products = _attention_products(job, layout, tokens) + latents + mlp
+    products = attention + latents + mlp
     whole = products + core + _streams(job, layout, tokens, moe=moe)
-    launches = _launches(job, layout, moe=moe) * rates(job).launch_s
+    # The host launches a layer's kernels, and for experts those of routing and two products each.
+    experts = 2 * model.experts / layout.expert + _ROUTING_KERNELS if moe else 0
+    launches = (job.framework.kernels_per_layer + experts) * rates(job).launch_s
     if job.training.lora is not None:
-        added, traffic = adapter_products(job, tokens, moe=moe)
-        whole = whole + added + Passes(*(stream_s(job, size) for size in traffic))
-        launches = launches + adapter_kernels(job, moe=moe) * rates(job).launch_s
+        added, moved = adapter_products(job, tokens, moe=moe)
+        whole = whole + added + moved
+        launches = launches + _ADAPTER_KERNELS * len(adapted(job, moe=moe)) * rates(job).launch_s
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),
@@ -90,36 +101,6 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
         shared=shared,
         latents=latents,
     )
-
-
-def _launches(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
-    """Kernels that the host launches in a layer's forward pass: routing and two products an expert on top.
-
-    **Source**: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the rank holds.
-    """
-    experts = 2 * job.model.experts / layout.expert + _ROUTING_KERNELS if moe else 0
-    return job.framework.kernels_per_layer + experts
-
-
-def _attention_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """Query, key, value and output projections, or MLA's down to its latents and output."""
-    model, tensor = job.model, layout.tensor
-    queries, keys, values = attention_widths(model)
-    output = linear(job, tokens, values / tensor, model.hidden)
-    if not model.is_mla:
-        return linear(job, tokens, model.hidden, (queries + 2 * keys) / tensor) + output
-    return linear(job, tokens, model.hidden, model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim) + output
-
-
-def _latent_products(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """MLA's products from its latents to queries, keys and values."""
-    model, tensor = job.model, layout.tensor
-    if not model.is_mla:
-        return Passes(0.0, 0.0)
-    up_keys = model.heads * (model.qk_nope_head_dim + model.v_head_dim) / tensor
-    queries, _, _ = attention_widths(model)
-    up_queries = linear(job, tokens, model.q_lora_rank or model.hidden, queries / tensor)
-    return up_queries + linear(job, tokens, model.kv_lora_rank, up_keys)
 
 
 def _mlp(job: Job, rows: Any, width: Any, count: Any = 1) -> Passes:
@@ -141,13 +122,6 @@ def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Pa
     return _mlp(job, rows, model.moe_ffn / cut, held) + linear(
         job, tokens / sequence_cut(layout), model.hidden, model.experts
     )
-
-
-def _shared_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
-    """The shared experts' products."""
-    if not (moe and job.model.shared_ffn):
-        return Passes(0.0, 0.0)
-    return _mlp(job, tokens, job.model.shared_ffn / layout.tensor)
 
 
 def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
@@ -182,7 +156,7 @@ def _exponentials(job: Job, peak_flops_per_s: Any) -> Any:
 
 
 def _ring_steps(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """What a ring adds: a kernel for each further chunk, and the chunk's result added to the sum.
+    """Seconds that a ring adds: a kernel for each further chunk, and the chunk's result added to the sum.
 
     **Source**: Transformer Engine, attention/dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P): output
     forward, gradients of queries, keys and values backward, each read, added and written.

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from .activations import attention_widths
 from .adapters import base_share, trained
+from .attention import attention_widths
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .communication import all_gather_s, all_reduce_s, group
 from .layout import LayoutLike, Offload, Recompute

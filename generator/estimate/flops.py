@@ -1,31 +1,18 @@
-"""FLOPs of a step: what the model needs, and what the hardware does."""
+"""FLOPs of a step: those that the model needs, and those that the hardware does."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
-from .activations import attention_widths, full_share, repeated_parameters, repeats
+from .activations import repeats
 from .adapters import adapter_parameters
-from .layout import LayoutLike, Modules
-
-
-def mean_keys(job: Job) -> float:
-    """Keys that a query attends to, in the mean over positions and layers.
-
-    **Source**: counted from the masks of transformers' masking_utils.py (causal, sliding window, chunked).
-    **Symbols**: s sequence, w window or chunk: s/2 where attention is whole and causal (s where it isn't), w - w²/2s
-    where the window slides, w/2 where the sequence is cut into chunks.
-    """
-    model, sequence = job.model, job.training.sequence_length
-    whole = sequence / 2 if model.causal else float(sequence)
-    window = model.sliding_window
-    if window is None or window >= sequence:
-        return whole
-    part = window / 2 if model.chunked_attention else window - window**2 / (2 * sequence)
-    share = len(model.full_attention_layers) / model.layers
-    return share * whole + (1 - share) * part
+from .attention import attention_parameters, attention_widths, latent_products, mean_keys
+from .layout import LayoutLike, Modules, Recompute
 
 
 def active_matrix_parameters(job: Job) -> float:
@@ -37,7 +24,7 @@ def active_matrix_parameters(job: Job) -> float:
         active = model.experts_per_token * model_size.expert_parameters(model)
         per_layer = active + model_size.shared_expert_parameters(model) + model_size.router_parameters(model)
         routed = model_size.moe_layers(model) * per_layer
-    attention = model.layers * model_size.attention_parameters(model)
+    attention = model.layers * attention_parameters(model)
     return float(attention + dense + routed + model.vocab * model.hidden)
 
 
@@ -72,6 +59,23 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
     model, tokens = job.model, job.training.tokens_per_step
     matrices = active_matrix_parameters(job) - model.vocab * model.hidden
     core = tokens * attention_flops_per_token(job)
-    again = full_share(job, layout) * (2.0 * tokens * (matrices + adapter_parameters(job)) + core)
-    parts = repeats(layout, Modules.CORE_ATTN) * core + 2.0 * tokens * repeated_parameters(job, layout)
+    # Full recomputation repeats `recompute_layers` of each chunk, or all.
+    some = np.minimum(layout.recompute_layers * layout.pipeline * layout.virtual_pipeline / model.layers, 1.0)
+    full = np.where(layout.recompute == Recompute.FULL, np.where(layout.recompute_layers > 0, some, 1.0), 0.0)
+    again = full * (2.0 * tokens * (matrices + adapter_parameters(job)) + core)
+    parts = repeats(layout, Modules.CORE_ATTN) * core + 2.0 * tokens * _repeated_parameters(model, layout)
     return model_flops_per_step(job) + again + parts
+
+
+def _repeated_parameters(model: Model, layout: LayoutLike) -> Any:
+    """Parameters that a token is multiplied with once more, over all layers, by selective recomputation."""
+    total = repeats(layout, Modules.MLP) * model_size.dense_layers(model) * model_size.mlp_parameters(model)
+    if model.is_mla:
+        latent = latent_products(model)[0 if model.q_lora_rank else 1 :]  # the other is of the hidden state
+        total = total + repeats(layout, Modules.MLA_UP_PROJ) * model.layers * sum(k * n for k, n in latent)
+    if model.is_moe:
+        active = model.experts_per_token * model_size.expert_parameters(model) + model_size.router_parameters(model)
+        whole = repeats(layout, Modules.MOE)
+        shared = (whole | repeats(layout, Modules.SHARED_EXPERTS)) * model_size.shared_expert_parameters(model)
+        total = total + (whole * active + shared) * model_size.moe_layers(model)
+    return total

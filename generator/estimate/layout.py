@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from enum import IntEnum, IntFlag
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from ..dataclass import dataclass
 
 
 class Recompute(IntEnum):
-    """Which activations are computed again in the backward pass."""
+    """Activations that the backward pass computes again."""
 
     NONE = 0
     SELECTIVE = 1  #: core attention only
@@ -27,7 +27,7 @@ class Recompute(IntEnum):
 
 
 class Offload(IntEnum):
-    """What lives in host memory instead of device memory."""
+    """States that live in host memory instead of device memory."""
 
     NONE = 0
     OPTIMIZER = 1
@@ -64,61 +64,38 @@ class Modules(IntFlag):
         return cls(sum({cls[name.upper()] for name in names}))
 
 
-class LayoutLike(Protocol):
-    """What formulae take: every field is a number (`Layout`) or a column of n numbers (`Layouts`)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutLike:
+    """The argument of formulae: every field is a number (`Layout`) or a column of n numbers (`Layouts`)."""
 
-    @property
-    def data(self) -> Any: ...
-    @property
-    def tensor(self) -> Any: ...
-    @property
-    def pipeline(self) -> Any: ...
-    @property
-    def virtual_pipeline(self) -> Any: ...
-    @property
-    def context(self) -> Any: ...
-    @property
-    def expert(self) -> Any: ...
-    @property
-    def sequence_parallel(self) -> Any: ...
-    @property
-    def zero_stage(self) -> Any: ...
-    @property
-    def micro_batch(self) -> Any: ...
-    @property
-    def gradient_accumulation(self) -> Any: ...
-    @property
-    def recompute(self) -> Any: ...
-    @property
-    def offload(self) -> Any: ...
-    @property
-    def recompute_layers(self) -> Any: ...
-    @property
-    def recompute_group(self) -> Any: ...
-    @property
-    def recompute_modules(self) -> Any: ...
-    @property
-    def offload_fraction(self) -> Any: ...
-    @property
-    def expert_tensor(self) -> Any: ...
-    @property
-    def tensor_overlap(self) -> Any: ...
-    @property
-    def expert_overlap(self) -> Any: ...
-    @property
-    def zero_copies(self) -> Any: ...
-    @property
-    def zero_hpz(self) -> Any: ...
-    @property
-    def context_heads(self) -> Any: ...
-    @property
-    def first_stage_layers(self) -> Any: ...
-    @property
-    def last_stage_layers(self) -> Any: ...
+    data: Any
+    tensor: Any
+    pipeline: Any
+    virtual_pipeline: Any
+    context: Any
+    expert: Any
+    sequence_parallel: Any
+    zero_stage: Any
+    micro_batch: Any
+    gradient_accumulation: Any
+    recompute: Any
+    offload: Any
+    recompute_layers: Any
+    recompute_group: Any
+    recompute_modules: Any
+    offload_fraction: Any
+    expert_tensor: Any
+    tensor_overlap: Any
+    expert_overlap: Any
+    zero_copies: Any
+    zero_hpz: Any
+    context_heads: Any
+    first_stage_layers: Any
+    last_stage_layers: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(LayoutLike):
     """How one job is cut up. `world = data * tensor * pipeline * context`."""
 
     data: int  #: model replicas
@@ -182,33 +159,8 @@ Column = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layouts:
-    """n layouts, one int64 (bool for `sequence_parallel`) array of length n per field of `Layout`."""
-
-    data: Column
-    tensor: Column
-    pipeline: Column
-    virtual_pipeline: Column
-    context: Column
-    expert: Column
-    sequence_parallel: NDArray[np.bool_]
-    zero_stage: Column
-    micro_batch: Column
-    gradient_accumulation: Column
-    recompute: Column
-    offload: Column
-    recompute_layers: Column
-    recompute_group: Column
-    recompute_modules: Column
-    offload_fraction: NDArray[np.float64]
-    expert_tensor: Column
-    tensor_overlap: NDArray[np.bool_]
-    expert_overlap: NDArray[np.bool_]
-    zero_copies: Column
-    zero_hpz: Column
-    context_heads: Column
-    first_stage_layers: Column
-    last_stage_layers: Column
+class Layouts(LayoutLike):
+    """n layouts: for each field of `Layout` an array of length n, of int64 but for switches and the fraction."""
 
     def __len__(self) -> int:
         return len(self.data)
@@ -224,12 +176,8 @@ class Layouts:
         """The rows selected by a boolean mask, an index array or a slice; constant columns still take no memory."""
         columns = {name: getattr(self, name) for name in FIELDS}
         count = len(self.data[rows])
-        return Layouts(
-            **{
-                name: np.broadcast_to(column[:1], count) if is_constant(column) else column[rows]
-                for name, column in columns.items()
-            }
-        )
+        kept = {n: np.broadcast_to(c[:1], count) if is_constant(c) else c[rows] for n, c in columns.items()}
+        return Layouts(**kept)
 
 
 def _scattered(number: int) -> int:
@@ -245,7 +193,7 @@ _FACTORS = np.array([_scattered(number) for number in range(1, 32)], np.int64)
 
 
 def is_constant(column: NDArray[Any]) -> bool:
-    """Whether all rows of a column are one and the same element."""
+    """Tell a column whose rows are all one and the same element."""
     return column.strides == (0,)
 
 
@@ -281,104 +229,64 @@ DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Layout) if f.na
 
 
 def short_layout(layout: Layout) -> str:
-    """What differs from 1 or none, in one order; data parallelism and the micro-batch always.
+    """Return a layout in the short words of the field, `DP32 TP4 PP8 SP Z1 mb1`: what differs from 1 or none.
 
-    Layouts that differ have different short forms: gradient accumulation alone is left out, which follows from the
-    batch.
+    Data parallelism and the micro-batch always stand there. Layouts that differ have different short forms: gradient
+    accumulation alone is left out, which follows from the batch.
     """
     return " ".join(word for word, _ in _words(layout))
 
 
 def short_legend(layouts: Iterable[Layout]) -> str:
-    """What the words in the short forms of `layouts` mean: `DP=data parallel, TP=tensor parallel, ...`."""
+    """Explain the words in the short forms of `layouts`: `DP=data parallel, TP=tensor parallel, ...`."""
     used = {key for layout in layouts for _, key in _words(layout)}
-    return ", ".join(f"{key}={meaning}" for key, meaning in _MEANINGS.items() if key in used)
+    return ", ".join(f"{key}={meaning}" for key, (_, meaning) in _WORDS.items() if key in used)
 
 
-_MEANINGS: Final[Mapping[str, str]] = {
-    "DP": "data parallel",
-    "TP": "tensor parallel",
-    "PP": "pipeline stages",
-    "VP": "model chunks a stage",
-    "CP": "context parallel",
-    "UL": "Ulysses ranks within CP",
-    "EP": "expert parallel",
-    "ETP": "tensor parallel in experts",
-    "SP": "sequence parallel",
-    "Z": "ZeRO stage",
-    "copies": "of the ZeRO shards",
-    "hpZ": "ZeRO++ group",
-    "mb": "micro-batch",
-    "rc": "recompute",
-    "off": "offload",
-    "TPov": "TP overlapped",
-    "EPov": "EP overlapped",
-    "first": "layers of the first stage",
-    "last": "layers of the last stage",
+#: The words in their order, each with its field and its meaning.
+_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "DP": ("data", "data parallel"),
+    "TP": ("tensor", "tensor parallel"),
+    "PP": ("pipeline", "pipeline stages"),
+    "VP": ("virtual_pipeline", "model chunks a stage"),
+    "CP": ("context", "context parallel"),
+    "UL": ("context_heads", "Ulysses ranks within CP"),
+    "EP": ("expert", "expert parallel"),
+    "ETP": ("expert_tensor", "tensor parallel in experts"),
+    "SP": ("sequence_parallel", "sequence parallel"),
+    "Z": ("zero_stage", "ZeRO stage"),
+    "copies": ("zero_copies", "of the ZeRO shards"),
+    "hpZ": ("zero_hpz", "ZeRO++ group"),
+    "mb": ("micro_batch", "micro-batch"),
+    "rc": ("recompute", "recompute"),
+    "off": ("offload", "offload"),
+    "TPov": ("tensor_overlap", "TP overlapped"),
+    "EPov": ("expert_overlap", "EP overlapped"),
+    "first": ("first_stage_layers", "layers of the first stage"),
+    "last": ("last_stage_layers", "layers of the last stage"),
 }
-
-_DEGREES: Final[Mapping[str, str]] = {
-    "TP": "tensor",
-    "PP": "pipeline",
-    "VP": "virtual_pipeline",
-    "CP": "context",
-    "UL": "context_heads",
-    "EP": "expert",
-    "ETP": "expert_tensor",
-}
-
-
-_MODULES: Final[Mapping[Modules, str]] = {
-    Modules.CORE_ATTN: "attn",
-    Modules.MOE_ACT: "act",
-    Modules.LAYERNORM: "norm",
-    Modules.MLA_UP_PROJ: "up",
-    Modules.MLP: "mlp",
-    Modules.MOE: "moe",
-    Modules.SHARED_EXPERTS: "shared",
-}
+_PLAIN = Layout(data=1)
+_MODULES = dict(zip(Modules, ("attn", "act", "norm", "up", "mlp", "moe", "shared"), strict=True))
 
 
 def _words(layout: Layout) -> Iterator[tuple[str, str]]:
-    """The words, each with the key of its meaning."""
-    yield f"DP{layout.data}", "DP"
-    for key, field in _DEGREES.items():
-        if (size := getattr(layout, field)) > 1:
-            yield f"{key}{size}", key
-    if layout.sequence_parallel:
-        yield "SP", "SP"
-    if layout.zero_stage:
-        yield f"Z{layout.zero_stage}", "Z"
-    for key, size in (("copies", layout.zero_copies), ("hpZ", layout.zero_hpz)):
-        if size > 1:
-            yield f"{key}{size}", key
-    yield f"mb{layout.micro_batch}", "mb"
-    yield from _details(layout)
-
-
-def _details(layout: Layout) -> Iterator[tuple[str, str]]:
-    """What is recomputed, offloaded and overlapped, and uneven stages."""
-    if layout.recompute is not Recompute.NONE:
-        yield f"rc={_recomputed(layout)}", "rc"
-    if layout.offload is not Offload.NONE:
-        yield f"off={_offloaded(layout)}", "off"
-    for key, chosen in (("TPov", layout.tensor_overlap), ("EPov", layout.expert_overlap)):
-        if chosen:
-            yield key, key
-    for key, layers in (("first", layout.first_stage_layers), ("last", layout.last_stage_layers)):
-        if layers:
-            yield f"{key}{layers}", key
+    """Yield the words, each with its key in `_WORDS`."""
+    for key, (name, _) in _WORDS.items():
+        value = getattr(layout, name)
+        if name not in ("data", "micro_batch") and value == getattr(_PLAIN, name):
+            continue
+        if name == "recompute":
+            yield f"rc={_recomputed(layout)}", key
+        elif name == "offload":
+            share = f"{layout.offload_fraction:.0%}" if layout.offload_fraction < 1 else ""
+            yield f"off=opt{share}{'+par' if value == Offload.OPTIMIZER_AND_PARAMETERS else ''}", key
+        else:
+            yield key if value is True else f"{key}{value}", key
 
 
 def _recomputed(layout: Layout) -> str:
-    """`full`, `full:4` (layers of each chunk), `full/2` (two layers together), `attn`, `norm+mlp`."""
+    """Return `full`, `full:4` (layers of each chunk), `full/2` (two layers together), `attn`, `norm+mlp`."""
     if layout.recompute is Recompute.SELECTIVE:
         return "+".join(short for module, short in _MODULES.items() if module in layout.recompute_modules)
     layers = f":{layout.recompute_layers}" if layout.recompute_layers else ""
     return f"full{layers}{f'/{layout.recompute_group}' if layout.recompute_group > 1 else ''}"
-
-
-def _offloaded(layout: Layout) -> str:
-    """`opt`, `opt50%`, `opt+par`."""
-    share = f"{layout.offload_fraction:.0%}" if layout.offload_fraction < 1 else ""
-    return f"opt{share}{'+par' if layout.offload is Offload.OPTIMIZER_AND_PARAMETERS else ''}"

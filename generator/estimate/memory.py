@@ -57,15 +57,16 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
         name: np.take_along_axis(np.broadcast_to(part, shape), fullest, axis=0)[0] for name, part in parts.items()
     }
     first = StageParameters(shared=found["shared"][0], experts=found["experts"][0])
-    return _whole(job, layout, staged, first).corrected(job.calibration.memory_factor)
+    return _whole(job, layout, staged, first)
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
-    stages = (_contents(job, layout, stage) for stage in range(layout.pipeline))
     first = stage_parameters(job, layout, 0)
-    ledgers = (_whole(job, layout, _stage_memory(job, layout, found), first) for found in stages)
-    return tuple(ledger.corrected(job.calibration.memory_factor) for ledger in ledgers)
+    return tuple(
+        _whole(job, layout, _stage_memory(job, layout, _contents(job, layout, stage)), first)
+        for stage in range(layout.pipeline)
+    )
 
 
 def _candidate_stages(job: Job, layout: LayoutLike) -> NDArray[np.int64]:
@@ -89,23 +90,24 @@ def _contents(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
 
 
 def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes of stages that hold what was found, by cause.
-
-    With the peak `allocated_bytes`, and what the allocator holds for it.
-    """
-    held = StageLayers(layers=found["layers"], dense=found["dense"], moe=found["moe"])
+    """Bytes by cause of stages that hold what was found, with their peak and the allocator's blocks for it."""
+    layers = StageLayers(layers=found["layers"], dense=found["dense"], moe=found["moe"])
     count, stage = StageParameters(shared=found["shared"], experts=found["experts"]), found["stage"]
-    flying = in_flight(layout, stage) + overlapped_layers(layout, held)
+    flying = in_flight(layout, stage) + overlapped_layers(layout, layers)
     trained = adapters.trained(job, count)
     states = _states(job, layout, count, trained)
-    stored = activations.stored_bytes(job, layout, held, flying)
+    stored = activations.stored_bytes(job, layout, layers, flying)
     stored = stored + activations.boundary_bytes(job, layout, stage, flying)
     backward = activations.workspace_bytes(job, layout)
     rows = vocabulary_rows(job, layout)
     output = (stage == layout.pipeline - 1) * activations.output_bytes(job, layout, rows)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
-    reduction, step, net = _end_bytes(job, layout, trained, states["gradients_bytes"])
+    # A step's end needs copies to reduce, and to update, beside the states, less the gradients that are gone.
+    parts = tuple(zip(_sharers(layout), (trained.shared, trained.experts), strict=True))
+    reduction = sum(reduction_bytes(job, layout, d, held) for d, held in parts)
+    step = sum(step_bytes(job, layout, d, held) for d, held in parts)
+    net = step - freed_bytes(job, layout, sum(held / d for d, held in parts), states["gradients_bytes"])
     sent = sent_bytes(job, layout, bucket_elements(job, layout))
     reduction = reduction + sent + embedding * ((layout.zero_stage == 2) & (sent > 0))
     buffers = buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows)
@@ -115,12 +117,15 @@ def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dic
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
     peak = np.maximum(buffers + np.maximum(forward, last), np.maximum(buckets + reduction, net))
     whole = sum(states.values())
+    # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
+    # get_init_context: no zero.Init for it).
+    loaded = adapters.has_4bit_base(job) * adapters.base_share(job) * weight_bytes(job) * (count.shared + count.experts)
     return {
         **states,
         "activations_bytes": stored + backward,
         "output_bytes": output,
         "buffers_bytes": np.maximum(buffers, buckets + reduction),
-        "allocated_bytes": np.maximum(whole + peak, _loaded_bytes(job, count)),
+        "allocated_bytes": np.maximum(whole + peak, loaded),
         "held_bytes": whole + buffers + np.maximum(reduction, stored + backward + output + embedding + step),
         "stage": stage + 0 * flying,
     }
@@ -143,24 +148,6 @@ def _states(job: Job, layout: LayoutLike, count: StageParameters, trained: Stage
         base = count.shared * shared.parameters + count.experts * experts.parameters
         states["parameters_bytes"] = states["parameters_bytes"] + adapters.base_share(job) * base
     return states
-
-
-def _loaded_bytes(job: Job, count: StageParameters) -> Any:
-    """Device bytes of a quantized model as it is loaded: whole on every rank, before ZeRO-3 shards it.
-
-    **Source**: transformers 5.23, modeling_utils.py, get_init_context: no zero.Init for a quantized model.
-    """
-    four = job.training.lora is not None and job.training.lora.base == "4bit"
-    return four * adapters.base_share(job) * weight_bytes(job) * (count.shared + count.experts)
-
-
-def _end_bytes(job: Job, layout: LayoutLike, count: StageParameters, gradients: Any) -> tuple[Any, Any, Any]:
-    """What a step's end needs beside the states: copies to reduce, to update, and those less the gradients gone."""
-    parts = tuple(zip(_sharers(layout), (count.shared, count.experts), strict=True))
-    reduction = sum(reduction_bytes(job, layout, d, held) for d, held in parts)
-    step = sum(step_bytes(job, layout, d, held) for d, held in parts)
-    share = sum(held / d for d, held in parts)
-    return reduction, step, step - freed_bytes(job, layout, share, gradients)
 
 
 def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -> Any:
@@ -212,10 +199,7 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
 
 
 def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StageParameters) -> Memory:
-    """A stage's bytes completed with what the allocator caches, context, capacity and the host's side.
-
-    `first`: what the first stage holds.
-    """
+    """A stage's bytes completed with the allocator's cache, context, capacity and, by the `first` stage, the host's."""
     world = layout.data * layout.tensor * layout.pipeline * layout.context
     constants = rates(job)
     context = constants.context_bytes + constants.nccl_bytes * (world > 1)
@@ -223,24 +207,20 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StagePar
     # between blocks of an earlier phase, which then can't be joined again.
     spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
     reserved = np.minimum(staged["held_bytes"] * constants.fragmentation_factor, spare)
+    # The fullest pipeline stage's ranks may share a node.
+    shared, experts = _sharers(layout)
+    share = first.shared / shared + first.experts / experts
+    if job.training.lora is None:
+        host = host_bytes(job, layout, share)
+    else:
+        base = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0)
+        own = host_bytes(job, layout, adapters.trained(job, first).shared / shared)
+        host = own + base * constants.pinned_memory_factor
     return Memory(
         **{f.name: staged[f.name] for f in fields(Memory) if f.name in staged},
         reserved_bytes=reserved,
         device_bytes=reserved + context,
         required_bytes=staged["allocated_bytes"] + context,
         capacity_bytes=job.cluster.accelerator.memory_bytes + 0 * reserved,
-        host_bytes_per_node=_host_bytes_per_node(job, layout, first),
-    )
-
-
-def _host_bytes_per_node(job: Job, layout: LayoutLike, count: StageParameters) -> Any:
-    """Host memory of a full node, by the fullest pipeline stage (its ranks may share the node), which holds `count`."""
-    shared, experts = _sharers(layout)
-    share = count.shared / shared + count.experts / experts
-    world = layout.data * layout.tensor * layout.pipeline * layout.context
-    ranks = np.minimum(job.cluster.accelerators_per_node, world)
-    if job.training.lora is None:
-        return host_bytes(job, layout, share) * ranks
-    base = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0)
-    own = host_bytes(job, layout, adapters.trained(job, count).shared / shared)
-    return (own + base * rates(job).pinned_memory_factor) * ranks
+        host_bytes_per_node=host * np.minimum(job.cluster.accelerators_per_node, world),
+    ).corrected(job.calibration.memory_factor)

@@ -11,11 +11,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..catalog.records import Model
+from .attention import attention_parameters, norm_widths
 
 
 def parameter_count(model: Model) -> int:
     """All parameters, tied weights once."""
-    return _outside_layers(model) + dense_layers(model) * _dense_layer(model) + moe_layers(model) * _moe_layer(model)
+    outside = embedding_parameters(model) + position_parameters(model) + head_parameters(model)
+    every = model.layers * (attention_parameters(model) + norm_parameters(model))
+    experts = router_parameters(model) + model.experts * expert_parameters(model) + shared_expert_parameters(model)
+    return (
+        outside
+        + final_parameters(model)
+        + every
+        + dense_layers(model) * mlp_parameters(model)
+        + moe_layers(model) * experts
+    )
 
 
 def active_parameter_count(model: Model) -> int:
@@ -32,12 +42,6 @@ def dense_layers(model: Model) -> int:
 def moe_layers(model: Model) -> int:
     """Layers that route tokens to experts."""
     return model.layers - dense_layers(model)
-
-
-def attention_parameters(model: Model) -> int:
-    """One layer's attention: projections, their biases and sinks; without the norms inside it."""
-    sinks = model.heads if model.attention_sinks else 0
-    return (_latent_projections(model) if model.is_mla else _grouped_projections(model)) + sinks
 
 
 def mlp_parameters(model: Model) -> int:
@@ -67,13 +71,13 @@ def router_parameters(model: Model) -> int:
 
 def norm_parameters(model: Model) -> int:
     """One layer's normalisations: hidden-wide ones, of queries and keys, and of MLA's latents."""
-    latents = model.q_lora_rank + model.kv_lora_rank
-    return _norm(model, model.norms_per_layer * model.hidden) + _norm(model, _qk_norm_width(model)) + latents
+    queries_keys, latents = norm_widths(model)
+    return _norm(model, model.norms_per_layer * model.hidden + queries_keys) + latents
 
 
 def embedding_parameters(model: Model) -> int:
     """The token table, unpadded."""
-    return model.vocab * _embedding_width(model)
+    return model.vocab * (model.embedding_width or model.hidden)
 
 
 def position_parameters(model: Model) -> int:
@@ -88,7 +92,7 @@ def head_parameters(model: Model) -> int:
 
 
 def final_parameters(model: Model) -> int:
-    """What follows the last layer beside the head's matrix: final norm, biases, projection down, BERT's heads."""
+    """Parts after the last layer beside the head's matrix: final norm, biases, projection down, BERT's heads."""
     # An untied BERT keeps the tied one's separate bias beside its decoder's own.
     bias = model.vocab * (2 if model.mlm_head and not model.tied_embeddings else 1) if model.head_bias else 0
     pooler = _linear(model.hidden, model.hidden, bias=True) + _linear(model.hidden, 2, bias=True) if model.pooler else 0
@@ -103,19 +107,6 @@ def padded_vocab(vocab: int, tensor: Any, multiple: int | None) -> Any:
     return -(-vocab // (multiple * tensor)) * (multiple * tensor)
 
 
-def _outside_layers(model: Model) -> int:
-    return embedding_parameters(model) + position_parameters(model) + head_parameters(model) + final_parameters(model)
-
-
-def _dense_layer(model: Model) -> int:
-    return attention_parameters(model) + norm_parameters(model) + mlp_parameters(model)
-
-
-def _moe_layer(model: Model) -> int:
-    experts = model.experts * expert_parameters(model) + shared_expert_parameters(model)
-    return attention_parameters(model) + norm_parameters(model) + router_parameters(model) + experts
-
-
 def _linear(inputs: int, outputs: int, *, bias: bool) -> int:
     return inputs * outputs + (outputs if bias else 0)
 
@@ -127,39 +118,6 @@ def _mlp(hidden: int, width: int, *, gated: bool, bias: bool) -> int:
 
 def _norm(model: Model, width: int) -> int:
     return {"layernorm": 2, "layernorm-no-bias": 1, "rmsnorm": 1, "none": 0}[model.norm] * width
-
-
-def _qk_norm_width(model: Model) -> int:
-    if model.qk_norm == "head":
-        return 2 * model.head_dim
-    if model.qk_norm == "full":
-        return (model.heads + model.kv_heads) * model.head_dim
-    return 0
-
-
-def _grouped_projections(model: Model) -> int:
-    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    return _linear(model.hidden, queries + 2 * keys, bias=model.qkv_bias) + _linear(
-        queries, model.hidden, bias=model.output_bias
-    )
-
-
-def _latent_projections(model: Model) -> int:
-    """MLA. **Source:** DeepSeek-V2 (arXiv:2405.04434) section 2.1; biases as in transformers' DeepseekV3Attention."""
-    per_head = model.qk_nope_head_dim + model.qk_rope_head_dim
-    if model.q_lora_rank:
-        down = _linear(model.hidden, model.q_lora_rank, bias=model.qkv_bias)
-        query = down + model.q_lora_rank * model.heads * per_head
-    else:
-        query = model.hidden * model.heads * per_head
-    latent = _linear(model.hidden, model.kv_lora_rank + model.qk_rope_head_dim, bias=model.qkv_bias)
-    expand = model.kv_lora_rank * model.heads * (model.qk_nope_head_dim + model.v_head_dim)
-    output = _linear(model.heads * model.v_head_dim, model.hidden, bias=model.output_bias)
-    return query + latent + expand + output
-
-
-def _embedding_width(model: Model) -> int:
-    return model.embedding_width or model.hidden
 
 
 def _width_projection(model: Model) -> int:

@@ -1,4 +1,4 @@
-"""Seconds of matrix products: forward, and both products of the backward pass."""
+"""Seconds of matrix products, of kernels that only move data, and of communication that compute hides."""
 
 from __future__ import annotations
 
@@ -29,19 +29,10 @@ class Passes:
     def __add__(self, other: Passes) -> Passes:
         return Passes(self.forward_s + other.forward_s, self.backward_s + other.backward_s)
 
-    def times(self, factor: Any) -> Passes:
-        """Both, multiplied."""
-        return Passes(self.forward_s * factor, self.backward_s * factor)
-
 
 def tile_use(width: Any) -> Any:
     """Share of useful work when `width` is rounded up to whole tiles."""
     return width / (np.ceil(width / _TILE) * _TILE)
-
-
-def _aligned(width: Any) -> Any:
-    """Whether rows of `width` 16-bit elements start on whole cache lines."""
-    return np.equal(width % _TILE, 0)
 
 
 def peak_flops_per_s(job: Job, *, fp8: bool) -> float:
@@ -64,7 +55,8 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     fp8 = fp8 and job.training.precision == "fp8" and accelerator.supports("fp8")
     element = 1 if fp8 else weight_bytes(job)
     fraction: Any = constants.product_fp8_fraction if fp8 else constants.product_fraction
-    fraction = fraction * np.where(_aligned(k) & _aligned(n), 1.0, constants.misaligned_share)
+    # Rows of 16-bit elements start on whole cache lines, or don't.
+    fraction = fraction * np.where(np.equal(k % _TILE, 0) & np.equal(n % _TILE, 0), 1.0, constants.misaligned_share)
     arithmetic = 2 * m * k * n / (peak_flops_per_s(job, fp8=fp8) * fraction * tile_use(k) * tile_use(n))
     bandwidth = accelerator.memory_bytes_per_s * constants.streaming_fraction
     weights, rows = k * n, weight_bytes(job) * m
@@ -108,12 +100,13 @@ def spread_s(job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apa
     return left + rates(job).overlap_cost * (communication_s - left)
 
 
-#: Kernels of an adapter's forward pass: two products, the scale, the sum (peft 0.21, tuners/lora/layer.py, forward).
-_KERNELS = 4
+def stream_s(job: Job, traffic_bytes: Any) -> Any:
+    """Seconds of kernels that only move `traffic_bytes` through device memory."""
+    return traffic_bytes / (job.cluster.accelerator.memory_bytes_per_s * rates(job).streaming_fraction)
 
 
-def adapter_products(job: Job, tokens: Any, *, moe: bool) -> tuple[Passes, tuple[Any, Any]]:
-    """Products of a layer's adapters, and device memory traffic beside: forward, backward.
+def adapter_products(job: Job, tokens: Any, *, moe: bool) -> tuple[Passes, Passes]:
+    """Seconds of the products of a layer's LoRA adapters, and of the kernels beside them that only move data.
 
     An adapter's result is scaled (one read, one written) and added (two read, one written); backward, its gradient is
     scaled, and its input's added. Weights in 4 bits are read, and written in 16, before each of the two products that
@@ -128,9 +121,4 @@ def adapter_products(job: Job, tokens: Any, *, moe: bool) -> tuple[Passes, tuple
         products = products + linear(job, tokens, rank, layer.outputs, trained=True)
         forward = forward + tokens * element * 5 * layer.outputs
         backward = backward + tokens * element * (2 * layer.outputs + 3 * layer.inputs)
-    return products, (forward, backward)
-
-
-def adapter_kernels(job: Job, *, moe: bool) -> int:
-    """Kernels that a layer's adapters launch in a forward pass."""
-    return _KERNELS * len(adapted(job, moe=moe))
+    return products, Passes(stream_s(job, forward), stream_s(job, backward))

@@ -1,4 +1,10 @@
-"""What each pipeline stage holds: layers, parameters, micro-batches in flight."""
+"""Pipeline stages: how layers are dealt to them and their chunks, and the parameters and micro-batches that they hold.
+
+Layers are dealt evenly, with ends counted, by stage, or chunk by chunk. Chunk `row` of `stage` is the (row × stages +
+stage)th of the model. **Source**: NVIDIA/Megatron-LM megatron/core/transformer/transformer_block.py,
+get_num_layers_to_build, and transformer_layer.py, get_transformer_layer_offset @ core_v0.16.1; DeepSpeed's ways are
+said where they are computed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from ..catalog.records import Model
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
+from .attention import attention_parameters
 from .layout import Layout, LayoutLike, once_each
 
 
@@ -31,7 +38,7 @@ class Split:
 
 
 def split(job: Job, layout: LayoutLike) -> Split:
-    """How `job` deals its layers: evenly where that can be, else by the framework's means.
+    """Deal the layers of `job`: evenly where that can be, else by the framework's means.
 
     Megatron-LM counts the loss, or embedding and loss, as layers; else, without interleaving, its last stage, which
     has the head to compute, holds fewer; else every chunk is listed. Stages that are pinned come before all these.
@@ -61,12 +68,12 @@ def split(job: Job, layout: LayoutLike) -> Split:
 
 
 def _where(condition: Any, one: Split, other: Split) -> Split:
-    """Row by row, one of two."""
+    """Choose one of two, row by row."""
     return Split(**{name: np.where(condition, getattr(one, name), getattr(other, name)) for name in Split.__slots__})
 
 
 def _balanced(job: Job, layout: LayoutLike) -> Split:
-    """Where nothing divides, the fullest stage's count, rounded up, with embedding and loss as a layer each.
+    """Deal the fullest stage's count where nothing divides, rounded up, with embedding and loss as a layer each.
 
     **Source**: DeepSpeed 0.19.8 runtime/utils.py, partition_balanced; partition method `type:transformer|embedding`,
     as BLOOM used (70 layers on 12 stages).
@@ -79,7 +86,7 @@ def _balanced(job: Job, layout: LayoutLike) -> Split:
 
 
 def _pinned(job: Job, layout: LayoutLike) -> Split:
-    """The sizes that the user gives the first and the last stage; those between share the rest."""
+    """Deal the sizes that the user gives the first and the last stage; those between share the rest."""
     first, last, chunks = layout.first_stage_layers, layout.last_stage_layers, layout.virtual_pipeline
     others = np.maximum(layout.pipeline - (first > 0) - (last > 0), 1)
     inner = (job.model.layers - first - last) // (others * chunks)
@@ -89,7 +96,7 @@ def _pinned(job: Job, layout: LayoutLike) -> Split:
 
 
 def _listed(job: Job, layout: LayoutLike) -> Split:
-    """Chunks as equal as can be, the last one of them smaller by what the loss costs.
+    """Deal chunks as equal as can be, the last one of them smaller by the cost of the loss.
 
     Layers that remain are dealt over the stages: to the second and those after it first, which hold neither embedding
     nor head; the first stage, where most micro-batches are in flight, comes last. **Source** of what is legal:
@@ -113,13 +120,13 @@ def _listed(job: Job, layout: LayoutLike) -> Split:
 
 
 def loss_layers(model: Model) -> float:
-    """What the head costs, in layers: by the parameters that a token is multiplied with.
+    """Cost of the head, in layers: by the parameters that a token is multiplied with.
 
     **Assumes** attention's core is small beside a layer's products.
     """
     routed = model.experts_per_token * model_size.expert_parameters(model) + model_size.shared_expert_parameters(model)
     mlp = model_size.dense_layers(model) * model_size.mlp_parameters(model) + model_size.moe_layers(model) * routed
-    layer = model_size.attention_parameters(model) + mlp / model.layers
+    layer = attention_parameters(model) + mlp / model.layers
     return float(model.vocab * model.hidden / layer)
 
 
@@ -127,12 +134,15 @@ def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     """Layers of `stage`, all its chunks together."""
     first, last = stage == 0, stage == layout.pipeline - 1
     chunk = np.where(first, cut.first, np.where(last, cut.last, cut.inner))
-    whole = layout.virtual_pipeline * chunk + cut.rounds + _has_more(cut, layout, stage)
+    # The `rest` are stages from the second on, or all but the last.
+    most = cut.rest >= layout.pipeline - 1
+    more = np.where(most, stage < cut.rest, (stage > 0) & (stage <= cut.rest)) * (cut.rest > 0)
+    whole = layout.virtual_pipeline * chunk + cut.rounds + more
     return whole - first * cut.before - last * cut.after
 
 
 def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
-    """How many dense layers `stage` holds, `before` being the number of them before each layer of the model."""
+    """Dense layers that `stage` holds, `before` being the number of them before each layer of the model."""
     held, row, layers = 0 * (stage + layout.virtual_pipeline), 0, len(before) - 1
     last = int(np.argmax(before))  # behind the last dense layer
     while np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0 * stage, row) < last)):
@@ -151,19 +161,13 @@ def chunk_sizes(job: Job, layout: Layout) -> list[int]:
 
 
 def divides_chunks(cut: Split, layout: LayoutLike, group: Any) -> Any:
-    """Whether every chunk is a multiple of `group` layers."""
+    """Tell where every chunk is a multiple of `group` layers."""
     p, v = layout.pipeline, layout.virtual_pipeline
     last = np.where(p > 1, cut.last, cut.first)
     ends = (cut.first - cut.before) % group + (last - cut.after) % group
     others = (v > 1) * (cut.first % group + last % group) + (p > 2) * (cut.inner % group)
     uneven = (cut.rounds > 0) | (cut.rest > 0)
     return (group == 1) | (ends + others == 0) & np.logical_not(uneven)
-
-
-def _has_more(cut: Split, layout: LayoutLike, stage: Any) -> Any:
-    """Whether `stage` is one of the `rest`: those from the second on, or all but the last."""
-    most = cut.rest >= layout.pipeline - 1
-    return np.where(most, stage < cut.rest, (stage > 0) & (stage <= cut.rest)) * (cut.rest > 0)
 
 
 def _start(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
@@ -215,24 +219,20 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
     layers = layers_of(cut, layout, stage)
     if not model.is_moe:
         return StageLayers(layers=layers, dense=layers, moe=0 * layers)
-    dense = dense_of(cut, layout, stage, _dense_before(model)) if model.dense_layers else 0 * layers
+    dense = 0 * layers
+    if model.dense_layers:
+        is_dense = np.zeros(model.layers + 1, np.int64)
+        is_dense[1 + np.array(model.dense_layer_indices or range(model.dense_layers))] = 1
+        dense = dense_of(cut, layout, stage, np.cumsum(is_dense))
     return StageLayers(layers=layers, dense=dense, moe=layers - dense)
-
-
-def _dense_before(model: Model) -> Any:
-    """Dense layers before each layer of a model with experts, and in all: the first ones, where no others are named."""
-    is_dense = np.zeros(model.layers + 1, np.int64)
-    is_dense[1 + np.array(model.dense_layer_indices or range(model.dense_layers))] = 1
-    return np.cumsum(is_dense)
 
 
 def inner_layers(job: Job, layout: LayoutLike) -> Any:
     """Layers of the second stage, which is the fullest inner one; of the first where the second is the last."""
 
-    def counted(rows: LayoutLike) -> dict[str, Any]:
-        return {"layers": layers_of(split(job, rows), rows, 1 * (rows.pipeline > 2))}
-
-    return once_each(layout, HELD_BY, counted)["layers"]
+    return once_each(
+        layout, HELD_BY, lambda rows: {"layers": layers_of(split(job, rows), rows, 1 * (rows.pipeline > 2))}
+    )["layers"]
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:
@@ -248,7 +248,7 @@ def held_parameters(job: Job, layout: LayoutLike, stage: Any, held: StageLayers)
     (tied: both hold one).
     """
     model, tensor = job.model, layout.tensor
-    per_layer = model_size.attention_parameters(model) / tensor + model_size.norm_parameters(model)
+    per_layer = attention_parameters(model) / tensor + model_size.norm_parameters(model)
     shared = held.layers * per_layer + held.dense * (model_size.mlp_parameters(model) / tensor)
     experts = np.zeros_like(shared)
     if model.is_moe:
@@ -296,7 +296,7 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
 
 
 def overlapped_layers(layout: LayoutLike, held: StageLayers) -> Any:
-    """What `in_flight` grows by where experts' all-to-alls overlap: the forward pass goes one layer ahead.
+    """Micro-batches by which `in_flight` grows where experts' all-to-alls overlap: the forward pass goes one layer ahead.
 
     Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held twice. Interleaved,
     the micro-batch that is warmed up beyond the others is the one that would go forward before the first backward pass.

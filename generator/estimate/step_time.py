@@ -16,6 +16,7 @@ from .compute import repeated_modules_s, repeated_share
 from .data_parallel import TRAFFIC_BY, Traffic, data_s, traffic
 from .layout import Layout, LayoutLike, Offload, once_each
 from .ledgers import StepTime, Throughput
+from .products import stream_s
 from .rates import rates
 from .stages import HELD_BY, StageParameters, expert_replicas, held_parameters, stage_layers
 from .states import master_bytes, moment_bytes, sums_gradients_in_fp32, weight_bytes
@@ -32,13 +33,15 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     micro-batch on a stage, forward and backward.
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
-    parts, stages = per_layer(job, layout), _stages(job, layout)
-    slowest, whole, held = stages.slowest, job.model.layers, stages.held
+    parts, whole = per_layer(job, layout), job.model.layers
+    found = once_each(layout, (*HELD_BY, *TRAFFIC_BY), lambda rows: _stages(job, rows))
+    slowest, held = found["slowest"], StageParameters(shared=found["shared"], experts=found["experts"])
+    sent = Traffic(**{name: found[name] for name in Traffic.__slots__})
     head = compute.head_time_s(job, layout)
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
     last = np.where(layout.pipeline > 1, 0.0, head)
     # By how much the last stage, with the head, is slower than an inner one.
-    balance = np.where(layout.pipeline > 1, np.maximum(head - (slowest - stages.last) * layer_total, 0.0), 0.0)
+    balance = np.where(layout.pipeline > 1, np.maximum(head - (slowest - found["last"]) * layer_total, 0.0), 0.0)
     pace = slowest * layer_total + last + balance
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     trained = adapters.trained(job, held)
@@ -53,14 +56,14 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
-        "data_s": data_s(job, layout, stages.traffic, work - back, back + slowest * parts["recompute"]),
+        "data_s": data_s(job, layout, sent, work - back, back + slowest * parts["recompute"]),
         "optimizer_s": _optimizer_s(job, layout, trained) + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, held, trained, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
 
 
-#: What a layer's time depends on; and what only some details make it depend on.
+#: Fields that a layer's time depends on, and those on which it depends by some details alone.
 _LAYER_BY = (
     *("tensor", "context", "context_heads", "expert", "expert_tensor", "sequence_parallel", "micro_batch"),
     *("recompute", "recompute_layers", "recompute_group", "recompute_modules", "tensor_overlap", "expert_overlap"),
@@ -69,20 +72,18 @@ _PASSES_BY = ("pipeline", "virtual_pipeline", "gradient_accumulation", "first_st
 
 
 def per_layer(job: Job, layout: LayoutLike) -> Mapping[str, Any]:
-    """Seconds of an average layer, as below."""
-    varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
-    return once_each(layout, (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY, lambda rows: _each_layer(job, rows))
-
-
-def _each_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number.
 
     `backward` is a part of `compute`.
     """
+    varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
+    return once_each(layout, (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY, lambda rows: _per_layer(job, rows))
+
+
+def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     dense = model_size.dense_layers(job.model) / job.model.layers
-    kinds = [(dense, False), (1 - dense, True)]
     total: dict[str, Any] = dict.fromkeys(("compute", "backward", "recompute", "tensor", "context", "expert"), 0.0)
-    for share, moe in kinds:
+    for share, moe in ((dense, False), (1 - dense, True)):
         if share == 0:
             continue
         time = compute.layer_time(job, layout, moe=moe)
@@ -99,42 +100,25 @@ def _each_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     return total
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stages:
-    """What the step waits for, whatever the micro-batches and the recomputation."""
+def _stages(job: Job, layout: LayoutLike) -> dict[str, Any]:
+    """The stages that the step waits for, whatever the micro-batches and the recomputation.
 
-    slowest: Any  #: layers of the fullest stage but the last, which is told apart
-    last: Any  #: layers of the last
-    held: StageParameters  #: of the heavier of the first and an inner stage
-    traffic: Traffic
-
-
-def _stages(job: Job, layout: LayoutLike) -> _Stages:
-    """The same for all rows."""
-
-    def columns(rows: LayoutLike) -> dict[str, Any]:
-        held = _slowest_stages(job, rows)
-        parameters = StageParameters(shared=held["shared"], experts=held["experts"])
-        sent = traffic(job, rows, parameters)
-        return {**held, **{name: getattr(sent, name) for name in Traffic.__slots__}}
-
-    found = once_each(layout, (*HELD_BY, *TRAFFIC_BY), columns)
-    return _Stages(
-        slowest=found["slowest"],
-        last=found["last"],
-        held=StageParameters(shared=found["shared"], experts=found["experts"]),
-        traffic=Traffic(**{name: found[name] for name in Traffic.__slots__}),
-    )
-
-
-def _slowest_stages(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Layers and parameters of the fullest of the first and the second stage; layers of the last."""
+    `slowest` and `last`: layers of the fullest of the first and the second stage, and of the last; `shared` and
+    `experts`: parameters of the heavier of the first and the second; and their traffic, by its causes.
+    """
     inner = 1 * (layout.pipeline > 2)  # the second stage where it is not the last, else the first
     stages = np.stack([0 * inner, inner, layout.pipeline - 1])
-    held = stage_layers(job, layout, stages)
-    count = held_parameters(job, layout, stages, held)
-    columns = {"slowest": held.layers, "shared": count.shared, "experts": count.experts}
-    return {**{name: column[:2].max(axis=0) for name, column in columns.items()}, "last": held.layers[2]}
+    layers = stage_layers(job, layout, stages)
+    count = held_parameters(job, layout, stages, layers)
+    held = StageParameters(shared=count.shared[:2].max(axis=0), experts=count.experts[:2].max(axis=0))
+    sent = traffic(job, layout, held)
+    return {
+        **{name: getattr(sent, name) for name in Traffic.__slots__},
+        "slowest": layers.layers[:2].max(axis=0),
+        "last": layers.layers[2],
+        "shared": held.shared,
+        "experts": held.experts,
+    }
 
 
 def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
@@ -158,7 +142,7 @@ def _optimizer_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
     own = _own_parameters(layout, held) * here
     per_parameter = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
-    return compute.stream_s(job, own * per_parameter)
+    return stream_s(job, own * per_parameter)
 
 
 def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
@@ -170,7 +154,7 @@ def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
         return 0.0 * layout.data
     whole = np.where(layout.zero_stage >= 2, _own_parameters(layout, held), held.shared + held.experts)
     traffic = (weight_bytes(job) + 2 * (4 if sums_gradients_in_fp32(job) else weight_bytes(job))) * whole
-    return np.where(layout.gradient_accumulation > 1, compute.stream_s(job, traffic), 0.0)
+    return np.where(layout.gradient_accumulation > 1, stream_s(job, traffic), 0.0)
 
 
 def _offload_s(
@@ -218,7 +202,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """How a micro-batch's seconds are spread over stages, and over its forward and its backward pass."""
+    """A micro-batch's seconds as spread over stages, and over its forward and its backward pass."""
 
     stages: Floats  #: of each stage, over those of the slowest
     backward_compute: float  #: share of compute that is the backward pass's
@@ -232,7 +216,7 @@ class Passes:
 
 
 def passes(job: Job, layout: Layout) -> Passes:
-    """Of one layout.
+    """Spread the seconds of a micro-batch in one layout.
 
     **Source**: the stages of `step_time`: layers, and on the last the head. **Assumes** that the backward pass sends
     what the forward pass sends, and what is recomputed once more.
