@@ -32,7 +32,7 @@ _LITTLE = 0.02  #: a factor this close to 1 says that the shipped constant holds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a calibration holds for: factors of one network's rate say nothing of another's."""
+    """The machine that a calibration holds for: factors of one network's rate say nothing of another's."""
 
     cluster: str
     accelerator: str
@@ -41,13 +41,13 @@ class Machine:
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """What has to be the same for two runs to say something of each other."""
+        """The parts that are the same where two runs say something of each other."""
         return self.accelerator, self.network, self.framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """One constant of the time model: what its shipped value is multiplied with."""
+    """One constant of the time model, and the factor on its shipped value."""
 
     name: str
     factor: float
@@ -77,17 +77,13 @@ class Errors:
 
     @classmethod
     def of(cls, fit: Fit) -> Errors:
-        """Those of a fit."""
+        """Return the errors of a fit."""
         values: dict[str, Any] = {"left_out_mean": None, "left_out_median": None}
         for name, part in (("before", fit.before), ("after", fit.after), ("left_out", fit.left_out)):
             if part is not None:
                 sizes = np.abs(np.expm1(part))
                 values |= {f"{name}_mean": float(sizes.mean()), f"{name}_median": float(np.median(sizes))}
         return cls(runs=len(fit.before), **values)
-
-    def to_dict(self) -> dict[str, float | int | None]:
-        """Plain numbers, four digits."""
-        return {name: value if value is None else round(value, 4) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +104,6 @@ class RunResult:
     after_s: float
     left_out_s: float | None
 
-    def to_dict(self) -> dict[str, str | float | None]:
-        """Plain values, four digits."""
-        values = asdict(self)
-        return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values.items()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationReport:
@@ -129,11 +120,11 @@ class CalibrationReport:
 
     @property
     def helps(self) -> bool:
-        """Whether any factor differs from 1."""
+        """Tell whether any factor differs from 1."""
         return any(item.factor != 1 for item in self.factors)
 
     def calibration(self, source: str = "") -> Calibration:
-        """What a job takes."""
+        """The factors in the form that a job takes."""
         return Calibration(
             factors=tuple((item.name, item.factor) for item in self.factors if item.factor != 1),
             spread=round(self.spread, 4),
@@ -144,6 +135,12 @@ class CalibrationReport:
 
     def to_dict(self) -> dict[str, object]:
         """The calibration file, described by `schemas/calibration.schema.json`."""
+
+        def rounded(errors: Errors | None) -> dict[str, float | None] | None:
+            values = {} if errors is None else asdict(errors)
+            return {name: value if value is None else round(value, 4) for name, value in values.items()} or None
+
+        runs = [asdict(run).items() for run in self.runs]
         return {
             "version": FORM,
             "dsgen_version": __version__,
@@ -151,11 +148,8 @@ class CalibrationReport:
             "factors": {item.name: item.factor for item in sorted(self.factors, key=lambda item: item.name)},
             "memory_factor": round(self.memory_factor, 4),
             "spread": round(self.spread, 4),
-            "errors": {
-                "step_time": self.time.to_dict(),
-                "memory": None if self.memory is None else self.memory.to_dict(),
-            },
-            "runs": [run.to_dict() for run in self.runs],
+            "errors": {"step_time": rounded(self.time), "memory": rounded(self.memory)},
+            "runs": [{n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in run} for run in runs],
             "left_out": [asdict(item) for item in self.excluded],
         }
 
@@ -224,30 +218,22 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
 
 def _machine(job: Job) -> Machine:
     cluster = job.cluster
-    return Machine(
-        cluster=cluster.name,
-        accelerator=cluster.accelerator.name,
-        network=cluster.network,
-        framework=job.framework.name,
-    )
+    names = {"accelerator": cluster.accelerator.name, "network": cluster.network, "framework": job.framework.name}
+    return Machine(cluster=cluster.name, **names)
 
 
 def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Excluded, ...]]:
     """The runs of the most frequent machine that are near their estimate, and the others with the reason."""
-    if not runs:
-        return [], ()
-    usual = Counter(_machine(run.job).parts for run in runs).most_common(1)[0][0]
     used: list[MeasuredRun] = []
     excluded: list[Excluded] = []
+    usual = Counter(_machine(run.job).parts for run in runs).most_common(1)
     for run in runs:
         parts, estimated = _machine(run.job).parts, _seconds(run)
-        if parts != usual:
-            reason = f"it ran on {', '.join(parts)}; most ran on {', '.join(usual)}"
+        if parts != usual[0][0]:
+            reason = f"it ran on {', '.join(parts)}; most ran on {', '.join(usual[0][0])}"
         elif not 1 / _FARTHEST < run.step_time_s / estimated < _FARTHEST:
-            off = estimated / run.step_time_s - 1
-            reason = (
-                f"the estimate of {estimated:.4g} s is {off:+.0%} off its {run.step_time_s:.4g} s a step; {_CAUSES}"
-            )
+            off = f"{estimated / run.step_time_s - 1:+.0%} off its {run.step_time_s:.4g} s a step"
+            reason = f"the estimate of {estimated:.4g} s is {off}; {_CAUSES}"
         else:
             used.append(run)
             continue
@@ -273,13 +259,11 @@ def _peaks(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Exclud
 
 def _seconds(run: MeasuredRun, factors: tuple[tuple[str, float], ...] = ()) -> float:
     """Estimated seconds of a step with `factors` over those that the job's calibration already has."""
+    whole, job = dict(run.job.calibration.factors), run.job
+    for name, factor in factors:
+        whole[name] = whole.get(name, 1.0) * factor
     if factors:
-        whole = dict(run.job.calibration.factors)
-        for name, factor in factors:
-            whole[name] = whole.get(name, 1.0) * factor
-        job = replace(run.job, calibration=Calibration(factors=tuple(whole.items())))
-    else:
-        job = run.job
+        job = replace(job, calibration=Calibration(factors=tuple(whole.items())))
     return float(step_time(job, run.layout).total_s)
 
 
@@ -340,18 +324,14 @@ def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
 def _spread(runs: Sequence[MeasuredRun], found: Fit) -> float:
     """Standard deviation of log(measured / estimated) to expect of a further run.
 
-    What leaving out left, together with the shipped band, which counts as `_PRIOR_RUNS` runs.
+    It follows from what leaving out left and the shipped band, which counts as `_PRIOR_RUNS` runs; half of the band's
+    width is so many standard deviations of the logarithm.
     """
     left = found.before if found.left_out is None else found.left_out
-    shipped = [_shipped_spread(run) for run in runs]
+    bands = (time_shares(replace(run.job, calibration=Calibration()), run.layout) for run in runs)
+    shipped = [math.log(band.high / band.low) / (2 * _DEVIATIONS) for band in bands]
     squares = float((left**2).sum()) + _PRIOR_RUNS * float(np.mean(np.square(shipped)))
     return math.sqrt(squares / (len(left) + _PRIOR_RUNS))
-
-
-def _shipped_spread(run: MeasuredRun) -> float:
-    """Half of the shipped band's width, as a standard deviation of the logarithm."""
-    shares = time_shares(replace(run.job, calibration=Calibration()), run.layout)
-    return math.log(shares.high / shares.low) / (2 * _DEVIATIONS)
 
 
 def _results(runs: Sequence[MeasuredRun], found: Fit) -> tuple[RunResult, ...]:

@@ -14,15 +14,10 @@ _Ledger = TypeVar("_Ledger", bound="Ledger")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What every ledger can do."""
-
-    @property
-    def scalar(self: _Ledger) -> _Ledger:
-        """One layout's ledger with plain numbers: formulae on scalars give 0-d arrays."""
-        return self.row(0)
+    """The rows of a ledger, and its plain form."""
 
     def row(self: _Ledger, number: int) -> _Ledger:
-        """One row of columns with plain numbers; a figure that is the same for all rows may be one number."""
+        """One row of columns, or the only one, with plain numbers; a figure of all rows may be one number."""
         kinds = {f.name: int if f.name == "stage" else float for f in fields(self)}
         values = {name: np.ravel(getattr(self, name)) for name in kinds}
         return type(self)(

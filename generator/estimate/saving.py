@@ -1,4 +1,7 @@
-"""What the estimate of a whole run assumes where the job says nothing: `run.yaml`."""
+"""Checkpoints, failures and time limits: bytes on disk, seconds to write them, how often, and the share that is left.
+
+Where the job says nothing, figures are those of `run.yaml`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Assumption(NamedTuple):
 
 @cache
 def assumptions() -> Mapping[str, Assumption]:
-    """All of them by name, which ends in the unit."""
+    """All assumptions by name, which ends in the unit."""
     entries = read_yaml(__package__, "run.yaml").items()
     return {name: Assumption(**{**entry, "unverified": tuple(entry.get("unverified", ()))}) for name, entry in entries}
 
@@ -57,15 +60,13 @@ def checkpoint_bytes(job: Job, layout: LayoutLike) -> Any:
     **Assumes** that weights whose states aren't cut are saved once: norms that every tensor rank repeats, or tied
     embeddings of two stages, are some thousandths more.
     """
-    return _parameters(job, layout) * (saved_weight_bytes(job, layout) + saved_optimizer_bytes(job, layout))
-
-
-def _parameters(job: Job, layout: LayoutLike) -> Any:
+    each = saved_weight_bytes(job, layout) + saved_optimizer_bytes(job, layout)
     if job.training.lora is not None:
-        return adapter_parameters(job)
+        return adapter_parameters(job) * each
     model = job.model
     rows = padded_vocab(model.vocab, layout.tensor, job.framework.vocabulary_multiple) - model.vocab
-    return parameter_count(model) + rows * embedding_parameters(model) // model.vocab * (2 - model.tied_embeddings)
+    padding = rows * embedding_parameters(model) // model.vocab * (2 - model.tied_embeddings)
+    return (parameter_count(model) + padding) * each
 
 
 def saved_weight_bytes(job: Job, layout: LayoutLike) -> Any:
@@ -112,7 +113,6 @@ def save_s(job: Job, layout: LayoutLike) -> Any:
     return checkpoint_bytes(job, layout) / storage_bytes_per_s(job)
 
 
-_INTERVAL = "output.save_interval"
 #: Arguments with which Megatron, and scripts that took them over, save before they are ended.
 _SAVES_AT_END = ("--exit-signal-handler", "--exit-duration-in-mins")
 _DAY_S = 86400
@@ -123,7 +123,7 @@ _MOST_TIMES = 1e6  #: as long as without failures: a run that hardly ends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What checkpoints and failures of one plan cost."""
+    """Costs of one plan's checkpoints and failures."""
 
     checkpoint_bytes: float
     save_s: float
@@ -135,7 +135,7 @@ class Saving:
     saves_at_limit: bool  #: whether the program saves by itself before its time limit
 
     def elapsed_s(self, work_s: float) -> float:
-        """What `work_s` seconds of training take, with saving, failures, restarts and steps done again.
+        """Seconds that `work_s` seconds of training take, with saving, failures, restarts and steps done again.
 
         **Source**: Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future
         Generation Computer Systems 22 (2006), eq. 20. **Symbols**: M failure_s, R restart_s, delta save_s, tau the
@@ -150,7 +150,7 @@ class Saving:
         return min(mean * lost / tau, _MOST_TIMES) * work_s
 
     def segment_s(self, limit_s: float) -> float | None:
-        """What a job of `limit_s` seconds gets done, saving included; `None` where it saves nothing.
+        """Seconds of work in a job of `limit_s` seconds, saving included; `None` where it saves nothing.
 
         A program that doesn't save at its limit loses the steps since its last checkpoint: whole intervals count.
         """
@@ -164,38 +164,44 @@ class Saving:
 def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     """Checkpoints and failures of a layout whose step takes `step_s` seconds.
 
-    **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an interval.
+    **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an interval; that nodes
+    fail independently, each as often whatever it has of accelerators: all sources have eight.
     """
-    write_s, between_s, limit_s = float(save_s(job, layout)), failure_s(job), job.launch.time_limit_s
+    given, write_s, limit_s = job.reliability, float(save_s(job, layout)), job.launch.time_limit_s
+    between_s = (given.node_s_between_failures or assumed("node_days_between_failures") * _DAY_S) / job.nodes
+    restart_s = given.restart_s
+    if restart_s is None:  # the usual minutes, and reading
+        reading = float(checkpoint_bytes(job, layout)) / storage_bytes_per_s(job)
+        restart_s = assumed("restart_minutes") * _MINUTE_S + reading
     at_limit = saves_at_limit(job)
+    said = given_number(job, *job.framework.options.get("output.save_interval", ()))
     ends_s = between_s if at_limit or limit_s is None else 1 / (1 / between_s + 1 / limit_s)
     best = max(1, round(best_interval_s(write_s, ends_s) / step_s))
     return Saving(
         checkpoint_bytes=float(checkpoint_bytes(job, layout)),
         save_s=write_s,
-        restart_s=restart_s(job, layout),
+        restart_s=restart_s,
         failure_s=between_s,
         step_s=step_s,
         best_interval_steps=best,
-        interval_steps=_given_interval(job) or best,
+        interval_steps=said or job.output.save_interval or best,
         saves_at_limit=at_limit,
     )
 
 
 def saves_at_limit(job: Job) -> bool:
-    """Whether the program is told to save before it is ended: by dsgen with a folder for checkpoints, or by arguments.
+    """Tell whether the program saves before it is ended: by dsgen with a folder for checkpoints, or by arguments.
 
     The Trainer and scripts with DeepSpeed save after every so many steps, and at no signal.
     """
-    told = job.framework.exit_option is not None and job.output.checkpoints is not None
-    return told or any(argument_values(job.launch.arguments, option) is not None for option in _SAVES_AT_END)
+    by_us = job.framework.exit_option is not None and job.output.checkpoints is not None
+    return by_us or any(argument_values(job.launch.arguments, option) is not None for option in _SAVES_AT_END)
 
 
-def _given_interval(job: Job) -> int | None:
-    """The steps between checkpoints that the spec or the script's own arguments say."""
-    said = (argument_values(job.launch.arguments, option) for option in job.framework.options.get(_INTERVAL, ()))
-    numbers = [int(words[0]) for words in said if words and words[0].isdigit() and int(words[0])]
-    return numbers[0] if numbers else job.output.save_interval
+def given_number(job: Job, *options: str) -> int | None:
+    """The whole number that the job's own arguments give the first of these options that they have."""
+    given = (argument_values(job.launch.arguments, option) for option in options)
+    return next((int(words[0]) for words in given if words and words[0].isdigit()), None)
 
 
 def best_interval_s(save_s: float, failure_s: float) -> float:
@@ -209,24 +215,6 @@ def best_interval_s(save_s: float, failure_s: float) -> float:
         return failure_s
     share = save_s / (2 * failure_s)
     return sqrt(2 * save_s * failure_s) * (1 + sqrt(share) / 3 + share / 9) - save_s
-
-
-def failure_s(job: Job) -> float:
-    """Mean time between failures of the job: a node's, divided by the nodes.
-
-    **Assumes** that nodes fail independently, each as often whatever it has of accelerators: all sources have eight.
-    """
-    node_s = job.reliability.node_s_between_failures or assumed("node_days_between_failures") * _DAY_S
-    return node_s / job.nodes
-
-
-def restart_s(job: Job, layout: Layout) -> float:
-    """Seconds from a failure to the first step after it: the job's own, else the usual minutes, and reading."""
-    given = job.reliability.restart_s
-    if given is not None:
-        return given
-    reading = float(checkpoint_bytes(job, layout)) / storage_bytes_per_s(job)
-    return assumed("restart_minutes") * _MINUTE_S + reading
 
 
 def _exp(exponent: float) -> float:

@@ -296,7 +296,7 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
 
 
 def overlapped_layers(layout: LayoutLike, held: StageLayers) -> Any:
-    """Micro-batches by which `in_flight` grows where experts' all-to-alls overlap: the forward pass goes one layer ahead.
+    """Growth of `in_flight` where experts' all-to-alls overlap: the forward pass goes one layer ahead.
 
     Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held twice. Interleaved,
     the micro-batch that is warmed up beyond the others is the one that would go forward before the first backward pass.

@@ -47,7 +47,7 @@ class Band:
         return Band(low=self.low * estimate, high=self.high * estimate)
 
     def holds(self, value: float) -> bool:
-        """Whether `value` is inside."""
+        """Tell whether `value` is inside."""
         return bool(self.low <= value <= self.high)
 
 
@@ -91,9 +91,9 @@ def ordering_band() -> float:
 
 
 def slow_end(job: Job, layouts: LayoutLike, octaves: Any) -> Any:
-    """By what a step time is multiplied to be compared with those of layouts that were measured.
+    """Factor on a step time that is compared with those of layouts that were measured.
 
-    Nothing where measured runs are like the layout; from one factor of two beyond them on, the slow end of its band.
+    One where measured runs are like the layout; from one factor of two beyond them on, the slow end of its band.
     """
     width = np.log(time_shares(job, layouts).high)
     return np.exp(np.minimum(octaves, 1.0) * np.hypot(width, _doubt(octaves)))
@@ -110,12 +110,12 @@ def _document() -> dict[str, Any]:
 
 
 def _within(factor: float) -> Band:
-    """As far up as down, as factors go."""
+    """Return a band as far up as down, as factors go."""
     return Band(low=1 / factor, high=factor)
 
 
 def time_regime(job: Job, layout: Layout) -> str:
-    """The regime of a step time: what about the job is known least decides."""
+    """The regime of a step time, by that about the job which is known least."""
     if job.cluster.accelerator.generation not in constants()["product_fraction"].by_key:
         return "unknown"
     if job.model.is_moe:
@@ -135,11 +135,6 @@ def time_shares(job: Job, layout: LayoutLike) -> Band:
     return Band(low=np.where(cut, sharded.low, whole.low), high=np.where(cut, sharded.high, whole.high))
 
 
-def _beyond(shares: Band, known: Evidence) -> Band:
-    """A band of runs that are far from the measured ones: both doubts are independent."""
-    return _within(exp(hypot(log(shares.high), _doubt(known.octaves))))
-
-
 def memory_shares(kind: str) -> Band:
     """Measured over estimated memory of one kind, one of `MEMORY_KINDS`."""
     return bands("memory")[kind]
@@ -148,11 +143,13 @@ def memory_shares(kind: str) -> Band:
 def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -> Uncertainty:
     """The bands of one layout's estimates."""
     known = evidence(job, layout)
+    # Of layouts that are far from the measured ones both doubts are independent.
+    time = _within(exp(hypot(log(time_shares(job, layout).high), _doubt(known.octaves))))
     return Uncertainty(
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
         evidence=known,
-        step_time=_beyond(time_shares(job, layout), known).around(step_time.total_s),
+        step_time=time.around(step_time.total_s),
         allocated=memory_shares("allocated").around(memory.allocated_bytes),
         required=required_band(memory),
         device=memory_shares("device").around(memory.device_bytes),

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..dataclass import dataclass
-from ..job.needs import argument_values
 from ..job.records import BatchRamp, Job
 from .layout import Layout
 from .ledgers import StepTime
-from .saving import Saving, assumed, saving
+from .saving import Saving, assumed, given_number, saving
 from .step_time import step_time
 
 
@@ -32,17 +31,12 @@ def ramp_steps(ramp: BatchRamp, global_batch: int, samples: int) -> list[tuple[i
         grown = min(int(consumed / each), increments)
         batch = ramp.start + grown * ramp.increment
         until = min((grown + 1) * each, samples) if grown < increments else ramp.samples + 1
-        steps = max(1, _whole_steps(until - consumed, batch))
+        steps = max(1, int(-(-(until - consumed) // batch)))
         stages.append((batch, steps))
         consumed += steps * batch
     if consumed < samples:
-        stages.append((global_batch, _whole_steps(samples - consumed, global_batch)))
+        stages.append((global_batch, -(-(samples - consumed) // global_batch)))
     return stages
-
-
-def _whole_steps(samples: float, batch: int) -> int:
-    """Steps that consume at least so many."""
-    return int(-(-samples // batch))
 
 
 _FORWARD_SHARE = 1 / 3  #: of a step's passes without recomputation: the backward pass makes two products for one
@@ -61,22 +55,13 @@ def evaluation_s(job: Job, layout: Layout, times: StepTime, steps: int) -> float
 
 def evaluations(job: Job) -> tuple[int, int]:
     """Steps between evaluations and global batches of one: the script's arguments, else the program's defaults."""
-    if job.framework.evaluation is None or _no_validation(job):
-        return 0, 0
-    interval, batches = job.framework.evaluation
-    return _argument(job, "--eval-interval", interval), _argument(job, "--eval-iters", batches)
-
-
-def _no_validation(job: Job) -> bool:
-    """Whether the split leaves no data for validation."""
     shares = [share.strip() for share in (job.data.split or "").split(",")]
-    return job.data.split is not None and (len(shares) < 2 or not float(shares[1]))
-
-
-def _argument(job: Job, option: str, default: int) -> int:
-    """The whole number that the job's own arguments give an option."""
-    words = argument_values(job.launch.arguments, option)
-    return int(words[0]) if words and words[0].isdigit() else default
+    no_validation = job.data.split is not None and (len(shares) < 2 or not float(shares[1]))
+    if job.framework.evaluation is None or no_validation:
+        return 0, 0
+    given = (given_number(job, option) for option in ("--eval-interval", "--eval-iters"))
+    interval, batches = (d if n is None else n for n, d in zip(given, job.framework.evaluation, strict=True))
+    return interval, batches
 
 
 _SHORT_VOCABULARY = 65500
@@ -99,7 +84,7 @@ def input_bytes_per_s(job: Job, tokens_per_s: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The whole run. What begins with `wall` has saving, failures, restarts and evaluation in it; the rest hasn't."""
+    """The whole run. Fields with `wall` have saving, failures, restarts and evaluation in them; the others don't."""
 
     tokens: float
     samples: int  #: sequences
@@ -125,29 +110,43 @@ class Run:
 
 
 def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
-    """How long a layout trains and what that takes; `None` when the job doesn't say how many tokens.
+    """Length of a layout's training, and what that takes; `None` when the job doesn't say how many tokens.
 
     **Assumes** that a program that saves at its time limit loses nothing by it but a start and a save.
     """
     training, step_s = job.training, float(times.total_s)
     if training.duration_tokens is None:
         return None
-    steps, samples, seconds = _steps(job, layout, step_s)
-    whole = training.duration_steps is not None and training.batch_ramp is None
+    ramp = training.batch_ramp
+    if ramp is None:
+        whole = -(-round(training.duration_tokens) // (layout.global_batch * training.sequence_length))
+        steps = training.duration_steps or max(1, whole)
+        samples, seconds = steps * layout.global_batch, steps * step_s
+    else:
+        stages = ramp_steps(
+            ramp, layout.global_batch, max(1, round(training.duration_tokens) // training.sequence_length)
+        )
+        batches, counts = (np.array(column) for column in zip(*stages, strict=True))
+        steps, samples = int(counts.sum()), int(np.sum(counts * batches))
+        # A smaller global batch has fewer micro-batches, of the same size.
+        passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
+        seconds = float(np.sum(counts * step_time(job, replace(layout, gradient_accumulation=passes)).total_s))
+    exact = training.duration_steps is not None and ramp is None
     saves = saving(job, layout, step_s)
     evaluated_s = evaluation_s(job, layout, times, steps)
     elapsed_s = saves.elapsed_s(seconds + evaluated_s)
     segments, lost_s = _segments(job, saves, elapsed_s)
     wall_s = elapsed_s + ((segments or 1) - 1) * lost_s
+    price = job.cluster.price_per_node_hour
     return Run(
-        tokens=samples * training.sequence_length if whole else training.duration_tokens,
+        tokens=samples * training.sequence_length if exact else training.duration_tokens,
         samples=samples,
         epochs=training.duration_epochs,
         steps=steps,
         duration_s=seconds,
-        gpu_hours=_gpu_hours(job, seconds),
-        cost=_cost(job, seconds),
-        ramp_s=seconds - samples / layout.global_batch * step_s if training.batch_ramp else 0.0,
+        gpu_hours=seconds / 3600 * job.gpus,
+        cost=None if price is None else seconds / 3600 * price * job.nodes,
+        ramp_s=seconds - samples / layout.global_batch * step_s if ramp else 0.0,
         evaluation_s=evaluated_s,
         checkpoint_bytes=saves.checkpoint_bytes,
         save_s=saves.save_s,
@@ -157,31 +156,11 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
         failures=elapsed_s / saves.failure_s,
         segments=segments,
         wall_s=wall_s,
-        wall_gpu_hours=_gpu_hours(job, wall_s),
-        wall_cost=_cost(job, wall_s),
+        wall_gpu_hours=wall_s / 3600 * job.gpus,
+        wall_cost=None if price is None else wall_s / 3600 * price * job.nodes,
         energy_j=energy_j(job, wall_s),
         goodput_fraction=seconds / wall_s,
     )
-
-
-def _steps(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
-    """Steps, sequences and seconds, without anything that isn't a step."""
-    training = job.training
-    tokens = training.duration_tokens or 0.0
-    if training.batch_ramp is None:
-        whole = -(-round(tokens) // (layout.global_batch * training.sequence_length))
-        steps = training.duration_steps or max(1, whole)
-        return steps, steps * layout.global_batch, steps * step_s
-    stages = ramp_steps(training.batch_ramp, layout.global_batch, max(1, round(tokens) // training.sequence_length))
-    batches, counts = (np.array(column) for column in zip(*stages, strict=True))
-    seconds = float(np.sum(counts * _step_s(job, layout, batches)))
-    return int(counts.sum()), int(np.sum(counts * batches)), seconds
-
-
-def _step_s(job: Job, layout: Layout, batches: Any) -> Any:
-    """Seconds of a step with each of these global batches: fewer micro-batches, of the same size."""
-    passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
-    return step_time(job, replace(layout, gradient_accumulation=passes)).total_s
 
 
 def _segments(job: Job, saves: Saving, elapsed_s: float) -> tuple[int | None, float]:
@@ -191,15 +170,6 @@ def _segments(job: Job, saves: Saving, elapsed_s: float) -> tuple[int | None, fl
         return 1, 0.0
     useful_s = saves.segment_s(limit)
     return (None, 0.0) if useful_s is None else (ceil(elapsed_s / useful_s), limit - useful_s)
-
-
-def _gpu_hours(job: Job, seconds: float) -> float:
-    return seconds / 3600 * job.gpus
-
-
-def _cost(job: Job, seconds: float) -> float | None:
-    price = job.cluster.price_per_node_hour
-    return None if price is None else seconds / 3600 * price * job.nodes
 
 
 def energy_j(job: Job, seconds: float) -> float | None:

@@ -27,19 +27,19 @@ Floats = NDArray[np.float64]
 CHUNK_ROWS = 32768
 
 
-#: What details of a layout, which the enumeration leaves alone, can save.
+#: Causes of the step time that details of a layout, which the enumeration leaves alone, can hide.
 SAVABLE = ("recompute_s", "tensor_s", "context_s", "expert_s", "data_s", "offload_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
-    """Layouts with what they take, n each."""
+    """Layouts with the time and the memory they take, n each."""
 
     layouts: Layouts
     total_s: Floats
-    savable: Mapping[str, Floats]  #: by cause, what would be saved if it were hidden
+    savable: Mapping[str, Floats]  #: seconds by cause that would be saved if it were hidden
     required_bytes: Floats
-    doubt: Floats  #: what distance to measured runs multiplies the time with, at least; 1 where it wasn't asked
+    doubt: Floats  #: least factor on the time for its distance to measured runs; 1 where it wasn't asked
 
     def take(self, rows: NDArray[Any] | slice) -> Estimates:
         """Some of the rows."""
@@ -50,12 +50,6 @@ class Estimates:
             required_bytes=self.required_bytes[rows],
             doubt=self.doubt[rows],
         )
-
-    def with_rows(self, rows: NDArray[np.int64], others: Estimates) -> Estimates:
-        """These, with others in the place of some rows."""
-        order = np.arange(len(self.total_s))
-        order[rows] = len(order) + np.arange(len(rows))
-        return Estimates(**_joined([self, others])).take(order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +96,7 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
 
 
 def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
-    """Which rows only give time for memory that there is: they fit as they are without recomputation and offload.
+    """Find rows that only give time for memory that there is: they fit as they are without recomputation and offload.
 
     Model chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may
     have to give time for them, unless its activations would fit twice. The smallest of all stays, for who looks for the
@@ -121,7 +115,7 @@ def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory)
 
 
 def has_plan(job: Job) -> tuple[bool, int]:
-    """Whether any layout breaks no rule and fits, and how many were looked at to know."""
+    """Tell whether any layout breaks no rule and fits, and how many were looked at to know."""
     looked_at = 0
     for rows in _chunks(Enumeration(job)):
         looked_at += len(rows)
@@ -144,14 +138,17 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     group = np.cumsum(smallest) - 1
     first = rows.take(smallest)
     ledger = memory(job, first)
-    tighter, other = _demand(job, ledger)
+    # Need over what may be used of device and host memory: the tighter decides what comes nearest.
+    device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
+    host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
+    tighter, other = np.maximum(device, host), np.minimum(device, host)
     least = int(np.lexsort((other, tighter))[0])
     fits = _fit(job, first, ledger, removed, np.bincount(group))
     return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
 
 
 def estimates(job: Job, rows: Layouts, required_bytes: Floats, doubt: Floats | None = None) -> Estimates:
-    """What layouts take, of which the memory is known."""
+    """Estimate the step time of layouts of which the memory is known."""
     ledger = step_time(job, rows)
     total = np.broadcast_to(ledger.total_s, len(rows))
     # Stages that wait do so for communication too.
@@ -185,33 +182,31 @@ def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
 
 
 def fitting(job: Job, rows: Layouts) -> tuple[NDArray[np.bool_], Floats]:
-    """Which rows fit, and what each requires."""
+    """Find the rows that fit, and the device memory that each requires."""
     ledger = memory(job, rows)
     return _fit(job, rows, ledger, {}), np.broadcast_to(ledger.required_bytes, len(rows))
 
 
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
     """The rows in chunks of bounded size, small blocks together."""
+
+    def cut() -> Iterator[Layouts]:
+        rows = joined(waiting)
+        return (rows.take(slice(start, start + CHUNK_ROWS)) for start in range(0, len(rows), CHUNK_ROWS))
+
     waiting: list[Layouts] = []
     for block in legal:
         waiting.append(block)
         if sum(map(len, waiting)) >= CHUNK_ROWS:
-            yield from _cut(joined(waiting))
+            yield from cut()
             waiting = []
-    if waiting:
-        yield from _cut(joined(waiting))
-
-
-def _cut(rows: Layouts) -> Iterator[Layouts]:
-    """Consecutive rows of at most a chunk."""
-    for start in range(0, len(rows), CHUNK_ROWS):
-        yield rows.take(slice(start, start + CHUNK_ROWS))
+    yield from cut()
 
 
 def _fit(
     job: Job, rows: Layouts, ledger: Memory, removed: dict[str, int], weight: NDArray[np.int64] | None = None
 ) -> NDArray[np.bool_]:
-    """Which rows fit; counts the others by rule, each as often as its weight says."""
+    """Find the rows that fit; count the others by rule, each as often as its weight says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
         holds = np.broadcast_to(np.asarray(rule.columns.holds(job, rows, ledger), np.bool_), fits.shape)
@@ -223,16 +218,9 @@ def _fit(
     return fits
 
 
-def _demand(job: Job, ledger: Memory) -> tuple[Floats, Floats]:
-    """Device and host memory, as need over what may be used: the tighter first, which decides what comes nearest."""
-    device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
-    host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
-    return np.maximum(device, host), np.minimum(device, host)
-
-
 def make_plan(job: Job, layout: Layout) -> Plan:
     """A plan of one layout with its full ledgers and whatever rules it breaks."""
-    return _plan(job, layout, memory(job, layout).scalar, step_time(job, layout).scalar)
+    return _plan(job, layout, memory(job, layout).row(0), step_time(job, layout).row(0))
 
 
 def make_plans(job: Job, rows: Layouts) -> Iterator[Plan]:

@@ -33,26 +33,20 @@ Settings = Iterator[Mapping[str, Any]]
 _QUARTERS = (0.25, 0.5, 0.75)
 
 
-def _chunk_counts(job: Job, rows: Layouts) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The useful chunk counts of each number of stages, as rows filled up with 1, and which of them each layout has."""
+def chunk_counts(job: Job, rows: Layouts) -> NDArray[np.int64]:
+    """The useful numbers of model chunks of each layout, a row for each, filled up with 1."""
     stages, number = np.unique(rows.pipeline, return_inverse=True)
     values = [chunk_values(job, int(count)) if count <= job.model.layers else [1] for count in stages]
-    most = max((len(counts) for counts in values), default=1)
-    return np.array([[*counts, *[1] * (most - len(counts))] for counts in values]), number
+    most = max(map(len, values), default=1)
+    filled = [[*counts, *[1] * (most - len(counts))] for counts in values]
+    counts: NDArray[np.int64] = np.array(filled, np.int64).reshape(-1, most)[number]
+    return counts
 
 
 def chunk_choices(job: Job, rows: Layouts) -> Settings:
     """Model chunks of every useful size."""
-    counts, number = _chunk_counts(job, rows)
-    for column in range(1, counts.shape[1] if len(counts) else 1):
-        yield {"virtual_pipeline": counts[number, column]}
-
-
-def most_chunks(job: Job, rows: Layouts) -> NDArray[np.int64]:
-    """As many model chunks as each layout can have."""
-    counts, number = _chunk_counts(job, rows)
-    most: NDArray[np.int64] = counts.max(axis=1)[number] if len(counts) else np.ones(0, np.int64)
-    return most
+    for counts in chunk_counts(job, rows).T[1:]:
+        yield {"virtual_pipeline": counts}
 
 
 def recompute_choices(job: Job, rows: Layouts) -> Settings:
@@ -63,12 +57,6 @@ def recompute_choices(job: Job, rows: Layouts) -> Settings:
     for share in _QUARTERS:
         count = np.ceil(share * held).astype(np.int64)
         yield {"recompute": Recompute.FULL, "recompute_layers": np.where(count < held, count, 0)}
-
-
-def offload_choices(job: Job, rows: Layouts) -> Settings:
-    """Part of the optimizer's states on the host."""
-    for share in _QUARTERS:
-        yield {"offload": Offload.OPTIMIZER, "offload_fraction": share}
 
 
 def head_choices(job: Job, rows: Layouts) -> Settings:
@@ -84,16 +72,10 @@ def copy_choices(job: Job, rows: Layouts) -> Settings:
         yield {"zero_copies": np.where((group % copies == 0) & (group > copies) & (rows.zero_stage > 0), copies, 1)}
 
 
-def hpz_choices(job: Job, rows: Layouts) -> Settings:
-    """The ranks of a node."""
-    ranks = job.cluster.accelerators_per_node
-    yield {"zero_hpz": np.where((rows.zero_stage >= 3) & (rows.data * rows.context > ranks), ranks, 1)}
-
-
 Mask = NDArray[np.bool_]
-#: What a detail has to save to be worth its place in a plan; less would be lost in any estimate.
+#: Share of the time that a detail has to save to be worth its place in a plan; less would be lost in any estimate.
 _LEAST_GAIN = 0.001
-#: How many layouts are refined before it is known better what the others have to reach.
+#: Layouts that are refined before it is known better what the others have to reach.
 _WAVES = (256, 4096)
 
 
@@ -105,9 +87,15 @@ class Detail:
     of: Software  #: what has it
     settings: Callable[[Job, Layouts], Settings]
     saves: str | None = None  #: the cause of the step time that it can shorten, where it is known by how much
-    replaces: Mapping[str, Any] = field(default_factory=dict)  #: what it does in part
+    replaces: Mapping[str, Any] = field(default_factory=dict)  #: values for which it does a part
     largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
+
+
+def _node_choices(job: Job, rows: Layouts) -> Settings:
+    """A second copy over the ranks of a node."""
+    ranks = job.cluster.accelerators_per_node
+    yield {"zero_hpz": np.where((rows.zero_stage >= 3) & (rows.data * rows.context > ranks), ranks, 1)}
 
 
 def _switch(name: str, *, saves: str) -> Detail:
@@ -129,7 +117,7 @@ DETAILS: tuple[Detail, ...] = (
     Detail(
         turns=("offload", "offload_fraction"),
         of="Megatron-LM",
-        settings=offload_choices,
+        settings=lambda job, rows: ({"offload": Offload.OPTIMIZER, "offload_fraction": share} for share in _QUARTERS),
         saves="offload_s",
         replaces={"offload": Offload.OPTIMIZER},
         largest={"offload": Offload.NONE},
@@ -139,7 +127,7 @@ DETAILS: tuple[Detail, ...] = (
     Detail(turns=("context_heads",), of="Megatron-LM", settings=head_choices, saves="context_s"),
     Detail(turns=("zero_copies",), of="Megatron-LM", settings=copy_choices, saves="data_s"),
     Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=copy_choices, saves="data_s"),
-    Detail(turns=("zero_hpz",), of="DeepSpeed engine", settings=hpz_choices, saves="data_s"),
+    Detail(turns=("zero_hpz",), of="DeepSpeed engine", settings=_node_choices, saves="data_s"),
 )
 
 
@@ -153,9 +141,9 @@ def open_details(job: Job) -> list[Detail]:
 
 
 def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
-    """What was found, and those layouts that its details make of it which can come to the top.
+    """Add to what was found those layouts that its details make of it and that can come to the top.
 
-    The most promising are refined first: what they come to decides how far away the others may be.
+    The most promising are refined first: their times decide how far away the others may be.
     """
     if not len(found.layouts):
         return found
@@ -175,12 +163,12 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
 
 
 def refined_rows(job: Job, rows: Estimates) -> list[Estimates]:
-    """All that the details make of some layouts, however slow it is."""
+    """Turn all details of some layouts, however slow the result is."""
     return _turned(job, rows, open_details(job), np.inf)
 
 
 def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
-    """What layouts take at least with other model chunks, with less that is repeated, and with all details."""
+    """Least time of layouts with other model chunks, with less that is repeated, and with all details."""
     floor = _floor(job, found, details)
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return floor
@@ -188,7 +176,7 @@ def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
 
 
 def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> list[Estimates]:
-    """What the details make of layouts that is within reach."""
+    """Turn the details of layouts as far as the result is within reach."""
     hiding = [d for d in details if not d.replaces]
     made = [found, _interleaved(job, found, details, reach)]
     for detail in (d for d in details if d.replaces):
@@ -198,7 +186,9 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float)
     for number, detail in enumerate(hiding):
         better, rows = _hidden(job, tops, detail)
         made.append(better)
-        tops = tops.with_rows(rows, better)
+        order = np.arange(len(tops.total_s))
+        order[rows] = len(order) + np.arange(len(rows))
+        tops = joined_estimates([tops, better]).take(order)
         tops = tops.take(_floor(job, tops, hiding[number + 1 :]) <= reach)
     return made[1:]
 
@@ -209,13 +199,13 @@ def _reach(job: Job, found: Estimates, bold: bool) -> float:
 
 
 def _floor(job: Job, found: Estimates, details: Iterable[Detail]) -> Floats:
-    """What layouts take at least when all that these details can save is saved."""
+    """Least time of layouts when all that these details can save is saved."""
     seconds = found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
     return judged_time(job, found.layouts, seconds) * found.doubt
 
 
 def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail], reach: float) -> Mask:
-    """Which layouts are within reach with `values`, when details with one best setting have it and others hide all."""
+    """Find layouts within reach with `values`, when details with one best setting have it and others hide all."""
     settled = {name: value for d in details for name, value in d.best.items()}
     rest = [d for d in details if not d.best]
     changed = estimates(job, _set(rows.layouts, {**settled, **values}), rows.required_bytes, rows.doubt)
@@ -228,18 +218,13 @@ def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: f
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return found.take(slice(0, 0))
     rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, details) <= reach))
-    fastest = {**_largest(details), "virtual_pipeline": most_chunks(job, rows.layouts)}
+    fastest = {**_largest(details), "virtual_pipeline": chunk_counts(job, rows.layouts).max(axis=1)}
     rows = rows.take(_within(job, rows, fastest, details, reach))
-
-    def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
-        within: Mask = _floor(job, made, details) <= reach
-        return within & (made.total_s < rows.total_s[at])
-
-    return _made(job, rows, _CHUNKS, useful)[0]
+    return _made(job, rows, _CHUNKS, details, reach)[0]
 
 
 def _largest(details: Iterable[Detail]) -> dict[str, Any]:
-    """What a layout has that gives no time for memory."""
+    """Values of a layout that gives no time for memory."""
     return {name: value for d in details for name, value in d.largest.items()}
 
 
@@ -249,34 +234,25 @@ def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail
     rows = found.take(whole & (_floor(job, found, details) <= reach))
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
     rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
-    later = details[details.index(detail) + 1 :]
-
-    def useful(made: Estimates, at: NDArray[np.int64]) -> Mask:
-        within: Mask = _floor(job, made, later) <= reach
-        return within & (made.total_s < rows.total_s[at])
-
-    return _made(job, rows, detail, useful)[0]
+    return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
 
 
 def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
     """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
     matters = np.flatnonzero(tops.savable[detail.saves or ""] > _LEAST_GAIN * tops.total_s)
-    rows = tops.take(matters)
-
-    def faster(made: Estimates, at: NDArray[np.int64]) -> Mask:
-        gains: Mask = made.total_s < rows.total_s[at] * (1 - _LEAST_GAIN)
-        return gains
-
-    made, at = _made(job, rows, detail, faster)
+    made, at = _made(job, tops.take(matters), detail, (), np.inf, gain=_LEAST_GAIN)
     best = np.lexsort((made.total_s, at))
     own, first = np.unique(at[best], return_index=True)
     return made.take(best[first]), matters[own]
 
 
 def _made(
-    job: Job, rows: Estimates, detail: Detail, useful_at: Callable[[Estimates, NDArray[np.int64]], Mask]
+    job: Job, rows: Estimates, detail: Detail, later: Iterable[Detail], reach: float, *, gain: float = 0.0
 ) -> tuple[Estimates, NDArray[np.int64]]:
-    """Every legal layout that a detail makes of some, that is useful and fits, and which rows they are of."""
+    """Every legal layout that a detail makes of some, that fits and is faster, and which rows they are of.
+
+    It is faster by more than `gain`, and within reach with all that details `later` can save.
+    """
     changed: list[Layouts] = []
     of: list[NDArray[np.int64]] = []
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
@@ -292,7 +268,8 @@ def _made(
         piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
         fits, required = fitting(job, piece)
         timed = estimates(job, piece.take(fits), required[fits], rows.doubt[own[fits]])
-        useful = useful_at(timed, own[fits])
+        useful = timed.total_s < rows.total_s[own[fits]] * (1 - gain)
+        useful &= _floor(job, timed, later) <= reach
         parts.append((timed.take(useful), own[fits][useful]))
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 
@@ -304,7 +281,7 @@ def _set(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
 
 
 def _legal(job: Job, rows: Layouts, turned: tuple[str, ...]) -> Mask:
-    """Which rows break no rule that reads what was turned."""
+    """Find the rows that break no rule that reads the fields turned."""
     mask = np.ones(len(rows), np.bool_)
     for rule in binding_rules(job):
         if rule.severity is Severity.ERROR and set(rule.columns.reads) & set(turned):

@@ -363,10 +363,10 @@ def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(monkeypatch: 
     found = feasible_layouts(small)
     full = np.flatnonzero(found.layouts.recompute == Recompute.FULL)
     row = int(full[np.argmin(found.total_s[full])])
-    cautious = Reasons(small, found).of(row, step_time(small, found.layouts[row]).scalar)
+    cautious = Reasons(small, found).of(row, step_time(small, found.layouts[row]).row(0))
     (reason,) = (reason for reason in cautious if reason.startswith("recompute: full"))
     assert re.search(r"with none -\d+% \(\w+, extrapolated\)", reason)
-    bold = Reasons(small, found, bold=True).of(row, step_time(small, found.layouts[row]).scalar)
+    bold = Reasons(small, found, bold=True).of(row, step_time(small, found.layouts[row]).row(0))
     assert not any("extrapolated" in reason for reason in bold[1:])
 
 
