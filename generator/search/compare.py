@@ -1,4 +1,4 @@
-"""Why not another layout: the rule or the memory that forbids it, else what it costs, by cause."""
+"""Reasons against another layout: the rule or the memory that forbids it, else its cost, by cause."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Cause:
 
     @property
     def more(self) -> float:
-        """How much more theirs takes."""
+        """The excess of theirs."""
         return self.theirs - self.ours
 
     def to_dict(self) -> dict[str, object]:
@@ -54,26 +54,26 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What another plan takes more, or less, than ours."""
+    """The excess of another plan over ours."""
 
     ours: Plan
     theirs: Plan
 
     @property
     def slowdown(self) -> float:
-        """How much longer its step takes, as a share of ours."""
+        """The excess of its step time, as a share of ours."""
         return float(self.theirs.step_time.total_s) / float(self.ours.step_time.total_s) - 1
 
     @property
     def time(self) -> tuple[Cause, ...]:
         """Seconds of the step by cause, where either plan spends any."""
         names = [name.removesuffix("_s") for name in self.ours.step_time.to_dict() if name != "total_s"]
-        return tuple(cause for name in names if (cause := self._time(name)).ours or cause.theirs)
+        return self._causes(names, "step_time", "_s")
 
     @property
     def memory(self) -> tuple[Cause, ...]:
         """Bytes of a GPU of the fullest stage by cause, where either plan needs any."""
-        return tuple(cause for name in _MEMORY_PARTS if (cause := self._memory(name)).ours or cause.theirs)
+        return self._causes(_MEMORY_PARTS, "memory", "_bytes")
 
     @property
     def speed_text(self) -> str:
@@ -86,7 +86,7 @@ class Difference:
 
     @property
     def time_causes(self) -> str:
-        """`bubble +1.9 s, tensor +0.8 s, but data -0.4 s`: what makes it so, then what opposes it."""
+        """`bubble +1.9 s, tensor +0.8 s, but data -0.4 s`: causes of the difference, then those against it."""
         longer = self.slowdown >= 0
         named = _named(self.time)
         along = _listed([cause for cause in named if (cause.more > 0) == longer], 1.0, "s")
@@ -95,16 +95,13 @@ class Difference:
 
     @property
     def memory_text(self) -> str:
-        """`optimizer +12.1 GiB, activations +3.2 GiB`: what needs more, the largest first."""
+        """`optimizer +12.1 GiB, activations +3.2 GiB`: parts that need more, the largest first."""
         return _listed(_named(cause for cause in self.memory if cause.more > 0), GIB, "GiB")
 
-    def _time(self, name: str) -> Cause:
-        ours, theirs = (float(getattr(plan.step_time, f"{name}_s")) for plan in (self.ours, self.theirs))
-        return Cause(name=name, ours=ours, theirs=theirs)
-
-    def _memory(self, name: str) -> Cause:
-        ours, theirs = (float(getattr(plan.memory, f"{name}_bytes")) for plan in (self.ours, self.theirs))
-        return Cause(name=name, ours=ours, theirs=theirs)
+    def _causes(self, names: Iterable[str], ledger: str, unit: str) -> tuple[Cause, ...]:
+        ours, theirs = getattr(self.ours, ledger), getattr(self.theirs, ledger)
+        values = ((name, float(getattr(ours, name + unit)), float(getattr(theirs, name + unit))) for name in names)
+        return tuple(Cause(name=name, ours=one, theirs=other) for name, one, other in values if one or other)
 
 
 def _named(causes: Iterable[Cause]) -> list[Cause]:
@@ -114,12 +111,9 @@ def _named(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
-    return ", ".join(f"{cause.label} {_signed(cause.more / unit)} {symbol}" for cause in causes)
-
-
-def _signed(value: float) -> str:
-    """With a sign and two digits: `+0.015`, `-1.9`, `+31`."""
-    return f"{value:+,.0f}" if abs(value) >= 10 else f"{value:+.2g}"
+    """Join causes with their sizes, in a sign and two digits: `+0.015`, `-1.9`, `+31`."""
+    sizes = ((cause.label, cause.more / unit) for cause in causes)
+    return ", ".join(f"{name} {size:{'+,.0f' if abs(size) >= 10 else '+.2g'}} {symbol}" for name, size in sizes)
 
 
 _FIT_IDS = {rule.id for rule in FIT_RULES}
@@ -143,7 +137,7 @@ class Comparison:
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What the asked layout is warned of, and the chosen one isn't."""
+        """Warnings of the asked layout that the chosen one lacks."""
         known = {finding.rule for finding in self.ours.findings} if self.ours else set()
         found = self.theirs.findings if self.theirs else ()
         return tuple(f for f in found if f.severity is Severity.WARNING and f.rule not in known)
@@ -151,9 +145,7 @@ class Comparison:
     @property
     def difference(self) -> Difference | None:
         """Both side by side, where there are both."""
-        if self.ours is None or self.theirs is None:
-            return None
-        return Difference(ours=self.ours, theirs=self.theirs)
+        return None if self.ours is None or self.theirs is None else Difference(ours=self.ours, theirs=self.theirs)
 
     @property
     def verdict(self) -> str:
@@ -190,18 +182,18 @@ class Comparison:
         return f"{speed}: {difference.time_causes}{self._why_not(difference)}"
 
     def _what_it_takes(self) -> str:
-        """Of a layout that doesn't fit: what needs more than ours, the headroom with which it fits, and its speed."""
+        """Say where a layout that doesn't fit needs more than ours, the headroom with which it fits, and its speed."""
         difference, plan, parts = self.difference, self.theirs, []
-        if difference is not None and difference.memory_text:
+        if difference and difference.memory_text:
             parts.append(f"more than ours: {difference.memory_text}")
         if plan is not None and {finding.rule for finding in self.findings} == {fits_device.id}:
             left = 1 - float(plan.uncertainty.required.high) / float(plan.memory.capacity_bytes)
             parts += [f"it fits with memory.headroom: {floor(100 * left) / 100:g}"] if left >= 0 else []
-        parts += [f"if it fit, {difference.speed_text}"] if difference is not None else []
+        parts += [f"if it fit, {difference.speed_text}"] if difference else []
         return "".join(f"; {part}" for part in parts)
 
     def _why_not(self, difference: Difference) -> str:
-        """Why a plan that is as fast, or faster, wasn't chosen; of one that is slower, what it spends time to fit."""
+        """Say why a plan that is as fast, or faster, wasn't chosen; or where a slower one spends time to fit."""
         job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
         if self.verdict == "slower":
             return self._memory_saved(difference)
@@ -217,7 +209,7 @@ class Comparison:
         return ""
 
     def _memory_saved(self, difference: Difference) -> str:
-        """What the plan would need without the time that it spends to fit, where ours spends none and nobody asked."""
+        """Say what the plan needs without the time that it spends to fit, where ours spends none and nobody asked."""
         job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
         for name in ("recompute", "offload"):
             less = getattr(ours, name)
@@ -277,7 +269,7 @@ def _errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
-    """Why no layout has the pins: what they break by themselves, else what removed the layouts that have them."""
+    """Rules that leave no layout with the pins: those broken by themselves, else those that removed such layouts."""
     broken = _errors(check_pins(job))
     if broken:
         return broken

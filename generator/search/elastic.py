@@ -6,7 +6,7 @@ plan; only the replicas, the micro batch, the accumulation and what is recompute
 **Source**: Megatron-LM's distributed checkpoints keep model parallelism unless saved with
 `--dist-ckpt-optim-fully-reshardable`, and take any number of replicas (docs/api-guide/core/dist_checkpointing.md @
 core_v0.16.1); ZeRO's are refused by another number of replicas unless made universal (DeepSpeed,
-runtime/engine.py:4750 @ 0.19.8).
+runtime/engine.py:4750 @ 0.19.8). Spares are the smaller counts of nodes on which one plan's replicas go on so.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..estimate.layout import Layout
 from ..findings import Finding, Severity
-from ..job.records import Job, Pins
+from ..job.records import Job
 from .feasible import feasible_layouts, make_plan
 from .plan import Infeasible, Plan, SearchResult
 from .rank import ranking
@@ -84,41 +84,37 @@ class Spares:
 
 def spare_nodes(plan: Plan) -> Spares:
     """The counts of nodes, from one less than the plan's, that keep its batch and each replica's layout."""
+    job, layout = plan.job, plan.layout
     counts: list[Spare] = []
     refused: list[Refused] = []
-    nodes, larger = plan.job.nodes, plan.job.nodes
-    for smaller in _with_fewer_replicas(plan):
+    larger, passes = job.nodes, job.training.global_batch // layout.micro_batch
+    replica = layout.world // layout.data
+    for data in range(layout.data - 1, 0, -1):
+        if data * replica % job.cluster.accelerators_per_node or passes % data:
+            continue
+        fewer = replace(layout, data=data, gradient_accumulation=passes // data)
+        smaller = make_plan(replace(job, gpus=data * replica), fewer)
         left = smaller.job.nodes
-        if left < SMALLEST_SHARE * nodes and counts:
+        if left < SMALLEST_SHARE * job.nodes and counts:
             break
         broken = next((finding for finding in smaller.findings if finding.severity is Severity.ERROR), None)
         if broken is not None:
             refused.append(Refused(nodes=left, finding=broken))
             continue
         rate = float(plan.step_time.total_s) / float(smaller.step_time.total_s)
-        counts.append(Spare(plan=smaller, lost_from=nodes - larger + 1, lost_to=nodes - left, throughput=rate))
+        lost = {"lost_from": job.nodes - larger + 1, "lost_to": job.nodes - left}
+        counts.append(Spare(plan=smaller, **lost, throughput=rate))
         larger = left
     return Spares(plan=plan, counts=tuple(counts), refused=tuple(refused))
 
 
-def _with_fewer_replicas(plan: Plan) -> Iterator[Plan]:
-    """The plan on fewer whole nodes, where the replicas divide the batch, largest first; rules may be broken."""
-    job, layout = plan.job, plan.layout
-    node, replica = job.cluster.accelerators_per_node, layout.world // layout.data
-    passes = job.training.global_batch // layout.micro_batch
-    for data in range(layout.data - 1, 0, -1):
-        if data * replica % node == 0 and passes % data == 0:
-            smaller = replace(layout, data=data, gradient_accumulation=passes // data)
-            yield make_plan(replace(job, gpus=data * replica), smaller)
-
-
-#: What the files of a checkpoint are cut by; the second part only where the plan uses it.
+#: Fields that the files of a checkpoint are cut by; the second part only where the plan uses it.
 _CUT_BY: Final = ("tensor", "pipeline", "virtual_pipeline", "context", "expert", "zero_stage")
 _CUT_BY_TOO: Final = ("expert_tensor", "first_stage_layers", "last_stage_layers", "zero_copies", "zero_hpz")
 _CANDIDATES: Final = 60  #: of the best plans on the most GPUs
-#: How much slower than the best, on the most GPUs, a plan may be that works on more counts.
+#: Step time over the best, on the most GPUs, of a plan that works on more counts.
 _SLOWER: Final = 1.1
-#: How far another batch is looked for that suits more counts, as a share of the batch.
+#: Distance to another batch that suits more counts, as a share of the batch.
 _NEARBY: Final = 0.25
 
 
@@ -170,8 +166,14 @@ def plan_counts(job: Job, *, top: int = 10, bold: bool = False) -> Elastic | Inf
             break
         left_out.append(LeftOut(gpus=gpus, why=_obstacle(most)))
     else:
-        return _infeasible(job, bold)
-    shared = replace(most, pins=_pinned(job.pins, layout))
+        answer = search(replace(job, elastic=()), top=1, bold=bold)
+        if isinstance(answer, Infeasible):
+            return answer
+        raise AssertionError("a count without a layout has a plan")
+    cut: dict[str, Any] = {name: getattr(layout, name) for name in _CUT_BY}
+    standard = Layout(data=1)
+    cut |= {n: getattr(layout, n) for n in _CUT_BY_TOO if getattr(layout, n) != getattr(standard, n)}
+    shared = replace(most, pins=replace(job.pins, data=None, **cut, offload=layout.offload.label))
     answer = search(shared, top=top, bold=bold)
     if isinstance(answer, Infeasible):
         return answer
@@ -184,15 +186,8 @@ def plan_counts(job: Job, *, top: int = 10, bold: bool = False) -> Elastic | Inf
     )
 
 
-def _infeasible(job: Job, bold: bool) -> Infeasible:
-    answer = search(replace(job, elastic=()), top=1, bold=bold)
-    if isinstance(answer, Infeasible):
-        return answer
-    raise AssertionError("a count without a layout has a plan")
-
-
 def _shared_layout(job: Job, counts: tuple[int, ...], bold: bool) -> Layout | None:
-    """Of the plans that are hardly slower than the best, the one whose replicas and batch suit the most counts."""
+    """The layout of a plan hardly slower than the best whose replicas and batch suit the most counts."""
     found = refined(job, feasible_layouts(job), bold=bold)
     if not len(found.layouts):
         return None
@@ -200,13 +195,6 @@ def _shared_layout(job: Job, counts: tuple[int, ...], bold: bool) -> Layout | No
     near = [row for row in rows if found.total_s[row] <= _SLOWER * found.total_s[rows[0]]]
     layouts = [found.layouts[row] for row in near]
     return max(layouts, key=lambda each: sum(_unsuited(job, each, gpus) is None for gpus in counts))
-
-
-def _pinned(pins: Pins, layout: Layout) -> Pins:
-    cut = {name: getattr(layout, name) for name in _CUT_BY}
-    standard = Layout(data=1)
-    cut |= {n: getattr(layout, n) for n in _CUT_BY_TOO if getattr(layout, n) != getattr(standard, n)}
-    return replace(pins, data=None, **cut, offload=layout.offload.label)
 
 
 def _unsuited(job: Job, layout: Layout, gpus: int) -> str | None:
@@ -227,18 +215,11 @@ def _smaller(shared: Job, counts: tuple[int, ...], bold: bool) -> Iterator[Plan 
             continue
         job = replace(shared, gpus=gpus)
         why = _unsuited(job, layout, gpus)
-        if why is None and (answer := _searched(job, bold)) is not None:
-            yield answer.plans[0]
+        # Looked at before it is searched: why there is no plan costs much to explain.
+        if why is None and len(feasible_layouts(job).layouts) and (plans := search(job, top=1, bold=bold).plans):
+            yield plans[0]
         else:
             yield LeftOut(gpus=gpus, why=why or _obstacle(job))
-
-
-def _searched(job: Job, bold: bool) -> SearchResult | None:
-    """The best plan, without the cost of explaining why there is none."""
-    if not len(feasible_layouts(job).layouts):
-        return None
-    answer = search(job, top=1, bold=bold)
-    return None if isinstance(answer, Infeasible) else answer
 
 
 def _obstacle(job: Job) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import PurePath
-from typing import Final
 
 from ..dataclass import dataclass
 from ..estimate.layout import Layout
@@ -17,12 +16,10 @@ from ..estimate.uncertainty import Uncertainty
 from ..estimate.whole_run import Run, input_bytes_per_s, whole_run
 from ..findings import Finding
 from ..job.needs import Missing, missing
-from ..job.records import Calibration, Cluster, Job
+from ..job.records import Calibration, Job
 from ..job.versions import written_for
 from ..rules.run import check_job
 from ..version import __version__
-
-_COMPARED: Final = ("bf16", "fp16", "fp8")
 
 
 def other_precisions(job: Job, layout: Layout) -> Mapping[str, float]:
@@ -31,7 +28,12 @@ def other_precisions(job: Job, layout: Layout) -> Mapping[str, float]:
     **Assumes** the same layout, and says nothing of memory: its states may need more, or less.
     """
     known = {finding.rule for finding in check_job(job)}
-    others = (_with(job, precision) for precision in _COMPARED if precision != job.training.precision)
+    formats = (precision for precision in ("bf16", "fp16", "fp8") if precision != job.training.precision)
+    # Gradients are summed as is usual for the format.
+    others = (
+        replace(job, training=replace(job.training, precision=each, gradient_dtype=None, fp8_parameters=False))
+        for each in formats
+    )
     return {
         other.training.precision: float(step_time(other, layout).total_s)
         for other in others
@@ -40,18 +42,10 @@ def other_precisions(job: Job, layout: Layout) -> Mapping[str, float]:
     }
 
 
-def _with(job: Job, precision: str) -> Job:
-    """The job in another format, where gradients are summed as is usual for it."""
-    return replace(job, training=replace(job.training, precision=precision, gradient_dtype=None, fp8_parameters=False))
-
-
-#: The run has these in its own terms.
-_NOT_SHOWN: Final = ("duration_steps", "duration_epochs")
-
-
 def job_document(job: Job) -> dict[str, object]:
     """The job as it was resolved."""
-    training = job.training
+    training, cluster = job.training, job.cluster
+    of_run = ("duration_steps", "duration_epochs")  # which the run has in its own terms
     return {
         "name": job.name,
         "framework": job.framework.name,
@@ -69,9 +63,17 @@ def job_document(job: Job) -> dict[str, object]:
             "heads": job.model.heads,
             "vocab": job.model.vocab,
         },
-        "cluster": _cluster(job.cluster),
+        "cluster": {
+            "name": cluster.name,
+            "accelerator": cluster.accelerator.name,
+            "accelerators_per_node": cluster.accelerators_per_node,
+            "network": cluster.network,
+            "network_bytes_per_s_per_node": cluster.network_bytes_per_s_per_node,
+            "price_per_node_hour": cluster.price_per_node_hour,
+            "source": cluster.source,
+        },
         "training": {
-            **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in _NOT_SHOWN},
+            **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in of_run},
             "lora": asdict(training.lora) if training.lora else None,
             "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,
         },
@@ -79,18 +81,6 @@ def job_document(job: Job) -> dict[str, object]:
         "output": asdict(job.output),
         "reliability": asdict(job.reliability),
         "pinned": {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None},
-    }
-
-
-def _cluster(cluster: Cluster) -> dict[str, object]:
-    return {
-        "name": cluster.name,
-        "accelerator": cluster.accelerator.name,
-        "accelerators_per_node": cluster.accelerators_per_node,
-        "network": cluster.network,
-        "network_bytes_per_s_per_node": cluster.network_bytes_per_s_per_node,
-        "price_per_node_hour": cluster.price_per_node_hour,
-        "source": cluster.source,
     }
 
 
@@ -129,17 +119,31 @@ class Plan:
 
     def to_dict(self, *, compared: bool = True) -> dict[str, object]:
         """The form of `plan.json`, described by `schemas/plan.schema.json`; `compared` with other number formats."""
+        layout, run = self.layout, self.run
+        whole: dict[str, object] | None = None
+        if run is not None:
+            whole = {**asdict(run), "input_bytes_per_s": input_bytes_per_s(self.job, self.throughput.tokens_per_s)}
+            if compared:
+                whole["other_precisions_step_s"] = self.other_precisions
+            whole["assumed"] = {name: assumption.value for name, assumption in assumptions().items()}
         return {
             "dsgen_version": __version__,
             "job": job_document(self.job),
-            "layout": self.layout.to_dict(),
-            "batch": self._batch,
+            "layout": layout.to_dict(),
+            "batch": {
+                "global_batch": layout.global_batch,
+                "micro_batch": layout.micro_batch,
+                "gradient_accumulation": layout.gradient_accumulation,
+                "data": layout.data,
+                "world": layout.world,
+                "tokens_per_step": self.tokens_per_step,
+            },
             "memory": {**self.memory.to_dict(), "headroom_fraction": self.job.headroom},
             "step_time": self.step_time.to_dict(),
             "uncertainty": self.uncertainty.to_dict(),
             "calibration": calibration_document(self.job.calibration),
             "throughput": {**self.throughput.to_dict(), "mfu_convention": MFU_CONVENTION},
-            "run": self._run(compared),
+            "run": whole,
             "missing": [asdict(lack) for lack in self.missing],
             "written_for": written_for(self.job),
             "reasons": list(self.reasons),
@@ -148,12 +152,12 @@ class Plan:
 
     @property
     def missing(self) -> tuple[Missing, ...]:
-        """What the job still lacks before it can be submitted."""
+        """The keys that the job still lacks before it can be submitted."""
         return missing(self.job)
 
     @property
     def run(self) -> Run | None:
-        """How long the plan trains and what it costs; `None` when the job doesn't say how many tokens."""
+        """Length and cost of the plan's training; `None` when the job doesn't say how many tokens."""
         return whole_run(self.job, self.layout, self.step_time)
 
     @property
@@ -166,35 +170,10 @@ class Plan:
         """Seconds of a step of the same layout in other number formats that the hardware has."""
         return other_precisions(self.job, self.layout)
 
-    def _run(self, compared: bool) -> dict[str, object] | None:
-        """The whole run, what storage must deliver, and what is assumed."""
-        run = self.run
-        if run is None:
-            return None
-        return {
-            **asdict(run),
-            "input_bytes_per_s": input_bytes_per_s(self.job, self.throughput.tokens_per_s),
-            **({"other_precisions_step_s": self.other_precisions} if compared else {}),
-            "assumed": {name: assumption.value for name, assumption in assumptions().items()},
-        }
-
     @property
     def tokens_per_step(self) -> int:
         """Tokens that the layout trains on in a step; of an estimate, not always those of the job's global batch."""
         return self.layout.global_batch * self.job.training.sequence_length
-
-    @property
-    def _batch(self) -> dict[str, int]:
-        """Both product identities, with their factors."""
-        layout = self.layout
-        return {
-            "global_batch": layout.global_batch,
-            "micro_batch": layout.micro_batch,
-            "gradient_accumulation": layout.gradient_accumulation,
-            "data": layout.data,
-            "world": layout.world,
-            "tokens_per_step": self.tokens_per_step,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,36 +24,19 @@ from .refine import refined, refined_rows
 from .suggestions import suggestions
 
 
-def explain_infeasible(job: Job, found: Feasible) -> Infeasible:
-    """The answer for a job without a plan."""
-    binding, nearest = binding_rule(job, found)
-    return Infeasible(
-        job=job,
-        considered=found.considered,
-        rejected_by=found.rejected_by,
-        binding_rule=binding,
-        nearest=nearest,
-        suggestions=tuple(suggestions(job)),
-    )
-
-
 def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
-    """The rule that leaves no layout, and the layout that comes nearest to fitting, when memory is what binds."""
-    if found.nearest is None:
-        return _broken_pin(job) or _lone_obstacle(job, found), None
-    nearest = make_plan(job, found.nearest)  # some layouts are legal: what the nearest of them lacks is what binds
-    return next(f.rule for f in nearest.findings if f.severity is Severity.ERROR), nearest
+    """The rule that leaves no layout, and the layout that comes nearest to fitting, when memory is what binds.
 
-
-def _broken_pin(job: Job) -> str | None:
-    """The first rule that the pinned keys break whatever else is chosen."""
-    return next((f.rule for f in check_pins(job) if f.severity is Severity.ERROR), None)
-
-
-def _lone_obstacle(job: Job, found: Feasible) -> str:
-    """The rule without which some layout would be legal; where no single one is, that which removes most."""
+    Where none is legal it is the first rule that the pinned keys break whatever else is chosen, else the rule without
+    which some layout would be legal, else the one that removes most.
+    """
+    if found.nearest is not None:  # what the nearest of the legal layouts lacks is what binds
+        nearest = make_plan(job, found.nearest)
+        return next(f.rule for f in nearest.findings if f.severity is Severity.ERROR), nearest
+    broken = (f.rule for f in check_pins(job) if f.severity is Severity.ERROR)
     freed = (rule for rule in found.rejected_by if any(True for _ in Enumeration(job, without=(rule,))))
-    return next(freed, next(iter(found.rejected_by), "BATCH001"))
+    rule = next(broken, None) or next(freed, None) or next(iter(found.rejected_by), "BATCH001")
+    return rule, None
 
 
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
@@ -71,7 +54,16 @@ def search_with_estimates(job: Job, *, top: int = 10, bold: bool = False) -> tup
     started = time.perf_counter()
     found = refined(job, feasible_layouts(job), bold=bold)
     if not len(found.layouts):
-        return explain_infeasible(job, found), found
+        binding, nearest = binding_rule(job, found)
+        why = Infeasible(
+            job=job,
+            considered=found.considered,
+            rejected_by=found.rejected_by,
+            binding_rule=binding,
+            nearest=nearest,
+            suggestions=tuple(suggestions(job)),
+        )
+        return why, found
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
     labels = {row: label for label, row in reversed(_alternatives(job, found).items()) if row != rows[0]}
@@ -133,7 +125,7 @@ def estimate(job: Job) -> Plan:
 
 
 def _timed(plan: Plan) -> Plan:
-    """The plan with what its time limit breaks."""
+    """Add the rules that the plan breaks by its time limit."""
     fastest = float(plan.uncertainty.step_time.low) / float(plan.step_time.total_s)
     found = check_length(plan.job, plan.layout, plan.run, fastest)
     return replace(plan, findings=(*plan.findings, *found))

@@ -28,12 +28,12 @@ class Counts:
 
     @classmethod
     def of_gpus(cls, job: Job) -> Counts:
-        """In GPUs, by whole nodes."""
+        """Count GPUs, by whole nodes."""
         return cls(job=job, unit=job.cluster.accelerators_per_node, gpus=1)
 
     @classmethod
     def of_nodes(cls, job: Job) -> Counts:
-        """In nodes."""
+        """Count nodes."""
         return cls(job=job, unit=1, gpus=job.cluster.accelerators_per_node)
 
     def between(self, low: int, high: int) -> Iterator[int]:
@@ -76,19 +76,19 @@ class Axis:
     counts: Counts | None = None  #: where values in between may be tried: what they are counts of
 
     def place(self, value: Value) -> float:
-        """What orders values: numbers by size, others as they were listed."""
+        """Order of a value: numbers by size, others as they were listed."""
         return float(value) if isinstance(value, (int, float)) else float(self.values.index(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What the whole run may take; `None` where there is no limit."""
+    """Limits of the whole run; `None` where there is none."""
 
     within_s: float | None = None
     at_most: float | None = None  #: in the currency of the cluster's price
 
     def excess(self, plan: Plan, *, slow: bool = False) -> float:
-        """What the run takes over what it may take: at most 1 where the goal is met. `slow`: at the band's slow end."""
+        """The run over its limits: at most 1 where the goal is met. `slow`: at the slow end of the band."""
         run = plan.run
         if run is None:
             return float("inf")
@@ -169,7 +169,7 @@ def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None, *, bold: b
     With a goal, and one key whose values have counts in between: also at those between the smallest that meets it and
     the one before; of these, only those with a plan become points.
     """
-    points = [_point(load, axes, values, bold) for values in product(*(axis.values for axis in axes))]
+    points = [_point(load, axes, chosen, bold) for chosen in product(*(axis.values for axis in axes))]
     counts = axes[0].counts
     if goal is None or len(axes) > 1 or counts is None:
         return _sorted(axes, points, goal)
@@ -179,7 +179,7 @@ def sweep(load: Load, axes: Sequence[Axis], goal: Goal | None = None, *, bold: b
             more := _between(counts, tried, axes[0].place(met.values[axes[0].path]))
         ):
             tried |= set(more)
-            points += [point for value in more if (point := _planned(load, axes, (value,), bold)) is not None]
+            points += [p for value in more if (p := _point(load, axes, (value,), bold, explain=False)).plan]
     return _sorted(axes, points, goal)
 
 
@@ -197,18 +197,8 @@ def _between(counts: Counts, tried: Iterable[float], met: float) -> list[int]:
     return legal[:: -(-len(legal) // _BETWEEN)] if legal else []
 
 
-def _planned(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool) -> Point | None:
-    """The point at some values, if it has a plan."""
-    values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
-    try:
-        job = load(values)
-    except InvalidJob:
-        return None
-    plan = best_plan(job, feasible_layouts(job), bold=bold)
-    return None if plan is None else Point(values=values, plan=plan)
-
-
-def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool) -> Point:
+def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bool, *, explain: bool = True) -> Point:
+    """The point at some values; `explain` says where there is no plan why."""
     values = {axis.path: value for axis, value in zip(axes, chosen, strict=True)}
     try:
         job = load(values)
@@ -217,7 +207,7 @@ def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bo
         return Point(values=values, plan=None, rule=error.rule, message=error.message)
     found = feasible_layouts(job)
     plan = best_plan(job, found, bold=bold)
-    if plan is not None:
+    if plan is not None or not explain:
         return Point(values=values, plan=plan)
     rule, nearest = binding_rule(job, found)
     message = next((f.message for f in nearest.findings if f.rule == rule), None) if nearest else None
