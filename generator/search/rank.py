@@ -1,8 +1,11 @@
-"""Ranking: fastest first, and of plans that the model cannot tell apart, the simplest."""
+"""Ranking: fastest first, and of plans that the model cannot tell apart, the simplest; and the reasons for a choice.
+
+A reason holds a decision against the best plan that decides otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -23,9 +26,9 @@ from .feasible import Feasible, Floats
 #: (`benchmarks.uncertainty`). Much less than the uncertainty of each alone: two layouts share most of what is unknown.
 TIME_BAND = ordering_band()
 
-#: What an offloading plan has to win by to count as faster than one that keeps everything on the device. Its time hangs
-#: on host bandwidth, NUMA placement and pinned memory, which no datasheet gives: it is the least certain part of the
-#: model, and the part that most often fails on a real machine.
+#: Share by which an offloading plan has to win to count as faster than one that keeps everything on the device. Its
+#: time hangs on host bandwidth, NUMA placement and pinned memory, which no datasheet gives: it is the least certain
+#: part of the model, and the part that most often fails on a real machine.
 OFFLOAD_MARGIN = 0.15
 
 #: Rows that are compared with measured runs at once.
@@ -33,7 +36,7 @@ _COMPARED_ROWS = 2048
 
 
 def complexity(job: Job, layouts: LayoutLike) -> NDArray[np.int64]:
-    """How much there is to go wrong: moving parts in use, the rarely used ones counting double.
+    """Count moving parts in use, which may go wrong, the rarely used ones double.
 
     Tensor parallelism is everyday work in a Megatron; AutoTP also asks for a model it knows and ranks fed alike.
     """
@@ -65,7 +68,7 @@ def complexity(job: Job, layouts: LayoutLike) -> NDArray[np.int64]:
 def starts(job: Job, layouts: LayoutLike) -> NDArray[np.float64]:
     """Passes of a micro-batch through a layer that a rank makes in a step, each with its collectives.
 
-    What one of them loses to launches, latency and waiting for other ranks differs from cluster to cluster.
+    The time that one of them loses to launches, latency and waiting for other ranks differs from cluster to cluster.
     """
     each = 1 + 4 * (layouts.tensor > 1) + 2 * (layouts.expert > 1) + (layouts.context - 1)
     total: NDArray[np.float64] = layouts.gradient_accumulation * (job.model.layers / layouts.pipeline) * each
@@ -79,24 +82,22 @@ def judged_time(job: Job, layouts: Layouts, total_s: Floats) -> Floats:
 
 
 def least_doubt(job: Job, layouts: Layouts) -> Floats:
-    """What distance to measured runs multiplies a time with at least, whatever a layout's model chunks and details."""
-    octaves = octaves_beyond(job, layouts, len(layouts), whatever=("chunk", "expert_overlap"))
-    doubt: Floats = slow_end(job, layouts, octaves) * (1 + TIME_BAND * np.minimum(octaves, 1.0))
-    return doubt
+    """Least factor on a time for the distance to measured runs, whatever a layout's model chunks and details."""
+    return slow_time(job, layouts, np.ones(len(layouts)), whatever=("chunk", "expert_overlap"))
 
 
-def slow_time(job: Job, layouts: Layouts, judged_s: Floats) -> Floats:
+def slow_time(job: Job, layouts: Layouts, judged_s: Floats, *, whatever: Collection[str] = ()) -> Floats:
     """The judged time at the slow end of what is still likely: the further from measured runs, the later.
 
-    What is beyond them has to be clearly better: by as much as the model can tell.
+    What is beyond them has to be clearly better: by as much as the model can tell. `whatever`: traits not compared.
     """
-    octaves = octaves_beyond(job, layouts, len(layouts))
+    octaves = octaves_beyond(job, layouts, len(layouts), whatever=whatever)
     slow: Floats = judged_s * slow_end(job, layouts, octaves) * (1 + TIME_BAND * np.minimum(octaves, 1.0))
     return slow
 
 
-def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: bool = False) -> Floats:
-    """The judged time where that is at the slow end of what is still likely: the further from measured runs, the later.
+def ranking_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: bool = False) -> Floats:
+    """The time that rows are ranked by: judged, at the slow end of what is still likely.
 
     Only rows that may be among the `top` best are compared with the runs; the others are infinite. `bold`: none is.
     """
@@ -107,9 +108,8 @@ def likely_time(job: Job, layouts: Layouts, total_s: Floats, top: int, *, bold: 
     likely = np.full(len(judged), np.inf)
     for start in range(0, len(order), _COMPARED_ROWS):
         block = order[start : start + _COMPARED_ROWS]
-        if start and judged[block[0]] > np.partition(likely, min(top, start) - 1)[min(top, start) - 1] * (
-            1 + TIME_BAND
-        ):
+        last = min(top, start) - 1  # of the best so far
+        if start and judged[block[0]] > np.partition(likely, last)[last] * (1 + TIME_BAND):
             break
         likely[block] = slow_time(job, layouts.take(block), judged[block])
     return likely
@@ -130,7 +130,7 @@ def ranking(
     Repeatedly: of the rows within `band` of the fastest left, by likely time, the simplest; then the one with the
     fewest starts, then the faster, then the smaller. Deterministic: remaining ties go to the earlier row.
     """
-    likely = likely_time(job, layouts, total_s, top, bold=bold)
+    likely = ranking_time(job, layouts, total_s, top, bold=bold)
     near = np.flatnonzero(np.isfinite(likely))
     judged, rows = likely[near], layouts.take(near)
     order = np.lexsort((near, required_bytes[near], judged, starts(job, rows), complexity(job, rows)))
@@ -146,7 +146,7 @@ def ranking(
 
 #: The data parallel size and the accumulation follow from the others.
 _DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_accumulation"))
-#: What a layout has where nothing is decided.
+#: A layout in which nothing is decided.
 _PLAIN = Layout(data=1)
 #: Alternatives that a reason compares, best first.
 _MOST_COMPARED = 2
@@ -156,17 +156,8 @@ _RIVALS = 4
 _MOST_LIKELY = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Against:
-    """A layout against the chosen one."""
-
-    longer: float  #: how much longer its step takes, as a share
-    cause: str  #: what makes most of that
-    doubt: str  #: why it counts as slower than it is estimated; empty where it doesn't
-
-
 def rivals(job: Job, found: Feasible) -> NDArray[np.int64]:
-    """The fastest rows of each value that was decided against: what a plan is compared with should be at its best."""
+    """The fastest rows of each value that was decided against, for a plan is compared with others at their best."""
     order = np.argsort(judged_time(job, found.layouts, found.total_s), kind="stable")
     firsts = (rows[:_RIVALS] for name in _DECISIONS for _, rows in _firsts(getattr(found.layouts, name), order))
     rows: NDArray[np.int64] = np.unique(np.concatenate([*firsts]))
@@ -174,7 +165,7 @@ def rivals(job: Job, found: Feasible) -> NDArray[np.int64]:
 
 
 class Reasons:
-    """Why rows of what was found are chosen; what they are compared with is the same for all of them."""
+    """Reasons why rows of what was found are chosen, all of them compared with the same others."""
 
     def __init__(self, job: Job, found: Feasible, *, bold: bool = False) -> None:
         feasible, total_s = found.layouts, found.total_s
@@ -185,7 +176,7 @@ class Reasons:
         firsts = {name: dict(_firsts(getattr(feasible, name), order)) for name in _DECISIONS}
         rows = np.unique(np.concatenate([at for values in firsts.values() for at in values.values()]))
         likely = judged[rows] if bold else slow_time(job, feasible.take(rows), judged[rows])
-        #: What rows are ranked by, of those that may be the best of a value.
+        #: Times that rows are ranked by, of those that may be the best of a value.
         self._likely = dict(zip(rows.tolist(), likely.tolist(), strict=True))
         #: By key and value, the best layout that has it.
         self._best = {
@@ -196,17 +187,24 @@ class Reasons:
         self._ledger = step_time(job, feasible.take(np.array(self._rows)))
 
     def of(self, row: int, own: StepTime) -> tuple[str, ...]:
-        """Why `row`, whose ledger is `own`: on the choice as a whole, and on each decision that had an alternative."""
-        chosen, pins = self._feasible[row], self._job.pins
+        """Reasons for `row`, whose ledger is `own`: for the whole, and for each decision that had an alternative."""
+        chosen, pins, ledger = self._feasible[row], self._job.pins, self._ledger
         pinned = [name for name in FIELDS if getattr(pins, name) is not None]
-        against = self._against(row, own)
-        decisions = (self._decision(name, chosen, against) for name in _DECISIONS if name not in pinned)
+        parts = [f.name for f in fields(ledger) if f.name != "total_s"]
+        longer = ledger.total_s / own.total_s - 1
+        more = [np.broadcast_to(getattr(ledger, part) - getattr(own, part), len(longer)) for part in parts]
+        causes = np.argmax(np.stack(more) * np.where(longer >= 0, 1, -1), axis=0)
+        speeds = {}  # by row, the best layouts of each value against `row`
+        for other, share, cause in zip(self._rows, longer.tolist(), causes, strict=True):
+            named = f"{parts[cause].removesuffix('_s')}{self._doubt(row, other)}"
+            speeds[other] = f"{share:+.0%} ({named})" if abs(share) >= 0.005 else "the same"
+        decisions = (self._decision(name, chosen, speeds) for name in _DECISIONS if name not in pinned)
         values = chosen.to_dict()
         as_pinned = ", ".join(self._job.says(name, values[name]) for name in pinned)
         return (self._overall(row), *filter(None, decisions), *([f"pinned: {as_pinned}"] if pinned else []))
 
     def _overall(self, row: int) -> str:
-        """Why this one of all."""
+        """The reason for this one of all."""
         count, total_s = self._count, self._total_s
         on_device = self._feasible.offload == Offload.NONE
         own, first = float(total_s[row]), int(np.argmin(total_s))
@@ -227,22 +225,8 @@ class Reasons:
         both = f"({own:.3g} s against {float(total_s[first]):.3g} s; {count:,} layouts fit)"
         return f"best at the slow end of what is likely: {faster} {both}"
 
-    def _against(self, row: int, own: StepTime) -> dict[int, _Against]:
-        """By row, the best layouts of each value against `row`."""
-        ledger, rows = self._ledger, self._rows
-        parts = [f.name for f in fields(ledger) if f.name != "total_s"]
-        longer = ledger.total_s / own.total_s - 1
-        more = np.stack([np.broadcast_to(getattr(ledger, part) - getattr(own, part), len(rows)) for part in parts])
-        causes = np.argmax(more * np.where(longer >= 0, 1, -1), axis=0)
-        return {
-            other: _Against(
-                longer=float(longer[i]), cause=parts[causes[i]].removesuffix("_s"), doubt=self._doubt(row, other)
-            )
-            for i, other in enumerate(rows)
-        }
-
     def _doubt(self, row: int, other: int) -> str:
-        """Why a layout that is estimated to be faster isn't chosen."""
+        """The reason why a layout that is estimated to be faster isn't chosen, if it is."""
         if self._total_s[other] >= self._total_s[row] or self._bold:
             return ""
         likely = self._likely.get(other, 0.0)
@@ -251,18 +235,17 @@ class Reasons:
             return ", extrapolated"
         return ", offload" if offloads[other] and not offloads[row] else ""
 
-    def _decision(self, name: str, chosen: Layout, against: Mapping[int, _Against]) -> str | None:
+    def _decision(self, name: str, chosen: Layout, speeds: Mapping[int, str]) -> str | None:
         """`tensor: 8; step time with 4 +12% (bubble), with 2 +30% (bubble)`; nothing where there was no choice."""
         value, said = getattr(chosen, name), self._job.says(name, chosen.to_dict()[name])
         best = self._best[name]
         others = sorted((other for other in best if other != value), key=lambda other: self._likely[best[other]])
         if not others or (name in DEFAULTS and value == DEFAULTS[name]):  # details that nothing turned
             return None if value == getattr(_PLAIN, name) else f"{said}; nothing else is legal and fits"
-        texts = []
-        for other in others[:_MOST_COMPARED]:
-            found = against[best[other]]
-            speed = f"{found.longer:+.0%} ({found.cause}{found.doubt})" if abs(found.longer) >= 0.005 else "the same"
-            texts.append(f"with {in_spec(self._feasible[best[other]].to_dict()[name])} {speed}")
+        texts = (
+            f"with {in_spec(self._feasible[best[other]].to_dict()[name])} {speeds[best[other]]}"
+            for other in others[:_MOST_COMPARED]
+        )
         return f"{said}; step time {', '.join(texts)}"
 
 

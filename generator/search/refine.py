@@ -26,7 +26,7 @@ from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 from .enumerate import joined
 from .feasible import CHUNK_ROWS, Estimates, Feasible, Floats, estimates, fitting, joined_estimates
-from .rank import TIME_BAND, judged_time, least_doubt, likely_time
+from .rank import TIME_BAND, judged_time, least_doubt, ranking_time
 
 Settings = Iterator[Mapping[str, Any]]
 #: Shares of a chunk's layers that are repeated, and of the optimizer's states that are moved.
@@ -195,7 +195,7 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float)
 
 def _reach(job: Job, found: Estimates, bold: bool) -> float:
     """The step time from which on a layout can't be chosen."""
-    return float(likely_time(job, found.layouts, found.total_s, 1, bold=bold).min()) * (1 + TIME_BAND)
+    return float(ranking_time(job, found.layouts, found.total_s, 1, bold=bold).min()) * (1 + TIME_BAND)
 
 
 def _floor(job: Job, found: Estimates, details: Iterable[Detail]) -> Floats:

@@ -23,18 +23,18 @@ from .refine import refined
 
 #: Legal layouts that all searches together may look at; about a second's worth on one core.
 _MOST_LAYOUTS = 1_500_000
-#: How far up the GPU count is tried, in times the job's own, before single nodes in between are.
+#: Factors on the GPU count that are tried before single nodes in between are.
 _GROWTH = (1.125, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 #: Neighbouring node counts, and batch sizes, tried one by one.
 _NEIGHBOURS = 24
 #: Pairs of pinned keys that are offered, where no single one is enough.
 _MOST_PAIRS = 3
-#: How far away, as a share of the GPUs or of the batch, a change may be that is offered for its speed.
+#: Distance, as a share of the GPUs or of the batch, of a change that is offered for its speed.
 _NEARBY = 0.125
 #: Counts, and batches, that are compared for speed: those that divide best.
 _COMPARED = 3
-#: By how much a change has to be faster, in tokens a second and GPU, to be offered beside a nearer one, and beside a
-#: plan that works.
+#: Factors by which a change has to be faster, in tokens a second and GPU, to be offered beside a nearer one, or beside
+#: a plan that works.
 _FASTER, _MUCH_FASTER = 1.05, 1.10
 
 
@@ -46,7 +46,14 @@ class _Searches:
 
     def first(self, jobs: Iterable[Job]) -> Plan | None:
         """The best plan of the first job that has one."""
-        return next((plan for job in jobs if self._has_plan(job) and (plan := self.best(job))), None)
+        for job in jobs:
+            if self._left <= 0:
+                return None
+            found, looked_at = has_plan(job)
+            self._left -= looked_at
+            if found and (plan := self.best(job)):
+                return plan
+        return None
 
     def best(self, job: Job) -> Plan | None:
         """The best plan of a job, without explanations."""
@@ -54,10 +61,13 @@ class _Searches:
         return None if found is None else best_plan(job, found)
 
     def fastest(self, jobs: Iterable[Job]) -> Plan | None:
-        """The plan with most tokens a second and GPU among those of all jobs, compared before details are turned."""
-        searches = ((job, found) for job in jobs if (found := self._search(job)) and len(found.layouts))
-        fastest = max(searches, key=lambda search: _plain_speed(*search), default=None)
-        return None if fastest is None else best_plan(*fastest)
+        """The plan with most tokens a second and GPU among those of all jobs.
+
+        The jobs are compared by sequences a second and GPU of their fastest layouts, before details are turned.
+        """
+        searches = [(job, found) for job in jobs if (found := self._search(job)) and len(found.layouts)]
+        speeds = [job.training.global_batch / job.gpus / float(found.total_s.min()) for job, found in searches]
+        return best_plan(*searches[speeds.index(max(speeds))]) if searches else None
 
     def _search(self, job: Job) -> Feasible | None:
         if self._left <= 0:
@@ -66,21 +76,9 @@ class _Searches:
         self._left -= found.legal
         return found
 
-    def _has_plan(self, job: Job) -> bool:
-        if self._left <= 0:
-            return False
-        found, looked_at = has_plan(job)
-        self._left -= looked_at
-        return found
-
 
 def _speed(plan: Plan) -> float:
     return plan.throughput.tokens_per_s_per_gpu
-
-
-def _plain_speed(job: Job, found: Feasible) -> float:
-    """Sequences a second and GPU of the fastest layout, which is not always the best plan."""
-    return job.training.global_batch / job.gpus / float(found.total_s.min())
 
 
 def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
@@ -142,22 +140,28 @@ def _with_others(job: Job, names: tuple[str, ...], searches: _Searches) -> Sugge
     if plan is None:
         return None
     values = {name: plan.layout.to_dict()[name] for name in names}
-    text = " and ".join(f"layout.{name}: {_text(value)}" for name, value in values.items())
+    said = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    text = " and ".join(f"layout.{name}: {value}" for name, value in said.items())
     if len(names) > 1:
         return Suggestion(path="layout", value="", text=text, plan=plan)
     return Suggestion(path=f"layout.{names[0]}", value=values[names[0]], text=text, plan=plan)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _other_gpu_counts(job: Job, searches: _Searches) -> Iterator[Suggestion]:
     """The nearest count below that works, the smallest found above, and one nearby that is faster than both."""
     if job.cluster.accelerator.is_slice:
         return
-    counts = (_smaller_counts(job), _larger_counts(job))
-    nearest = (searches.first(replace(job, gpus=gpus) for gpus in side) for side in counts)
+    gpus, unit = job.gpus, job.cluster.accelerators_per_node
+    nodes, parts = gpus // unit, divisors(unit)
+    # Below, whole nodes, and the parts of a node once there is one at most; above, parts of a node that are more, then
+    # whole nodes, close by and growing.
+    fewer = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
+    below = dict.fromkeys([*fewer, *(sorted(parts, reverse=True) if nodes <= 1 else [])])
+    some = max(nodes, 1)
+    more = {some + i for i in range(_NEIGHBOURS + 1)} | {max(round(some * g), some + 1) for g in _GROWTH}
+    above = sorted({*parts, *(n * unit for n in more)})
+    sides = ((count for count in below if count < gpus), (count for count in above if count > gpus))
+    nearest = (searches.first(replace(job, gpus=count) for count in side) for side in sides)
     yield from _with_faster("gpus", [plan for plan in nearest if plan], searches.fastest(_round_counts(job)))
 
 
@@ -180,23 +184,6 @@ def _round_counts(job: Job) -> Iterator[Job]:
     round_ones = sorted(counts, key=lambda count: (-len(divisors(count)), abs(count - job.gpus)))
     powers = [count for count in round_ones if count & (count - 1) == 0]
     yield from (replace(job, gpus=count) for count in dict.fromkeys([*powers, *round_ones[:_COMPARED]]))
-
-
-def _smaller_counts(job: Job) -> Iterator[int]:
-    """Whole nodes downwards; the parts of a node once there is one at most."""
-    gpus, unit = job.gpus, job.cluster.accelerators_per_node
-    nodes = gpus // unit
-    whole = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
-    parts = sorted(divisors(unit), reverse=True) if nodes <= 1 else []
-    return (count for count in dict.fromkeys([*whole, *parts]) if count < gpus)
-
-
-def _larger_counts(job: Job) -> Iterator[int]:
-    """The parts of a node that are more, then whole nodes, close by and growing."""
-    gpus, unit = job.gpus, job.cluster.accelerators_per_node
-    nodes = max(gpus // unit, 1)
-    whole = {nodes + i for i in range(_NEIGHBOURS + 1)} | {max(round(nodes * g), nodes + 1) for g in _GROWTH}
-    return (count for count in sorted({*divisors(unit), *(n * unit for n in whole)}) if count > gpus)
 
 
 def _other_batches(job: Job, searches: _Searches) -> Iterator[Suggestion]:

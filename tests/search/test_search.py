@@ -358,7 +358,7 @@ def test_what_is_faster_by_the_estimate_says_why_it_was_not_chosen(monkeypatch: 
         slower: Floats = judged_s * np.where(layouts.recompute == Recompute.NONE, 2.0, 1.0)
         return slower
 
-    monkeypatch.setattr(sys.modules["dsgen.search.reasons"], "slow_time", slow_time)
+    monkeypatch.setattr(sys.modules["dsgen.search.rank"], "slow_time", slow_time)
     small = job()
     found = feasible_layouts(small)
     full = np.flatnonzero(found.layouts.recompute == Recompute.FULL)
