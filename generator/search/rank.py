@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dataclass import dataclass
 from ..estimate.evidence import evidence, octaves_beyond
 from ..estimate.layout import DEFAULTS, FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
 from ..estimate.ledgers import StepTime
