@@ -26,16 +26,19 @@ def load_catalog() -> Catalog:
 
     Raises `ValueError` for an entry without a source, and for a name or alias used twice.
     """
-    return build_catalog(_read("accelerators.yaml"), _read("node_types.yaml"), _read("models.yaml"))
+    return build_catalog(*(read_yaml(__package__, f"{kind}.yaml") for kind in ("accelerators", "node_types", "models")))
 
 
 def build_catalog(accelerators: Mapping[str, Any], node_types: Mapping[str, Any], models: Mapping[str, Any]) -> Catalog:
     """The catalog of parsed YAML documents; raises `ValueError` as `load_catalog` does."""
     presets = _spread_families(models)
+    cards = {name: _accelerator(name, entry) for name, entry in accelerators.items() if "slice_of" not in entry}
+    parts = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
+    cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
     return Catalog(
-        accelerators=_accelerators(accelerators),
+        accelerators=cards,
         node_types={name: _node_type(name, entry) for name, entry in node_types.items()},
-        models={name: _model_entry(name, entry) for name, entry in presets.items()},
+        models={n: ModelEntry(name=n, config=e["config"], source=_source(n, e)) for n, e in presets.items()},
         aliases=_aliases(accelerators, node_types, presets),
     )
 
@@ -73,23 +76,11 @@ def read_yaml(package: str, file_name: str) -> dict[str, Any]:
     return document
 
 
-def _read(file_name: str) -> Mapping[str, Any]:
-    return read_yaml(__package__, file_name)
-
-
 def _source(name: str, entry: Mapping[str, Any]) -> str:
     source = entry.get("source")
     if not isinstance(source, str) or not source.strip():
         raise ValueError(f"catalog entry {name!r} has no source")
     return source
-
-
-def _accelerators(entries: Mapping[str, Any]) -> dict[str, Accelerator]:
-    accelerators = {name: _accelerator(name, entry) for name, entry in entries.items() if "slice_of" not in entry}
-    for name, entry in entries.items():
-        if "slice_of" in entry:
-            accelerators[name] = _slice(name, entry, accelerators[entry["slice_of"]])
-    return accelerators
 
 
 def _slice(name: str, entry: Mapping[str, Any], whole: Accelerator) -> Accelerator:
@@ -146,10 +137,6 @@ def _node_type(name: str, entry: Mapping[str, Any]) -> NodeType:
         source=_source(name, entry),
         unverified=tuple(entry.get("unverified", ())),
     )
-
-
-def _model_entry(name: str, entry: Mapping[str, Any]) -> ModelEntry:
-    return ModelEntry(name=name, config=entry["config"], source=_source(name, entry))
 
 
 def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

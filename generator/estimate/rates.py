@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any
 
 from ..catalog.loader import read_yaml
 from ..dataclass import dataclass
-from ..job.records import Cluster, Job
+from ..job.records import Job
 
 _BY = ("any", "generation", "fabric", "network", "framework", "kernels")
 #: A share or fraction never exceeds what it is a share of.
@@ -20,7 +19,7 @@ _OF_ACHIEVABLE = ("product_fraction", "product_fp8_fraction")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What each constant says, with its unit and source, is in `constants.yaml`."""
+    """The constants of one job; `constants.yaml` has their meaning, unit and source."""
 
     product_fraction: float
     product_fp8_fraction: float
@@ -90,32 +89,28 @@ def constants() -> Mapping[str, Family]:
     document = read_yaml(__package__, "constants.yaml")
     if set(document) != set(NAMES):
         raise ValueError(f"constants.yaml and Rates differ in {sorted(set(document) ^ set(NAMES))}")
-    return {name: _family(name, dict(entry)) for name, entry in document.items()}
-
-
-def _family(name: str, entry: dict[str, Any]) -> Family:
-    by, says = entry.pop("by"), entry.pop("says")
-    if by not in _BY or "default" not in entry:
-        raise ValueError(f"constants.yaml: {name} needs `by`, one of {', '.join(_BY)}, and a `default`")
-    return Family(by=by, says=says, by_key={key: Constant(**value) for key, value in entry.items()})
+    families = {}
+    for name, entry in document.items():
+        by_key = {key: Constant(**value) for key, value in entry.items() if key not in ("by", "says")}
+        if entry["by"] not in _BY or "default" not in by_key:
+            raise ValueError(f"constants.yaml: {name} needs `by`, one of {', '.join(_BY)}, and a `default`")
+        families[name] = Family(by=entry["by"], says=entry["says"], by_key=by_key)
+    return families
 
 
 def selectors(job: Job) -> dict[str, str]:
-    """By what a constant is picked: the key for each `Family.by`."""
+    """The key that a constant is picked by, for each `Family.by`."""
+    cluster = job.cluster
+    generation = cluster.accelerator.generation
     return {
         "any": "default",
-        "generation": job.cluster.accelerator.generation,
-        "fabric": _fabric(job.cluster),
-        "network": job.cluster.network,
+        "generation": generation,
+        # Links through switches differ by generation.
+        "fabric": f"nvswitch-{generation}" if cluster.intra_node == "nvswitch" else cluster.intra_node,
+        "network": cluster.network,
         "framework": job.framework.name,
         "kernels": "fused" if job.fuses_kernels else "eager",
     }
-
-
-def _fabric(cluster: Cluster) -> str:
-    """The kind of links inside a node; those through switches differ by generation."""
-    switched = cluster.intra_node == "nvswitch"
-    return f"nvswitch-{cluster.accelerator.generation}" if switched else cluster.intra_node
 
 
 def rates(job: Job) -> Rates:
