@@ -117,21 +117,8 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
     training, step_s = job.training, float(times.total_s)
     if training.duration_tokens is None:
         return None
-    ramp = training.batch_ramp
-    if ramp is None:
-        whole = -(-round(training.duration_tokens) // (layout.global_batch * training.sequence_length))
-        steps = training.duration_steps or max(1, whole)
-        samples, seconds = steps * layout.global_batch, steps * step_s
-    else:
-        stages = ramp_steps(
-            ramp, layout.global_batch, max(1, round(training.duration_tokens) // training.sequence_length)
-        )
-        batches, counts = (np.array(column) for column in zip(*stages, strict=True))
-        steps, samples = int(counts.sum()), int(np.sum(counts * batches))
-        # A smaller global batch has fewer micro-batches, of the same size.
-        passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
-        seconds = float(np.sum(counts * step_time(job, replace(layout, gradient_accumulation=passes)).total_s))
-    exact = training.duration_steps is not None and ramp is None
+    steps, samples, seconds = _length(job, layout, step_s)
+    exact = training.duration_steps is not None and training.batch_ramp is None
     saves = saving(job, layout, step_s)
     evaluated_s = evaluation_s(job, layout, times, steps)
     elapsed_s = saves.elapsed_s(seconds + evaluated_s)
@@ -146,7 +133,7 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
         duration_s=seconds,
         gpu_hours=seconds / 3600 * job.gpus,
         cost=None if price is None else seconds / 3600 * price * job.nodes,
-        ramp_s=seconds - samples / layout.global_batch * step_s if ramp else 0.0,
+        ramp_s=seconds - samples / layout.global_batch * step_s if training.batch_ramp else 0.0,
         evaluation_s=evaluated_s,
         checkpoint_bytes=saves.checkpoint_bytes,
         save_s=saves.save_s,
@@ -161,6 +148,21 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
         energy_j=energy_j(job, wall_s),
         goodput_fraction=seconds / wall_s,
     )
+
+
+def _length(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
+    """Steps, sequences and seconds, without anything that isn't a step."""
+    training = job.training
+    tokens, ramp = round(training.duration_tokens or 0.0), training.batch_ramp
+    if ramp is None:
+        steps = training.duration_steps or max(1, -(-tokens // (layout.global_batch * training.sequence_length)))
+        return steps, steps * layout.global_batch, steps * step_s
+    stages = ramp_steps(ramp, layout.global_batch, max(1, tokens // training.sequence_length))
+    batches, counts = (np.array(column) for column in zip(*stages, strict=True))
+    # A smaller global batch has fewer micro-batches, of the same size.
+    passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
+    seconds = float(np.sum(counts * step_time(job, replace(layout, gradient_accumulation=passes)).total_s))
+    return int(counts.sum()), int(np.sum(counts * batches)), seconds
 
 
 def _segments(job: Job, saves: Saving, elapsed_s: float) -> tuple[int | None, float]:
