@@ -14,7 +14,8 @@ from dsgen.job.text import text_of
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.megatron.arguments import read_argument_file
 from dsgen.programs.megatron.facts import megatron_facts
-from dsgen.programs.megatron.run import LARGEST, MegatronRun, megatron_runs
+from dsgen.programs.megatron.run import MegatronRun, megatron_runs
+from dsgen.programs.megatron.table import LARGEST
 from dsgen.programs.submission import Context, Submission
 from dsgen.rule import findings_of
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from ...findings import ERROR, Location, Violation, Violations
 from ...programs.deepspeed.config import BATCH_KEYS
-from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LARGEST, LAYERS, MICRO, PIPELINE, TENSOR
+from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MICRO, PIPELINE, TENSOR
+from ...programs.megatron.table import LARGEST
 from ...programs.rule import submissions
 from ...programs.submission import Submission
 from ...programs.world import MOST_GPUS, world_of

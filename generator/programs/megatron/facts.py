@@ -17,25 +17,18 @@ from ..deepspeed.facts import offload_of, second_partitions
 from ..submission import Submission
 from .run import (
     CHUNKS,
-    CONTEXT,
-    EXPERT,
     FIRST_STAGE,
     GLOBAL,
     HEADS,
     LAST_STAGE,
     LAYERS,
     LAYERS_PER_CHUNK,
-    MICRO,
-    MOE_EXPERT,
-    PIPELINE,
     STAGE_LAYOUT,
-    TENSOR,
-    ULYSSES,
     MegatronRun,
     megatron_runs,
-    size,
 )
 from .stage_layout import uneven_ends
+from .table import flag, rows, size
 from .vocabulary import OF_OPTIONS
 
 _OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
@@ -66,6 +59,7 @@ def megatron_facts(submission: Submission) -> Iterator[MegatronFacts]:
     for run in megatron_runs(submission):
         if run.trains:
             read = _Reading(run=run)
+            _plain(read)
             _model(read)
             _training(read)
             _layout(read)
@@ -124,6 +118,21 @@ def _job_of(read: _Reading) -> Job:
         headroom=0.0,
         origin=Origin(path=run.path, locations=read.places, start=run.locate(""), vocabulary=OF_OPTIONS[run.flavour]),
     )
+
+
+def _plain(read: _Reading) -> None:
+    """Keys of layout and training that one option says, or its default: the table of options backwards."""
+    for row in rows(read.run.flavour):
+        section, *names = row.key.split(".")
+        option = read.run.table.get(row.option)
+        if section not in ("layout", "training") or len(names) != 1 or option is None:
+            continue
+        pointer = f"/{section}/{names[0]}"
+        if row.decode is flag:
+            read.flag(pointer, row.option)
+        elif row.decode is size:
+            default = option.default
+            read.number(pointer, row.option, default if isinstance(default, int) else None)
 
 
 def _model(read: _Reading) -> None:
@@ -201,8 +210,6 @@ def _kv_heads(read: _Reading, heads: int | None) -> None:
 def _training(read: _Reading) -> None:
     """What is trained, and in which types."""
     run, training = read.run, read.values["training"]
-    read.number("/training/sequence_length", "--seq-length")
-    read.number("/training/global_batch", GLOBAL)
     optimizer = run.choice("--optimizer", "adam")
     read.learn("/training/optimizer", UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw")
     names = ("--fp8-format",) if run.is_lm else ("--fp8-hybrid", "--fp8-e4m3")
@@ -244,18 +251,12 @@ def _attention(read: _Reading) -> None:
 def _layout(read: _Reading) -> None:
     """The layout: what is given, and the defaults that surely hold."""
     run = read.run
-    tensor = read.number("/layout/tensor", TENSOR, 1)
-    read.number("/layout/pipeline", PIPELINE, 1)
-    read.number("/layout/context", CONTEXT if run.is_lm else ULYSSES, 1)
-    read.number("/layout/expert", EXPERT if run.is_lm else MOE_EXPERT, 1)
-    micro = read.number("/layout/micro_batch", MICRO)
-    read.flag("/layout/sequence_parallel", "--sequence-parallel")
     if run.has("--num-experts"):  # core_v0.16.1 megatron/training/arguments.py:410: as the rest of the layer
-        read.number("/layout/expert_tensor", "--expert-tensor-parallel-size", tensor)
+        read.number("/layout/expert_tensor", "--expert-tensor-parallel-size", run.tensor)
     else:
         read.learn("/layout/expert_tensor", 1)
     _stages(read)
-    _accumulation(read, micro)
+    _accumulation(read)
     _recompute(read)
     if run.is_lm:
         _of_megatron_lm(read)
@@ -279,8 +280,8 @@ def _stages(read: _Reading) -> None:
             read.number(f"/layout/{name}", option)
 
 
-def _accumulation(read: _Reading, micro: int | None) -> None:
-    run, batch, replicas = read.run, read.run.global_batch, read.run.replicas
+def _accumulation(read: _Reading) -> None:
+    run, batch, micro, replicas = read.run, read.run.global_batch, read.run.micro_batch, read.run.replicas
     if micro and replicas:
         batch = micro * replicas if batch is None and run.lacks(GLOBAL) else batch
         if batch and batch % (micro * replicas) == 0:
@@ -308,9 +309,6 @@ def _recompute(read: _Reading) -> None:
 def _of_megatron_lm(read: _Reading) -> None:
     """What only Megatron-LM has options for; its distributed optimizer is stage 1."""
     run = read.run
-    read.flag("/layout/tensor_overlap", "--tp-comm-overlap")
-    read.flag("/layout/expert_overlap", "--overlap-moe-expert-parallel-comm")
-    read.number("/layout/zero_copies", "--num-distributed-optimizer-instances", 1)
     for pointer, option, values in (
         ("/layout/zero_stage", "--use-distributed-optimizer", (0, 1)),
         ("/layout/offload", "--optimizer-cpu-offload", ("none", "optimizer")),

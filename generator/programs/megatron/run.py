@@ -13,6 +13,7 @@ from ..submission import Submission
 from ..world import world_of
 from .arguments import MegatronArguments
 from .stage_layout import chunks_of
+from .table import size
 
 TENSOR: Final = "--tensor-model-parallel-size"
 PIPELINE: Final = "--pipeline-model-parallel-size"
@@ -31,9 +32,6 @@ LAST_STAGE: Final = "--decoder-last-pipeline-num-layers"
 STAGE_LAYOUT: Final = "--pipeline-model-parallel-layout"
 #: Ends of the model that count as layers of a stage.
 COUNTED_ENDS: Final = ("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split")
-
-#: No size is larger: what 32 bits hold.
-LARGEST: Final = 2**31 - 1
 
 #: Ways to divide layers that have no number of layers per stage.
 _OTHER_CUTS: Final = (
@@ -168,11 +166,6 @@ class MegatronRun(MegatronArguments):
         own = [config for config in configs if config.path == self.path or id(config.json) in (named or ())]
         found = own or (configs if named is None else ())
         return found[0] if len(found) == 1 and not self.is_lm else None
-
-
-def size(value: int | None) -> int | None:
-    """A number where it can be a size; None where it is none."""
-    return value if value is not None and 0 < value <= LARGEST else None
 
 
 def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
