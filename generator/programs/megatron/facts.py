@@ -28,7 +28,7 @@ from .run import (
     megatron_runs,
 )
 from .stage_layout import uneven_ends
-from .table import flag, rows, size
+from .table import Mark, rows, size
 from .vocabulary import OF_OPTIONS
 
 _OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
@@ -128,11 +128,10 @@ def _plain(read: _Reading) -> None:
         if section not in ("layout", "training") or len(names) != 1 or option is None:
             continue
         pointer = f"/{section}/{names[0]}"
-        if row.decode is flag:
+        if option.kind == "flag" and row.value is True:
             read.flag(pointer, row.option)
-        elif row.decode is size:
-            default = option.default
-            read.number(pointer, row.option, default if isinstance(default, int) else None)
+        elif Mark.SIZE in row.marks:
+            read.number(pointer, row.option, option.default if isinstance(option.default, int) else None)
 
 
 def _model(read: _Reading) -> None:
@@ -222,7 +221,6 @@ def _training(read: _Reading) -> None:
         if run.config is not None:
             training["gradient_dtype"] = "fp32" if run.config.accumulates_in == "fp32" else "same"
         return
-    training["fp8_parameters"] = run.has("--fp8-param-gather")
     if run.has("--grad-reduce-in-bf16"):
         training["gradient_dtype"] = "same"
     if run.has("--use-precision-aware-optimizer") and run.lacks("--optimizer-cpu-offload"):
@@ -267,10 +265,11 @@ def _layout(read: _Reading) -> None:
 def _stages(read: _Reading) -> None:
     """Chunks of a stage, and the layers of the first and of the last, where they are not those of the others."""
     run, listed, stages = read.run, read.run.listed_chunks, read.run.pipeline
+    chunks, option = None, CHUNKS
     if run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) and not run.has_any(*_OTHER_CHUNKS):
         option = run.first_of(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
         chunks = run.chunks if run.has(option) else 1
-        read.learn("/layout/virtual_pipeline", UNKNOWN if chunks is None else chunks, option)
+    read.learn("/layout/virtual_pipeline", UNKNOWN if chunks is None else chunks, option)
     ends = {"first_stage_layers": FIRST_STAGE, "last_stage_layers": LAST_STAGE}
     if listed and stages and len(listed) % stages == 0:
         read.values["layout"] |= dict(zip(ends, uneven_ends(listed, stages), strict=True))

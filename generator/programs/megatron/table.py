@@ -100,11 +100,6 @@ def size(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 < value <= LARGEST else None
 
 
-def flag(value: Any) -> bool:
-    """Whether an option is given that has no value."""
-    return bool(value)
-
-
 def paths(value: Any) -> Any:
     """One path, or several."""
     known = isinstance(value, tuple) and value
@@ -211,24 +206,19 @@ _EXPERTS: Final = (
     Row("--moe-grouped-gemm", lm=lambda p: p.grouped_gemm),
     Row("--moe-token-dispatcher-type", lm=lambda p: "flex" if p.by_node else "alltoall"),
     Row("--moe-enable-deepep", lm=lambda p: p.by_node),
-    Row("--expert-model-parallel-size", "layout.expert", lm=lambda p: p.layout.expert, decode=size,
-        marks=_PLANNED | _SIZE),
+    Row("--expert-model-parallel-size", "layout.expert", lm=lambda p: p.layout.expert, marks=_PLANNED | _SIZE),
     Row("--expert-tensor-parallel-size", "layout.expert_tensor", lm=lambda p: p.layout.expert_tensor, marks=_BOTH),
-    Row("--overlap-moe-expert-parallel-comm", "layout.expert_overlap", lm=lambda p: bool(p.layout.expert_overlap),
-        decode=flag),
+    Row("--overlap-moe-expert-parallel-comm", "layout.expert_overlap", lm=lambda p: bool(p.layout.expert_overlap)),
     Row("--delay-wgrad-compute", lm=lambda p: bool(p.layout.expert_overlap)),
     Row("--expert-interval", mds=lambda p: 1),
-    Row("--moe-expert-parallel-size", "layout.expert", mds=lambda p: p.layout.expert, decode=size,
-        marks=_PLANNED | _SIZE),
+    Row("--moe-expert-parallel-size", "layout.expert", mds=lambda p: p.layout.expert, marks=_PLANNED | _SIZE),
     Row("--enable-expert-tensor-parallelism", mds=lambda p: p.layout.tensor > 1),
     Row("--create-moe-param-group", mds=lambda p: p.layout.zero_stage > 0),
     Row("--moe-loss-coeff", "model.router_aux_loss_coef", mds=lambda p: 0.01),
 )
 _PARALLEL: Final = (
-    Row("--tensor-model-parallel-size", "layout.tensor", lambda p: p.layout.tensor, decode=size,
-        marks=_PLANNED | _SIZE),
-    Row("--pipeline-model-parallel-size", "layout.pipeline", lambda p: p.layout.pipeline, decode=size,
-        marks=_PLANNED | _SIZE),
+    Row("--tensor-model-parallel-size", "layout.tensor", lambda p: p.layout.tensor, marks=_PLANNED | _SIZE),
+    Row("--pipeline-model-parallel-size", "layout.pipeline", lambda p: p.layout.pipeline, marks=_PLANNED | _SIZE),
     Row("--no-pipeline-parallel", mds=lambda p: p.layout.pipeline == 1, marks=_PLANNED),
     Row("--pipeline-model-parallel-layout", lm=encode.stage_layout, marks=_PLANNED),
     Row("--num-virtual-stages-per-pipeline-rank", "layout.virtual_pipeline",
@@ -241,15 +231,13 @@ _PARALLEL: Final = (
         lm=lambda p: None if p.chunks else p.layout.first_stage_layers or None),
     Row("--decoder-last-pipeline-num-layers", "layout.last_stage_layers",
         lm=lambda p: None if p.chunks else p.last_stage or p.layout.last_stage_layers or None),
-    Row("--context-parallel-size", "layout.context", lm=lambda p: above_one(p.layout.context), decode=size,
-        marks=_PLANNED | _SIZE),
+    Row("--context-parallel-size", "layout.context", lm=lambda p: above_one(p.layout.context), marks=_PLANNED | _SIZE),
     Row("--cp-comm-type", lm=encode.context_exchange),
     Row("--hierarchical-context-parallel-sizes", lm=encode.context_levels),
-    Row("--sequence-parallel", "layout.sequence_parallel", lambda p: bool(p.layout.sequence_parallel), decode=flag,
-        marks=_PLANNED),
+    Row("--sequence-parallel", "layout.sequence_parallel", lambda p: bool(p.layout.sequence_parallel), marks=_PLANNED),
     Row("--ds-sequence-parallel-size", "layout.context", mds=lambda p: above_one(p.layout.context),
         decode=size, marks=_PLANNED | _SIZE),
-    Row("--tp-comm-overlap", "layout.tensor_overlap", lm=lambda p: bool(p.layout.tensor_overlap), decode=flag),
+    Row("--tp-comm-overlap", "layout.tensor_overlap", lm=lambda p: bool(p.layout.tensor_overlap)),
 )
 _SHARDING: Final = (
     Row("--use-megatron-fsdp", lm=lambda p: p.fsdp),
@@ -259,19 +247,17 @@ _SHARDING: Final = (
     Row("--no-gradient-accumulation-fusion", lm=lambda p: p.fsdp),
     Row("--ckpt-format", lm=lambda p: "fsdp_dtensor" if p.fsdp else None),
     Row("--num-distributed-optimizer-instances", "layout.zero_copies",
-        lm=lambda p: None if p.fsdp else above_one(p.layout.zero_copies), decode=size),
+        lm=lambda p: None if p.fsdp else above_one(p.layout.zero_copies), marks=_SIZE),
     Row("--overlap-grad-reduce", lm=lambda p: not p.fsdp and p.layout.data * p.layout.context > 1),
     Row("--overlap-param-gather", lm=lambda p: p.layout.zero_stage == 1 and p.layout.data * p.layout.context > 1),
 )
 _BATCH: Final = (
     Row("--seq-length", "training.sequence_length", lambda p: p.training.sequence_length,
-        also=("--encoder-seq-length",), decode=size, marks=_BOTH | _REQUIRED | _SIZE),
+        also=("--encoder-seq-length",), marks=_BOTH | _REQUIRED | _SIZE),
     Row("--max-position-embeddings", "model.max_position_embeddings",
         lambda p: max(p.model.max_positions, p.training.sequence_length), marks=_FOLLOWS | _REQUIRED),
-    Row("--micro-batch-size", "layout.micro_batch", lambda p: p.layout.micro_batch, decode=size,
-        marks=_PLANNED | _SIZE),
-    Row("--global-batch-size", "training.global_batch", lambda p: p.layout.global_batch, decode=size,
-        marks=_BOTH | _SIZE),
+    Row("--micro-batch-size", "layout.micro_batch", lambda p: p.layout.micro_batch, marks=_PLANNED | _SIZE),
+    Row("--global-batch-size", "training.global_batch", lambda p: p.layout.global_batch, marks=_BOTH | _SIZE),
 )
 _RAMP: Final = (Row("--rampup-batch-size", "training.batch_ramp", encode.ramp, decode=ramp),)
 _COMPUTE: Final = (
