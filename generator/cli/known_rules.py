@@ -9,9 +9,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from ..check import codes as of_files
 from ..dataclass import dataclass
-from ..facts import measurement
 from ..findings import Finding
 from ..job import codes
 from ..rule import Rule, rules_in
@@ -30,9 +28,11 @@ _UNREAD: Final = frozenset(
 @lru_cache(maxsize=1)
 def known_rules() -> tuple[Rule, ...]:
     """Rules by id; one that checks jobs and files alike is one entry."""
-    from ..check.rules.registry import all_file_rules  # here, to save start-up time
+    from ..check import codes as of_files  # here, to save start-up time
+    from ..check.rules.registry import all_file_rules
+    from ..facts import measurement
 
-    rules = {rule.id: rule for rule in _other_rules()}
+    rules = {rule.id: rule for rule in (*_planning_rules(), *rules_in(measurement, of_files))}
     for rule in all_file_rules():
         known = rules.get(rule.id)
         rules[rule.id] = rule if known is None else _joined(known, rule)
@@ -45,8 +45,8 @@ def checks(rule: Rule) -> str:
 
 
 def title_of(rule_id: str) -> str:
-    """What a rule on jobs, layouts or memory requires; empty for another id. Rules on files aren't loaded for it."""
-    return next((rule.title for rule in _other_rules() if rule.id == rule_id), "")
+    """Return what a rule on specs, jobs, layouts or memory requires; nothing for another id."""
+    return next((rule.title for rule in _planning_rules() if rule.id == rule_id), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +67,11 @@ def selection(select: Iterable[str], ignore: Iterable[str]) -> Selection:
     return Selection(select=_ids(select), ignore=_ids(ignore))
 
 
-def _other_rules() -> Iterable[Rule]:
-    """All but the rules on files."""
+def _planning_rules() -> Iterable[Rule]:
+    """The rules on specs, jobs, layouts and memory."""
     from ..programs.job_rules import PLANNING_RULES  # here, to save start-up time
 
-    return (*rules_in(codes, measurement, of_files), *PLANNING_RULES)
+    return (*rules_in(codes), *PLANNING_RULES)
 
 
 def _joined(known: Rule, rule: Rule) -> Rule:

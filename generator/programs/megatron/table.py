@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..arguments import BETA1, EPSILON, Value, beta2
 from ..program import ConfigPath
 from . import encode
-from .arguments import MegatronArguments
 from .encode import Planned, above_one
 from .options import Flavour
+
+if TYPE_CHECKING:  # planning reads no files
+    from .arguments import MegatronArguments
 
 Encode = Callable[[Planned], Value]
 
