@@ -96,6 +96,8 @@ def layouts(
     return LayoutSubject(columns=Columns(reads=fields, facts=facts, binds=binds), checks=checks)
 
 
+IN_CONFIGS: Final = InFiles(kinds=("DeepSpeed config",))
+IN_ALL: Final = InFiles(kinds=("Megatron arguments", "DeepSpeed config"))
 ONLY_MDS: Final = InFiles(only=("Megatron-DeepSpeed",))
 NO_RAMP_UP: Final = InFiles(unless=("--rampup-batch-size",))
 lm_layouts: Final = partial(layouts, of=("Megatron-LM",))

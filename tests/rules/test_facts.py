@@ -19,6 +19,7 @@ from dsgen.rules.run import violations_of
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job
 
 IN_FILES = [rule for rule in PLANNING_RULES if rule.in_files is not None]
+MACHINES = ("accelerators_per_node", "accelerator")
 #: What files may leave open of a model, and of what is trained.
 OPEN = (
     *("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "hidden", "ffn", "experts", "moe_ffn"),
@@ -45,7 +46,7 @@ def stripped(job: Job, values: dict[str, Any], reads: set[str]) -> Job:
         framework=job.framework,
         deepspeed_version=job.deepspeed_version,
         model=less(job.model),
-        cluster=job.cluster if "cluster" in reads else UNKNOWN,
+        cluster=partial(Cluster, **{name: getattr(job.cluster, name) for name in MACHINES if name in reads}),
         gpus=job.gpus if "gpus" in reads else UNKNOWN,
         training=less(job.training),
         pins=Pins(**{name: value for name, value in values.items() if name in reads}),

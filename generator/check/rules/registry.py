@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import all_rules_of_programs, rules_of_programs
 from ...programs.submission import Submission
 from ...rule import Rule, rules_in
@@ -31,8 +32,8 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
 def rules_for(submission: Submission) -> tuple[Rule, ...]:
     """The rules that have something to look at in a submission, for its release of DeepSpeed."""
     found = [*rules_of_programs(submission), *_rules_on_all()]
-    # Without a run of Megatron's, or a model and its machines, the estimates have nothing to say.
-    if submission.megatron or (submission.model and submission.cluster and submission.configs):
+    # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
+    if submission.megatron or (submission.cluster and submission.configs) or says_layout(submission):
         found += _rules_on_estimates()
     return tuple(rule for rule in found if rule.holds_for(submission.deepspeed_version))
 

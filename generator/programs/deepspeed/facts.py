@@ -13,17 +13,24 @@ from ..submission import Submission
 from ..world import World, world_of
 from .config import ZERO, Config
 
-_OFFLOAD: Final = f"{ZERO}/offload_optimizer/device"
 #: Keys of a layout that a config has for itself, and the places of others.
 _SIZES: Final[Mapping[str, str]] = {
     "tensor": "/tensor_parallel/autotp_size",
     "context": "/sequence_parallel_size",
     "expert": "/expert_parallel/autoep_size",
 }
-_PLACES: Final[Mapping[str, str]] = {**_SIZES, "zero_stage": f"{ZERO}/stage", "offload": _OFFLOAD}
+_PLACES: Final = {f"/layout/{name}": pointer for name, pointer in _SIZES.items()} | {
+    "/layout/zero_stage": f"{ZERO}/stage",
+    "/layout/offload": f"{ZERO}/offload_optimizer/device",
+}
+#: The first DeepSpeed with AutoEP.
+_FIRST_WITH_AUTOEP: Final = (0, 19, 2)
 OF_CONFIGS: Final = Vocabulary(
     phrases={
         **{name: f"{pointer.rpartition('/')[2]}: {{}}" for name, pointer in _SIZES.items()},
+        "pipeline": "{} pipeline stages",
+        "pipeline: 1": "one pipeline stage",
+        **{f"precision: {kind}": kind for kind in ("fp32", "fp16", "bf16")},
         "micro_batch": "train_micro_batch_size_per_gpu: {}",
         "zero_stage": "zero_optimization.stage: {}",
         "offload: optimizer": "zero_optimization.offload_optimizer.device: cpu",
@@ -52,6 +59,8 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
     job, cluster = submission.job, submission.cluster
     lengths = [job.training.sequence_length] if job else []
     lengths += [tokens for one in submission.megatron if (tokens := one.integer("--seq-length"))]
+    block = config.bf16 if config.precision == "bf16" else "/fp16"
+    places = {**_PLACES, "/training/precision": f"{block}/enabled"}
     some = partial(Cluster, accelerators_per_node=world.gpus_per_node) if world.gpus_per_node else UNKNOWN
     return partial(
         Job,
@@ -61,24 +70,35 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
         model=submission.model or UNKNOWN,
         cluster=cluster or some,
         gpus=world.gpus or UNKNOWN,
-        training=partial(Training, sequence_length=lengths[0] if lengths else UNKNOWN),
-        pins=_pins(config),
+        training=partial(
+            Training,
+            sequence_length=lengths[0] if lengths else UNKNOWN,
+            precision=config.precision or UNKNOWN,
+        ),
+        pins=_pins(config, world),
         headroom=0.0,
         origin=Origin(
             path=config.path,
-            locations={f"/layout/{name}": config.locate(at) for name, at in _PLACES.items() if config.has(at)},
+            locations={pointer: config.locate(at) for pointer, at in places.items() if config.has(at)},
             start=config.locate(""),
             vocabulary=OF_CONFIGS,
         ),
     )
 
 
-def _pins(config: Config) -> Pins:
+def says_layout(submission: Submission) -> bool:
+    """Whether a config has sizes of parallelism, which the rules on layouts judge."""
+    sizes = (config.has(pointer) for config in submission.configs for pointer in _SIZES.values())
+    return any(sizes) or (bool(submission.configs) and world_of(submission).pipeline > 1)
+
+
+def _pins(config: Config, world: World) -> Pins:
     sizes: dict[str, Any] = {name: config.whole(pointer) for name, pointer in _SIZES.items()}
-    if not config.switch("/expert_parallel/enabled"):
+    if not config.switch("/expert_parallel/enabled") or config.version < _FIRST_WITH_AUTOEP:
         sizes["expert"] = None
     return Pins(
         **{name: size for name, size in sizes.items() if size and size > 1},
+        pipeline=world.pipeline,
         zero_stage=config.stage,
         offload=offload_of(config),
         zero_hpz=second_partitions(config),

@@ -332,8 +332,8 @@ def _of_config(read: _Reading, config: Config) -> None:
     if config.stage is None:
         return
     if read.run.has("--deepspeed"):
+        read.learn("/layout/zero_stage", config.stage)
         read.places["/layout/zero_stage"] = config.locate("/zero_optimization/stage")
-        read.learn("/layout/zero_stage", config.stage, "--zero-stage")
     offload = offload_of(config)
     read.learn("/layout/offload", offload)
     if offload != "none":

@@ -6,8 +6,10 @@ from ...findings import ERROR, WARNING, Violations
 from ...job.records import Job
 from ...rule import InFiles
 from ..numbers import neighbours
-from ..planned import autotp_jobs, jobs, violation
+from ..planned import IN_ALL, autotp_jobs, jobs, violation
 from ..sources import deepspeed, derived
+
+_PRECISE = InFiles(kinds=IN_ALL.kinds, facts=("precision", "accelerator"))
 
 
 @jobs.rule("NODE003", ERROR, "launcher", derived("torchrun starts the same number of ranks on every node"))
@@ -48,7 +50,7 @@ def nodes_are_connected(job: Job) -> Violations:
         yield violation(job, "/cluster", message, hint)
 
 
-@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), InFiles(facts=("precision", "cluster")))
+@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), _PRECISE)
 def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
 
@@ -75,7 +77,9 @@ def framework_computes_fp8(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, hint)
 
 
-@jobs.rule("ATT001", ERROR, "training", derived("FlashAttention-2's README"), InFiles(facts=("attention", "cluster")))
+@jobs.rule(
+    "ATT001", ERROR, "training", derived("FlashAttention-2's README"), InFiles(facts=("attention", "accelerator"))
+)
 def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
 

@@ -8,7 +8,17 @@ from ...job.records import Job
 from ...rule import InFiles
 from ..columns import divides
 from ..numbers import divisors, nearest
-from ..planned import ONLY_MDS, Judgement, engine_layouts, is_moe, layouts, lm_layouts, mds_layouts, trainer_layouts
+from ..planned import (
+    IN_ALL,
+    ONLY_MDS,
+    Judgement,
+    engine_layouts,
+    is_moe,
+    layouts,
+    lm_layouts,
+    mds_layouts,
+    trainer_layouts,
+)
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 
 
@@ -18,11 +28,12 @@ def _has_biased_experts(job: Job) -> bool:
     return model.is_moe and (model.output_bias or model.mlp_bias or model.expert_bias)
 
 
+_WHOLE_WEIGHTS = InFiles(unless=("--expert-tensor-parallel-num-weight-shards",))
 _BIASES = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1 (an assertion)"
 _experts = engine_layouts("expert", "experts", applies=is_moe)
 _dense = layouts("expert", "experts", applies=lambda job: not job.model.is_moe)
 _replicas = engine_layouts("expert", "data", "context", "gpus", "experts")
-_native_experts = layouts("zero_stage", "expert", of=("own script", "Megatron-DeepSpeed"), applies=is_moe)
+_native_experts = layouts("zero_stage", "expert", "experts", of=("own script", "Megatron-DeepSpeed"), applies=is_moe)
 _unpinned = layouts("expert", of=("own script",), applies=lambda job: job.pins.expert is None)
 _biased = lm_layouts("expert_tensor", "tensor", applies=_has_biased_experts)
 _expert_ranks = lm_layouts("expert", "expert_tensor", "data", "tensor", "context", "gpus", "experts")
@@ -32,7 +43,7 @@ _pipelined_experts = mds_layouts("pipeline", applies=lambda job: job.model.is_mo
 
 
 @lm_layouts(applies=is_moe).rule("MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"))
-@_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), InFiles())
+@_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), IN_ALL)
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides the experts.
 
@@ -55,7 +66,7 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', 1)}"
 
 
-@_expert_ranks.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
+@_expert_ranks.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"), _WHOLE_WEIGHTS)
 def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size × the experts' tensor parallel size divides tensor × context × data.
 
@@ -83,7 +94,7 @@ def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
 
 
-@_native_experts.rule("MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890"))
+@_native_experts.rule("MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890"), ONLY_MDS)
 def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's MoE layers, the ZeRO stage is at most 2.
 

@@ -71,7 +71,7 @@ class Product:
 
 def world_product(job: Job, values: Mapping[str, int]) -> Product:
     """The factors of the world that `values` holds, against `gpus`."""
-    node = job.cluster.accelerators_per_node if knows(job, "cluster") else job.gpus
+    node = job.cluster.accelerators_per_node if knows(job, "accelerators_per_node") else job.gpus
     return Product(
         factors={name: values[name] for name in WORLD_FACTORS if name in values},
         total=job.gpus,

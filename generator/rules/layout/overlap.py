@@ -27,8 +27,8 @@ _elsewhere = {
     name: layouts(name, applies=lambda job: not job.framework.runs("Megatron-LM"))
     for name in ("tensor_overlap", "expert_overlap")
 }
-_buffers = lm_layouts("tensor_overlap", "tensor", "cluster")
-_devices = lm_layouts("tensor_overlap", "cluster", applies=lambda job: not _has_engine(job))
+_buffers = lm_layouts("tensor_overlap", "tensor", "accelerators_per_node")
+_devices = lm_layouts("tensor_overlap", "accelerator", applies=lambda job: not _has_engine(job))
 _precise = lm_layouts("expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF)
 
 
@@ -64,7 +64,7 @@ def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @lm_layouts("tensor_overlap", "sequence_parallel", "tensor").rule(
-    "MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441")
+    "MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441"), InFiles()
 )
 def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel overlap needs sequence parallelism, which needs a tensor parallel size above 1.
@@ -73,7 +73,8 @@ def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judg
     Fix: set layout.sequence_parallel to true, or tensor_overlap to false"""
     yield implies(layout.tensor_overlap, layout.sequence_parallel & (layout.tensor > 1))
     given = f"{job.says('sequence_parallel', bool(layout.sequence_parallel))} and {job.says('tensor', layout.tensor)}"
-    yield f"{job.says('tensor_overlap', True)} with {given} is refused", _off(job, "tensor_overlap")
+    other = f", or use {job.says('sequence_parallel', True)}" if layout.tensor > 1 else ""
+    yield f"{job.says('tensor_overlap', True)} with {given} is refused", f"{_off(job, 'tensor_overlap')}{other}"
 
 
 @_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), InFiles())

@@ -16,6 +16,7 @@ from ...rule import InFiles
 from ..columns import divides, implies
 from ..numbers import divisors, nearest, neighbours
 from ..planned import (
+    IN_CONFIGS,
     Judgement,
     autotp_layouts,
     engine_layouts,
@@ -251,7 +252,7 @@ def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('pipeline', 1)}, or {others}"
 
 
-@_sharded.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"))
+@_sharded.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"), IN_CONFIGS)
 def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """With a pipeline, the ZeRO stage is 0 or 1: gradients accumulate over micro-batches in place.
 

@@ -9,7 +9,17 @@ from ...job.records import Job
 from ...rule import InFiles
 from ..columns import divide_either_way, divides, implies
 from ..numbers import divisors, nearest
-from ..planned import Judgement, autotp_layouts, engine_layouts, is_moe, lm_layouts, mds_layouts, megatron_layouts
+from ..planned import (
+    IN_ALL,
+    IN_CONFIGS,
+    Judgement,
+    autotp_layouts,
+    engine_layouts,
+    is_moe,
+    lm_layouts,
+    mds_layouts,
+    megatron_layouts,
+)
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 from .tensor import has_grouped_heads, tensor_values
 
@@ -116,7 +126,7 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('context', *nearest(fitting, layout.context))}"
 
 
-@autotp_layouts().rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
+@autotp_layouts().rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"), IN_CONFIGS)
 @_ulysses_sequence.rule("MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), InFiles())
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
@@ -138,7 +148,7 @@ def _ulysses_hint(job: Job) -> str:
     return f"use {job.says('context', *fitting)}"
 
 
-@engine_layouts("context", "heads").rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), InFiles())
+@engine_layouts("context", "heads").rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), IN_ALL)
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
 
@@ -149,7 +159,7 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield message, _ulysses_hint(job)
 
 
-@_grouped.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), InFiles())
+@_grouped.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), IN_ALL)
 def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the Ulysses size.
 

@@ -8,6 +8,7 @@ from ...estimate.layout import LayoutLike, Offload
 from ...estimate.stages import expert_replicas
 from ...findings import ERROR
 from ...job.records import Job
+from ...rule import InFiles
 from ..columns import divides, implies
 from ..numbers import divisors, nearest
 from ..planned import Judgement, engine_layouts, layouts, lm_layouts
@@ -23,7 +24,7 @@ def has_mics(job: Job) -> bool:
     return job.framework.runs("own script") and job.deepspeed_version < FIRST_WITHOUT_MICS
 
 
-_instances = lm_layouts("zero_copies", "data", "context", "tensor", "expert", "expert_tensor")
+_instances = lm_layouts("zero_copies", "data", "context", "tensor", "expert", "expert_tensor", "experts")
 _without_mics = engine_layouts("zero_copies", applies=lambda job: not has_mics(job))
 _mics = engine_layouts("zero_copies", "zero_stage", "offload", "zero_hpz", applies=has_mics)
 _shards = engine_layouts("zero_copies", "data", "context", "tensor", applies=has_mics)
@@ -32,7 +33,7 @@ _quantized = engine_layouts(
 )
 
 
-@_instances.rule("MLM019", ERROR, "init", megatron_lm("core/parallel_state.py:922"))
+@_instances.rule("MLM019", ERROR, "init", megatron_lm("core/parallel_state.py:922"), InFiles())
 def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """Instances of the distributed optimizer divide the data and context parallel ranks, and the experts' too.
 
@@ -40,7 +41,8 @@ def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.zero_copies to a divisor of data × context, and of the replicas of the experts"""
     ranks = layout.data * layout.context
     experts = expert_replicas(layout) if job.model.is_moe else ranks
-    yield (ranks % layout.zero_copies == 0) & (experts % layout.zero_copies == 0)
+    divided = (ranks % layout.zero_copies == 0) & (experts % layout.zero_copies == 0)
+    yield implies(layout.zero_copies > 1, divided)
     common = gcd(int(ranks), int(experts)) if experts >= 1 else 1
     message = f"{job.says('zero_copies', layout.zero_copies)} does not divide the {ranks} ranks of data × context"
     if job.model.is_moe and ranks % layout.zero_copies == 0:

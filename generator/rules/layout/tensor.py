@@ -11,7 +11,7 @@ from ...job.records import Job
 from ...rule import InFiles
 from ..columns import divide_either_way, divides
 from ..numbers import divisors
-from ..planned import Judgement, autotp_layouts, is_moe, layouts, mds_layouts, megatron_layouts
+from ..planned import IN_ALL, IN_CONFIGS, Judgement, autotp_layouts, is_moe, layouts, mds_layouts, megatron_layouts
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
 
 
@@ -72,7 +72,7 @@ _mds_kv_heads = mds_layouts("tensor", "heads", "kv_heads", applies=has_grouped_h
 _widths = layouts("tensor", "hidden", "ffn", "experts")
 _expert_widths = megatron_layouts("tensor", "experts", "moe_ffn", applies=lambda job: bool(expert_widths(job)))
 _free = layouts(applies=lambda job: job.pins.tensor is None)
-_pinned = layouts("tensor", "cluster", applies=lambda job: job.pins.tensor is not None)
+_pinned = layouts("tensor", "accelerators_per_node", applies=lambda job: job.pins.tensor is not None)
 
 
 @_heads.rule("MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), InFiles())
@@ -110,8 +110,8 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('tensor', *fitting)}"
 
 
-@autotp_layouts("tensor", applies=has_grouped_heads).rule(
-    "TP004", WARNING, "silent", deepspeed("runtime/engine.py:761")
+@autotp_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads).rule(
+    "TP004", WARNING, "silent", deepspeed("runtime/engine.py:761"), IN_CONFIGS
 )
 def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size is at most the number of key-value heads, which AutoTP replicates otherwise.
@@ -165,7 +165,7 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @_free.rule("NODE001", ERROR, "silent", f"{_SLOWER}; pin it to have it anyway")
-@_pinned.rule("NODE002", WARNING, "silent", _SLOWER, InFiles())
+@_pinned.rule("NODE002", WARNING, "silent", _SLOWER, IN_ALL)
 def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
 

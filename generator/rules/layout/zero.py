@@ -6,7 +6,7 @@ from ...estimate.layout import LayoutLike
 from ...estimate.states import is_precision_aware
 from ...findings import ERROR, NOTE
 from ...job.records import Job
-from ..planned import Judgement, autotp_layouts, layouts, lm_layouts
+from ..planned import IN_CONFIGS, Judgement, autotp_layouts, layouts, lm_layouts
 from ..sources import deepspeed, derived, megatron_lm
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
@@ -33,7 +33,7 @@ def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}"
 
 
-@_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3)
+@_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3, IN_CONFIGS)
 def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ....findings import ERROR, WARNING, Version, Violation, Violations
 from ....rules.numbers import divisors, listed
-from ....rules.sources import deepspeed, deepspeed_now
+from ....rules.sources import deepspeed_now
 from ....rules.violations import violation
 from ...rule import subject
 from ...submission import Submission
@@ -63,17 +63,6 @@ def _native_experts(submission: Submission) -> int:
     return max((n for n in flat if isinstance(n, int)), default=1)
 
 
-@_split.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), since=(0, 19, 2))
-def experts_divide(split: Split) -> Violations:
-    """autoep_size divides the model's experts.
-
-    Prevents: `num_experts is not divisible by autoep_size`
-    Fix: set it to a divisor of the experts"""
-    model = split.submission.model
-    if model and model.experts and model.experts % split.size:
-        yield split.violation(f"does not divide {model.name}'s {model.experts} experts", divisors(model.experts))
-
-
 @_split.rule("MOE006", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:110"), since=(0, 19, 2))
 def expert_ranks_divide_the_gpus(split: Split) -> Violations:
     """autoep_size divides the GPUs of a pipeline stage: its groups are cut out of the data and context parallel ranks.
@@ -83,18 +72,6 @@ def expert_ranks_divide_the_gpus(split: Split) -> Violations:
     gpus, stages = split.world.gpus, split.world.pipeline
     if gpus and not gpus % stages and gpus // stages % split.size:
         yield split.violation(f"does not divide the {gpus // stages} GPUs of a stage", divisors(gpus // stages)[:8])
-
-
-@runs.rule("MOE002", ERROR, "init", deepspeed_now("runtime/engine.py:2215"))
-def native_experts_stop_at_stage_2(run: Run) -> Violations:
-    """DeepSpeed's own MoE layers run with ZeRO up to stage 2.
-
-    Prevents: `Native DeepSpeed MoE is not supported with ZeRO Stage 3`
-    Fix: use stage 1 or 2"""
-    experts = _native_experts(run.submission)
-    if run.config.stage == 3 and experts > 1:
-        message = f"stage: 3 with --num-experts {experts} is refused: DeepSpeed's MoE layers accept at most 2"
-        yield violation(run.config, f"{ZERO}/stage", message, "use stage 1 or 2")
 
 
 @runs.rule("MOE003", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:864"))

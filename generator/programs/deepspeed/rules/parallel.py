@@ -8,11 +8,10 @@ from typing import Final, NamedTuple
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.pointer import escape
 from ....rules.numbers import divisors, listed
-from ....rules.sources import deepspeed, deepspeed_now, derived
+from ....rules.sources import deepspeed, deepspeed_now
 from ....rules.violations import suggest, violation
 from ...rule import Subject, subject
 from ...submission import Submission
-from ...trainer.rules import accelerate_machines
 from ...world import World, world_of
 from ..config import ZERO, Config
 from .subjects import Run, configs, runs
@@ -107,29 +106,6 @@ def autotp_is_switched_on(config: Config) -> Violations:
         yield violation(config, _INNER, message, f"set autotp_size to {inner}")
 
 
-@_autotp.rule("TP004", WARNING, "silent", deepspeed("runtime/engine.py:761"))
-def tensor_ranks_have_kv_heads(split: Split) -> Violations:
-    """autotp_size is at most the model's key-value heads: AutoTP replicates them over more ranks.
-
-    Prevents: More memory than planned.
-    Fix: use at most the key-value heads"""
-    model = split.submission.model
-    if model and split.size > model.kv_heads:
-        problem = f"is more than {model.name}'s {model.kv_heads} key-value heads: they are replicated"
-        yield split.violation(problem, divisors(model.kv_heads))
-
-
-@_autotp.rule("NODE002", WARNING, "silent", derived("tensor parallelism all-reduces 4 times in every layer"))
-def tensor_ranks_share_a_node(split: Split) -> Violations:
-    """Tensor parallel ranks share the fast fabric of a node or rack: four collectives per layer wait for it.
-
-    Prevents: Steps that wait for the network.
-    Fix: use at most the GPUs of a node"""
-    per_node, message = split.world.gpus_per_node, f"{split.key} spans nodes of {split.world.gpus_per_node} GPUs"
-    if per_node and split.size > per_node:
-        yield violation(split.config, AUTOTP, message, f"set autotp_size to {per_node} or less")
-
-
 @_autotp.rule("TP006", NOTE, "silent", deepspeed_now("runtime/config.py:463; __init__.py:554"), since=(0, 16, 4))
 def tensor_ranks_read_one_batch(split: Split) -> Violations:
     """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for replicas.
@@ -162,52 +138,6 @@ def tensor_presets_are_known(config: Config) -> Violations:
     if name is not None and name.lower() not in _MODELS:
         message = f"unknown preset_model {shown(name)} is silently ignored: AutoTP guesses the layers itself"
         yield violation(config, pointer, message, suggest(name, _MODELS))
-
-
-@_ulysses.rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"))
-def heads_divide(split: Split) -> Violations:
-    """sequence_parallel_size divides the attention heads.
-
-    Prevents: `Number of heads must be divisible by the sequence parallel size`
-    Fix: set it to a divisor of the heads"""
-    model = split.submission.model
-    if model and model.heads % split.size:
-        problem = f"does not divide {model.name}'s {model.heads} attention heads"
-        yield split.violation(problem, divisors(model.heads, limit=64))
-
-
-@subject("DeepSpeed config", "accelerate config")
-def _with_accelerate(submission: Submission) -> Iterable[Submission]:
-    return (submission,)
-
-
-@_with_accelerate.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"))
-def kv_heads_divide(submission: Submission) -> Violations:
-    """The number of key-value heads is a multiple or a divisor of the Ulysses size.
-
-    Prevents: an assertion when the attention is made
-    Fix: use a size that fits both"""
-    model = submission.model
-    for split in _ulysses(submission) if model else ():
-        if model and model.kv_heads % split.size and split.size % model.kv_heads:
-            fits = [d for d in divisors(model.heads, limit=64) if not model.kv_heads % d or not d % model.kv_heads]
-            problem = f"and {model.name}'s {model.kv_heads} key-value heads: neither divides the other"
-            yield split.violation(problem, fits)
-    yield from accelerate_machines.heads_divide(submission)
-
-
-@_ulysses.rule("SP004", ERROR, "training", deepspeed("runtime/sequence_parallel/ulysses_sp.py:698"))
-def sequences_divide(split: Split) -> Violations:
-    """sequence_parallel_size divides the sequence.
-
-    Prevents: `batch's seqlen isn't divisible by sp-size`
-    Fix: set it to a divisor of the sequence"""
-    job = split.submission.job
-    lengths = [(job.training.sequence_length, "the job")] if job else []
-    lengths += [(n, "--seq-length") for a in split.submission.megatron if (n := a.integer("--seq-length"))]
-    for length, who in lengths[:1]:
-        if length % split.size:
-            yield split.violation(f"does not divide the {length} tokens of {who}", divisors(length, limit=64))
 
 
 @_ulysses.rule("BATCH007", WARNING, "silent", deepspeed_now("runtime/config.py:474; __init__.py:543"), since=(0, 15, 4))
@@ -243,18 +173,6 @@ def mesh_fills_the_gpus(run: Run) -> Violations:
 def _piped(submission: Submission) -> Iterator[Run]:
     """The configs of a submission with several pipeline stages."""
     return (run for run in runs(submission) if world_of(submission).pipeline > 1)
-
-
-@_piped.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"))
-def pipelines_stop_at_stage_1(run: Run) -> Violations:
-    """With pipeline stages ZeRO is at stage 1 at most: gradients accumulate over micro-batches in place.
-
-    Prevents: `ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism`
-    Fix: use stage 1"""
-    if run.config.stage in (2, 3):
-        message = f"ZeRO stage {run.config.stage} with {world_of(run.submission).pipeline} pipeline stages is refused:"
-        where, hint = run.config.locate(f"{ZERO}/stage"), "use stage 1, or one pipeline stage"
-        yield Violation(where, f"{message} at most stage 1 is accepted", hint)
 
 
 @_piped.rule("PIPE010", WARNING, "silent", deepspeed_now("runtime/engine.py:2662"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.numbers import listed
 from ....rules.sources import deepspeed, deepspeed_now, derived
 from ....rules.violations import violation
 from ...world import world_of
@@ -34,20 +33,6 @@ _SUM: Final = "/data_types/grad_accum_dtype"
 _AUTOCAST: Final = "/torch_autocast"
 _ENABLED: Final = f"{_AUTOCAST}/enabled"
 _SOURCE: Final = "runtime/config.py:172; runtime/engine.py:671; runtime/torch_autocast.py:132"
-
-
-@runs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"))
-def hardware_computes_precision(run: Run) -> Violations:
-    """The accelerator computes in the precision of the config.
-
-    Prevents: `Type bf16 is not supported on your device.`, or emulation by a slow path where torch has one
-    Fix: enable a format that the accelerator computes in"""
-    config, cluster, kind = run.config, run.submission.cluster, run.config.precision
-    if cluster and kind in ("fp16", "bf16") and not cluster.accelerator.supports(kind):
-        able = [known for known in ("bf16", "fp16") if cluster.accelerator.supports(known)]
-        message = f"{kind} is enabled, which {cluster.accelerator.name} does not compute in"
-        hint = f"enable {listed(able)} instead" if able else "train in fp32"
-        yield Violation(config.locate(f"{config.bf16 if kind == 'bf16' else '/fp16'}/enabled"), message, hint)
 
 
 @configs.rule(

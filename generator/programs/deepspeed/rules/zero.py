@@ -104,24 +104,6 @@ def keys_are_read(config: Config) -> Violations:
     yield from unused(config, here, "in this version: nothing reads it")
 
 
-@configs.rule(
-    "ZERO041",
-    ERROR,
-    "init",
-    "deepspeedai/DeepSpeed deepspeed/runtime/engine.py:634 @ 0.19.3 (an assertion, gone in 0.19.4)",
-    before=(0, 19, 4),
-)
-def autotp_stops_at_stage_2(config: Config) -> Violations:
-    """In this version of DeepSpeed AutoTP runs with ZeRO up to stage 2.
-
-    Prevents: an assertion when the engine starts
-    Fix: use stage 2"""
-    size = config.whole("/tensor_parallel/autotp_size")
-    if size and size > 1 and config.stage == 3:
-        message = f"autotp_size: {size} is refused with ZeRO stage 3: this DeepSpeed accepts at most stage 2"
-        yield Violation(config.locate(_STAGE), message, "use stage 2, or DeepSpeed 0.19.4 or later")
-
-
 @building.rule("ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45"))
 def optimizers_are_tested_with_zero(config: Config) -> Violations:
     """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless zero_allow_untested_optimizer is true.

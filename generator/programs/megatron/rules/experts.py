@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Final
 
 from ....findings import ERROR, Violations
-from ....rules.numbers import divisors, listed, nearest, neighbours
 from ....rules.sources import megatron_lm
-from ..run import EXPERT, PIPELINE, TENSOR, MegatronRun
+from ..run import EXPERT, TENSOR, MegatronRun
 from .rule import CONFIG, at, divides, lm_runs, needs
 
 _EXPERTS: Final = "--num-experts"
@@ -16,7 +14,6 @@ _EXPERT_TENSOR: Final = "--expert-tensor-parallel-size"
 _TOP: Final = "--moe-router-topk"
 _GROUPS: Final = "--moe-router-num-groups"
 _TOP_GROUPS: Final = "--moe-router-group-topk"
-_INSTANCES: Final = "--num-distributed-optimizer-instances"
 
 
 @lm_runs.rule("MLM017", ERROR, "init", megatron_lm("training/arguments.py:1655"))
@@ -30,54 +27,6 @@ def experts_divide_over_ranks(run: MegatronRun) -> Violations:
         message = f"{EXPERT} {size} is given without {_EXPERTS}: a dense model has no experts to distribute"
         yield at(run, EXPERT, message, f"use {EXPERT} 1, or add {_EXPERTS} {size}")
     yield from divides(run, EXPERT, run.experts, f"{_EXPERTS} {run.experts}")
-
-
-@lm_runs.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"))
-def expert_ranks_divide_gpus(run: MegatronRun) -> Violations:
-    """Expert tensor × expert × pipeline parallelism divides the GPUs, as does the product of the dense layers.
-
-    Prevents: RuntimeError: world_size is not divisible by expert_tensor_model_pipeline_parallel size
-    Fix: use a smaller expert or expert tensor parallel size"""
-    gpus, size, product = run.gpus, run.expert, _expert_ranks(run)
-    name, own = _expert_tensor(run)
-    if not run.replicas or not gpus or not size or not own or not product or size == own == 1:
-        return
-    if not run.has(_EXPERTS) or run.has("--expert-tensor-parallel-num-weight-shards") or gpus % product == 0:
-        return
-    message = f"{name} {own} × {EXPERT} {size} × {PIPELINE} {run.pipeline} = {product} does not divide {gpus} GPUs"
-    room = divisors(gpus // (product // size)) if gpus % (product // size) == 0 else []
-    fitting = [count for count in room if (run.experts or 0) % count == 0]
-    other = f"{EXPERT} {listed(nearest(fitting, size, 4))}" if fitting else f"{listed(neighbours(product, gpus))} GPUs"
-    yield at(run, EXPERT, message, f"use {other}")
-
-
-def _expert_tensor(run: MegatronRun) -> tuple[str, int | None]:
-    """The option that cuts experts over tensor ranks, and its size."""
-    return (_EXPERT_TENSOR, run.size(_EXPERT_TENSOR)) if run.has(_EXPERT_TENSOR) else (TENSOR, run.tensor)
-
-
-def _expert_ranks(run: MegatronRun) -> int | None:
-    """GPUs that hold all experts once: expert tensor × expert × pipeline."""
-    own = _expert_tensor(run)[1]
-    return own * run.expert * run.pipeline if own and run.expert and run.pipeline else None
-
-
-@lm_runs.rule("MLM019", ERROR, "init", megatron_lm("core/parallel_state.py:922"))
-def optimizer_instances_divide_replicas(run: MegatronRun) -> Violations:
-    """Instances of the distributed optimizer divide the data and context parallel ranks, and the experts' too.
-
-    Prevents: AssertionError: Data parallel size should be divisible by partial DistOpt shard factor
-    Fix: use a number of instances that divides the ranks"""
-    instances, gpus, experts = run.size(_INSTANCES), run.gpus, _expert_ranks(run)
-    if not instances or not gpus or not run.replicas or not run.context:
-        return
-    ranks = {"data and context parallel": run.replicas * run.context}
-    if run.has(_EXPERTS) and experts and gpus % experts == 0:
-        ranks["expert data parallel"] = gpus // experts
-    for kind, count in ranks.items():
-        if count % instances:
-            hint = f"use {_INSTANCES} {listed(nearest(divisors(gcd(*ranks.values())), instances, 4))}"
-            yield at(run, _INSTANCES, f"{_INSTANCES} {instances} does not divide the {count} {kind} ranks", hint)
 
 
 @lm_runs.rule("MLM061", ERROR, "init", megatron_lm(f"{CONFIG}:2661"))
@@ -122,7 +71,8 @@ def biased_experts_stay_whole(run: MegatronRun) -> Violations:
 
     Prevents: AssertionError: Bias in Moe is only supported when ETP==1
     Fix: add --disable-bias-linear, or use whole experts"""
-    name, size = _expert_tensor(run)
+    name = _EXPERT_TENSOR if run.has(_EXPERT_TENSOR) else TENSOR
+    size = run.size(_EXPERT_TENSOR) if run.has(_EXPERT_TENSOR) else run.tensor
     if run.experts and (size or 1) > 1 and run.lacks("--disable-bias-linear"):
         message = f"{name} {size} cuts experts with biases, which Megatron-LM refuses"
         yield at(run, name, message, f"add --disable-bias-linear, or {_EXPERT_TENSOR} 1")

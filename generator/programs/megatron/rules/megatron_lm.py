@@ -8,7 +8,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, Violations
 from ....rules.sources import megatron_lm
-from ..run import CHUNKS, CONTEXT, LAYERS_PER_CHUNK, PIPELINE, STAGE_LAYOUT, TENSOR, MegatronRun
+from ..run import CHUNKS, CONTEXT, LAYERS_PER_CHUNK, PIPELINE, STAGE_LAYOUT, MegatronRun
 from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
@@ -18,18 +18,6 @@ _ROTARY: Final = "--use-rotary-position-embeddings"
 _MEGATRON_FSDP: Final = "--use-megatron-fsdp"
 _FORMAT: Final = "--ckpt-format"
 _GRAPHS: Final = ("--enable-cuda-graph", "--external-cuda-graph")
-
-
-@lm_runs.rule("MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441"))
-def overlapped_tensor_parallelism_is_sequential(run: MegatronRun) -> Violations:
-    """Tensor parallel communication overlaps with GEMMs only under sequence parallelism.
-
-    Prevents: AssertionError: ... overlap can happen only when sequence parallelism is enabled
-    Fix: add --sequence-parallel"""
-    overlap = "--tp-comm-overlap"
-    yield from needs(run, overlap, _SEQUENCE)
-    if run.has(overlap) and run.has(_SEQUENCE) and run.tensor == 1:
-        yield at(run, overlap, f"{overlap} with {TENSOR} 1, which switches {_SEQUENCE} off", f"remove {overlap}")
 
 
 @lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029, 1066-1074"))

@@ -12,10 +12,10 @@ from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....job.pointer import whole_number
 from ....job.wording import show
 from ....rules.numbers import divisors, listed
-from ....rules.sources import accelerate
+from ....rules.sources import accelerate, deepspeed
 from ....rules.violations import violation
 from ...launching.launch_line import Options
-from ...rule import subject
+from ...rule import subject, submissions
 from ...submission import Submission
 from ..accelerate import AccelerateConfig
 from .subjects import Accelerated, AccelerateLaunch, accelerate_launches, clusters, groups, model_of
@@ -224,8 +224,18 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
     yield Violation(sizes.where, message, hint)
 
 
+@submissions.rule(
+    "SP003",
+    ERROR,
+    "init",
+    deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"),
+    reads=("accelerate config", "launch script"),
+)
 def heads_divide(submission: Submission) -> Violations:
-    """accelerate's sp_size divides the attention heads, and fits the key-value heads."""
+    """accelerate's sp_size divides the attention heads, and is a multiple or a divisor of the key-value heads.
+
+    Prevents: An assertion when the attention is made.
+    Fix: use a size that fits both"""
     arguments = submission.training_arguments
     model = model_of(submission, arguments[0] if len(arguments) == 1 else None)
     for sizes in all_sizes(submission) if model is not None else ():
