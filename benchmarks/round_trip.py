@@ -27,13 +27,14 @@ from benchmarks.agreement_plans import words_of
 from dsgen.check.rendered import check_rendered
 from dsgen.findings import Finding, InvalidJob, Severity
 from dsgen.job.schema_check import load_schema
+from dsgen.programs.launchers import LAUNCHERS
 from dsgen.programs.program import RenderedFile
 from dsgen.search.plan import Infeasible, Plan
 from dsgen.write import write
 
 SPECS: Final = 3_000
 SEED: Final = 20261122
-TARGETS: Final = ("slurm", "azureml", "shell", "kubernetes", "skypilot")
+TARGETS: Final = tuple(LAUNCHERS)
 FRAMEWORKS: Final = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
 CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge")
 _FOLDERS: Final = frozenset({"AML021", "AML024"})  #: what the job uploads may be made after its files

@@ -28,7 +28,7 @@ def long_time(duration_s: float) -> str:
 
 
 def clock(duration: float) -> str:
-    """Seconds as `D-HH:MM:SS`, the form that has one meaning only."""
+    """Seconds as `D-HH:MM:SS`, the form that has one meaning only to Slurm; other schedulers have others."""
     minutes, second = divmod(int(duration), 60)
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)

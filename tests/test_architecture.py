@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import configparser
 import re
 import tokenize
 from collections.abc import Iterator
@@ -12,8 +11,10 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
 import dsgen
+from dsgen.programs.launchers import LAUNCHERS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "generator"
@@ -39,7 +40,7 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 PATHS = sorted(PACKAGE.rglob("*.py"))
 MODULES = [path for path in PATHS if path.parent != PACKAGE or path.stem in RANK]
 LONGEST_FUNCTION = 42
-LAUNCH_TARGETS = {"slurm", "azureml", "shell", "kubernetes", "skypilot"}
+LAUNCH_TARGETS = set(LAUNCHERS)
 
 
 @cache
@@ -184,13 +185,10 @@ def test_every_folder_has_its_place_in_the_order() -> None:
     assert names - {"__init__", "__main__", "__pycache__"} <= set(RANK)
 
 
-def test_every_package_is_listed() -> None:
-    """setup.cfg lists every folder with Python code; one that it misses imports here and is absent from a wheel."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg", encoding="utf-8")
-    listed = set(config["options"]["packages"].split())
-    found = {"dsgen." + ".".join(path.parent.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("*/*.py")}
-    assert listed == found | {"dsgen", "dsgen.schemas", "dsgen.templates"}
+def test_every_package_is_found() -> None:
+    """setup.py finds every folder with Python code; one that it misses imports here and is absent from a wheel."""
+    folders = {".".join(path.parent.relative_to(PACKAGE).parts) for path in PACKAGE.rglob("*/*.py")}
+    assert set(find_packages(str(PACKAGE))) == folders
 
 
 def test_there_is_one_version() -> None:

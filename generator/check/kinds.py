@@ -17,7 +17,7 @@ from typing import Any, Final, get_args
 from ..dataclass import dataclass
 from ..facts.document import Kind
 
-_SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job"})
+_SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 YAML: Final = frozenset({".yaml", ".yml"})
 _DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)")

@@ -12,6 +12,8 @@ import click
 
 from ..dataclass import dataclass
 from ..findings import printable
+from ..job.schema_check import launch_targets
+from ..job.wording import listed
 from ..secrets import mask
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -152,7 +154,7 @@ _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--cluster", metavar="NAME", help="Node type from the catalog."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
     click.option("--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."),
-    click.option("--target", metavar="NAME", help="slurm, azureml, shell, kubernetes or skypilot."),
+    click.option("--target", metavar="NAME", help=f"{listed(launch_targets())}."),
     click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),
     click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens per sequence."),
     set_option("Set any key of the spec, such as layout.tensor=8; VALUE is YAML. Repeatable."),

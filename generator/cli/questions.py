@@ -13,6 +13,7 @@ import click
 
 from ..dataclass import dataclass
 from ..draft.machines import ASSUMED_GBITS
+from ..job.schema_check import launch_targets
 from .printing import echo
 from .proposals import Proposals
 
@@ -125,7 +126,7 @@ QUESTIONS: Final = (
     Question(
         key="launch.target",
         flag="--target",
-        text="Started by (slurm, azureml, shell, kubernetes, skypilot)",
+        text=f"Started by ({', '.join(launch_targets())})",
         usual="slurm",
         read=_one_of("target", _targets),
     ),

@@ -48,6 +48,11 @@ def load_schema(name: str = "job") -> dict[str, Any]:
     return schema
 
 
+def launch_targets() -> tuple[str, ...]:
+    """The values of `launch.target`."""
+    return tuple(load_schema()["$defs"]["launch"]["properties"]["target"]["enum"])
+
+
 def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
     """Every error of the schema's validator, with the pointer of the value that it refuses."""
     from jsonschema import Draft202012Validator  # a tenth of a second of start-up time

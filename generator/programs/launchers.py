@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ..job.schema_check import launch_targets
 from ..search.plan import Plan
 from .launcher import Launcher
 from .launching.call import arguments_file
@@ -13,9 +14,9 @@ from .program import Program, RenderedFile
 
 DEFAULT_COMMAND: Final = "dsgen generate"
 
+#: The targets that the schema of job specs lists, each with the folder of its name.
 LAUNCHERS: Final[Mapping[str, Launcher]] = OnDemand[Launcher](
-    "LAUNCHER",
-    {name: f"{name}.write" for name in ("slurm", "azureml", "shell", "kubernetes", "skypilot")},
+    "LAUNCHER", {name: f"{name}.write" for name in launch_targets()}
 )
 
 
