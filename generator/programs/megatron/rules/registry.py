@@ -1,9 +1,9 @@
-"""Every rule on Megatron arguments, but those of `as_job`, which need numpy."""
+"""Every rule on Megatron arguments by themselves."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from . import batch, config, environment, experts, megatron_deepspeed, megatron_lm, memory, options, shape
+from . import batch, environment, experts, megatron_deepspeed, megatron_lm, memory, options, shape
 
-MODULES: Final = (options, shape, batch, megatron_lm, memory, experts, environment, megatron_deepspeed, config)
+MODULES: Final = (options, shape, batch, megatron_lm, memory, experts, environment, megatron_deepspeed)
