@@ -218,30 +218,22 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
         spelled, equals, _ = word.prefix.partition("=")
         if not spelled.startswith("--") or len(spelled) < 3:
             continue
-        name = spelled[2:].replace("-", "_")
-        values: list[str | None] = []
-        if equals:
-            values = [word.value.partition("=")[2] if word.value is not None else None]
+        name, value = spelled[2:].replace("-", "_"), word.value
+        values: list[str | None] = [value.partition("=")[2] if value is not None else None] if equals else []
+        while not equals and index < len(words) and not words[index].prefix.startswith("--"):
+            values.append(words[index].value)
+            index += 1
+        positive, entry = name.removeprefix("no_"), known_arguments().get(name)
+        if entry is None and positive != name and known_arguments().get(positive, {}).get("negated"):
+            yield positive, word, False
+        elif entry is None:
+            yield name, word, values[0] if values else True
+        elif not values:
+            yield name, word, True if entry.get("alone") else None
+        elif entry["type"] == "list":
+            yield name, word, None if None in values else list(values)
         else:
-            while index < len(words) and not words[index].prefix.startswith("--"):
-                values.append(words[index].value)
-                index += 1
-        yield from _typed(name, word, values)
-
-
-def _typed(name: str, word: Word, values: list[str | None]) -> Iterator[tuple[str, Word, object]]:
-    positive = name.removeprefix("no_")
-    entry = known_arguments().get(name)
-    if entry is None and positive != name and known_arguments().get(positive, {}).get("negated"):
-        yield positive, word, False
-    elif entry is None:
-        yield name, word, values[0] if values else True
-    elif not values:
-        yield name, word, True if entry.get("alone") else None
-    elif entry["type"] == "list":
-        yield name, word, None if None in values else list(values)
-    else:
-        yield name, word, None if values[0] is None else read_value(values[0], entry["type"])
+            yield name, word, None if values[0] is None else read_value(values[0], entry["type"])
 
 
 def read_value(text: str, kind: str) -> object:

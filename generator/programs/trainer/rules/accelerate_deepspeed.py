@@ -12,11 +12,14 @@ from ....job.wording import show
 from ....rules.numbers import listed
 from ....rules.sources import accelerate
 from ....rules.violations import suggest, violation
+from ...launching.launcher_call import LauncherCall
+from ...links import used_config
 from ...rule import subject
+from ...subjects import accelerate_calls
 from ...submission import Submission
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS
-from .subjects import Accelerated, AccelerateLaunch, accelerate_launches, clusters
+from .subjects import Accelerated, clusters
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
 _STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
@@ -120,9 +123,10 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
 
     Prevents: No error from accelerate: DeepSpeed swaps into a folder called none of the working directory.
     Fix: use a deepspeed_config_file with nvme_path"""
+    exported = {name for launch in run.submission.launches for name in launch.environment}
     for what in ("optimizer", "param"):
         key, variable = f"offload_{what}_device", f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH"
-        unset = not run.config.config_file and variable not in run.exported
+        unset = not run.config.config_file and variable not in exported
         if run.config.deepspeed.get(key) == "nvme" and unset:
             message = f"{key} is nvme, and accelerate 1.15 passes no offload_{what}_nvme_path on: the path is 'none'"
             hint = f"use a deepspeed_config_file with a nvme_path, or export {variable}"
@@ -159,7 +163,8 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
     Fix: set zero3_init_flag: false, or stage 3"""
     stage = run.config.zero_stage
     if run.config.config_file:
-        stage = run.linked.stage if run.linked is not None else None
+        linked = used_config(run.submission)
+        stage = linked.stage if linked is not None else None
     if is_true(run.config.deepspeed.get("zero3_init_flag")) and stage in (0, 1, 2):
         message = f"zero3_init_flag is true under ZeRO stage {stage}: accelerate sets it to false"
         yield violation(run.config, f"{_AT}/zero3_init_flag", message, "set zero3_init_flag: false")
@@ -184,7 +189,7 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
 
     Prevents: No error: one of the two stages has no effect.
     Fix: set deepspeed_config_file, and remove zero_stage"""
-    stage, linked = run.config.zero_stage, run.linked
+    stage, linked = run.config.zero_stage, used_config(run.submission)
     if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
         return
     if None not in (stage, linked.stage) and linked.stage != stage:
@@ -210,32 +215,35 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
         yield violation(run.config, _FILE, message, "set deepspeed_config_file to ds_config.json", severity=severity)
 
 
-@accelerate_launches.rule(
-    "HF008", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)")
+@accelerate_calls.rule(
+    "HF008",
+    ERROR,
+    "init",
+    accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)"),
+    reads=("launch script", "DeepSpeed config"),
 )
-def precision_is_the_configs(line: AccelerateLaunch) -> Violations:
+def precision_is_the_configs(call: LauncherCall) -> Violations:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
 
     Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
     Fix: use the same precision in both"""
-    precision = line.call.options.text("--mixed_precision") or ""
-    other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision)
-    if other is not None and line.linked is not None and line.linked.switch(f"/{other}/enabled"):
-        message = f"--mixed_precision {precision}, and {other} is enabled in {line.linked.name}"
-        yield violation(line, "--mixed_precision", message, f"use --mixed_precision {other}, or remove it")
+    precision, config = call.text("--mixed_precision"), used_config(call.submission)
+    other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value) if precision is not None else None
+    if precision is not None and config is not None and other is not None and config.switch(f"/{other}/enabled"):
+        message = f"--mixed_precision {precision.value}, and {other} is enabled in {config.name}"
+        yield precision.bad_option(message, f"use --mixed_precision {other}, or remove it")
 
 
-@accelerate_launches.rule("HF012", WARNING, "silent", _PLUGIN)
-def accumulation_is_the_configs(line: AccelerateLaunch) -> Violations:
+@accelerate_calls.rule("HF012", WARNING, "silent", _PLUGIN, reads=("launch script", "DeepSpeed config"))
+def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts.
 
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
     Fix: use the same number in both"""
-    option, config = "--gradient_accumulation_steps", line.linked
-    steps = line.call.options.integer(option)
-    if steps is None or config is None or not line.call.options.has("--deepspeed_config_file"):
+    steps, config = call.integer("--gradient_accumulation_steps"), used_config(call.submission)
+    if steps is None or config is None or not call.has("--deepspeed_config_file"):
         return
     value = whole_number(config.value("/gradient_accumulation_steps"))
-    if value is not None and value != steps:
-        message = f"{option} {steps} is not used: {config.name} has {value}"
-        yield violation(line, option, message, f"use {value} in both, or only in the JSON")
+    if value is not None and value != steps.value:
+        message = f"--gradient_accumulation_steps {steps.value} is not used: {config.name} has {value}"
+        yield steps.bad_option(message, f"use {value} in both, or only in the JSON")

@@ -15,10 +15,12 @@ from ....rules.numbers import divisors, listed
 from ....rules.sources import accelerate, deepspeed
 from ....rules.violations import violation
 from ...launching.launch_line import Options
+from ...launching.launcher_call import LauncherCall
 from ...rule import subject, submissions
+from ...subjects import accelerate_calls
 from ...submission import Submission
 from ..accelerate import AccelerateConfig
-from .subjects import Accelerated, AccelerateLaunch, accelerate_launches, clusters, groups, model_of
+from .subjects import Accelerated, clusters, groups, model_of
 
 _LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
 _AT: Final = "deepspeed_config"
@@ -49,13 +51,13 @@ def launcher_is_known(run: Accelerated) -> Violations:
     Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher
     Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm"""
     name = "deepspeed_multinode_launcher"
-    value = run.config.launcher
+    value, version = run.config.launcher, run.submission.deepspeed_version
     if value is None or run.overridden(f"--{name}"):
         return
     if value not in LAUNCHERS:
         yield violation(run.config, f"{_AT}/{name}", f"unknown {name} {show(value)}", f"use {listed(LAUNCHERS)}")
-    elif value == "nossh" and run.deepspeed_version < _NOSSH_SINCE:
-        message = f"{name} nossh with DeepSpeed {'.'.join(map(str, run.deepspeed_version))}; it needs 0.14.5 or newer"
+    elif value == "nossh" and version < _NOSSH_SINCE:
+        message = f"{name} nossh with DeepSpeed {'.'.join(map(str, version))}; it needs 0.14.5 or newer"
         yield violation(run.config, f"{_AT}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer")
 
 
@@ -148,10 +150,10 @@ class Sizes:
     deepspeed: bool  #: whether the launch is DeepSpeed's
 
 
-def _sizes(config: AccelerateConfig | None, line: AccelerateLaunch | None) -> Iterator[Sizes]:
+def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
     """The sizes of a launch by a config, by a line or by both; none where there are none, or one isn't known."""
     own = config.block(_SIZES_AT) if config is not None else {}
-    options = line.call.options if line is not None else Options()
+    options = line.options if line is not None else Options()
     values, places = [], []
     for key in (f"{_SIZES_AT}_{name}" for name in SIZES):
         option = options.get(f"--{key}")
@@ -160,7 +162,7 @@ def _sizes(config: AccelerateConfig | None, line: AccelerateLaunch | None) -> It
             return
         values.append(value)
         if option is not None and line is not None:
-            places.append(line.locate(option.name))
+            places.append(line.shell.locate(option.written))
         elif config is not None and key in own:
             places.append(config.locate(f"{_SIZES_AT}/{key}"))
     if not places or not (own or options.has(_USE)):
@@ -178,26 +180,22 @@ def _sizes(config: AccelerateConfig | None, line: AccelerateLaunch | None) -> It
 @subject("accelerate config", "launch script")
 def all_sizes(submission: Submission) -> Iterator[Sizes]:
     """The sizes of every launch that has some: the line's go before the config's."""
-    runs, lines = list(clusters(submission)), list(accelerate_launches(submission))
+    runs, lines = list(clusters(submission)), list(accelerate_calls(submission))
     configs = [run.config for run in runs]
-    read = [_config_of(line, configs) for line in lines]
+    read = []
+    for line in lines:  # reads the config that it names, else the only one
+        name = line.options.text("--config_file")
+        named = [one for one in configs if name is None or PurePath(one.path).name == PurePath(name).name]
+        read.append(named[0] if len(named) == 1 else None)
     for run in runs:
         known = not lines or not run.overridden("--num_processes")
         if known and not any(run.config is other for other in read):
             yield from _sizes(run.config, None)
     for line, config in zip(lines, read, strict=True):
-        options = line.call.options
+        options = line.options
         alone = options.has(_USE) and not options.has("--config_file") and not configs
         if not options.opaque and (config is not None or alone):
             yield from _sizes(config, line)
-
-
-def _config_of(line: AccelerateLaunch, configs: list[AccelerateConfig]) -> AccelerateConfig | None:
-    """The config that a launch reads: the one it names, else the only one."""
-    named = line.call.options.text("--config_file")
-    if named is not None:
-        configs = [config for config in configs if PurePath(config.path).name == PurePath(named).name]
-    return configs[0] if len(configs) == 1 else None
 
 
 @all_sizes.rule("HF017", ERROR, "init", accelerate("parallelism_config.py:329-345,373-380"))
@@ -253,17 +251,18 @@ def heads_divide(submission: Submission) -> Violations:
         yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits)}")
 
 
-@accelerate_launches.rule("ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
-def parallelism_on_the_line_is_fsdps(line: AccelerateLaunch) -> Violations:
+@accelerate_calls.rule("ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
     """--use_parallelism_config goes with --use_fsdp and --fsdp_version 2 on a launch line.
 
     Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.
     Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file"""
-    options, version = line.call.options, line.call.options.integer("--fsdp_version")
-    if not options.has(_USE) or options.opaque or (options.has("--fsdp_version") and version is None):
+    asked, options = call.argument(_USE), call.options
+    version = options.integer("--fsdp_version")
+    if asked is None or options.opaque or (options.has("--fsdp_version") and version is None):
         return
     second = version not in (None, 1)
     if not second or not options.has("--use_fsdp"):
         message = f"{_USE} without {'--use_fsdp' if second else '--use_fsdp and --fsdp_version 2'}"
         hint = "add --use_fsdp --fsdp_version 2, or parallelism_config to the file that --config_file names"
-        yield violation(line, _USE, message, hint)
+        yield asked.bad_option(message, hint)

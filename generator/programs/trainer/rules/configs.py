@@ -18,12 +18,13 @@ from ...deepspeed.config import FILLERS, Config
 from ...launching.launch_line import Call
 from ...links import ds_config_of, used_accelerate_config, used_config
 from ...rule import subject
+from ...subjects import accelerate_calls
 from ...submission import Submission
 from ...world import world_of
 from ..accelerate import AccelerateConfig, number_of_text
 from ..table import ROWS
 from ..training_arguments import TrainingArguments
-from .subjects import accelerate_launches, model_of
+from .subjects import model_of
 
 _DTYPES: Final = (("/fp16/enabled", "fp16", "fp16_full_eval"), ("/bf16/enabled", "bf16", "bf16_full_eval"))
 _FILL: Final = transformers("src/transformers/integrations/deepspeed.py")
@@ -44,7 +45,7 @@ def pairs(submission: Submission) -> Iterator[Pair]:
     """TrainingArguments that have a DeepSpeed config: their own, else the one that accelerate is started with."""
     option = "--deepspeed_config_file"
     named = any(config.has(f"deepspeed_config/{option[2:]}") for config in submission.accelerate_configs)
-    named = named or any(line.call.options.has(option) for line in accelerate_launches(submission))
+    named = named or any(line.options.has(option) for line in accelerate_calls(submission))
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
@@ -254,7 +255,7 @@ def _plugin_configs(submission: Submission) -> Iterator[Config]:
         configs.append(linked)
     if submission.context.consumer in FILLERS:
         configs += submission.configs
-    named = {PurePath(line.call.options.text(option) or "").name for line in accelerate_launches(submission)}
+    named = {PurePath(line.options.text(option) or "").name for line in accelerate_calls(submission)}
     configs += [config for config in submission.configs if config.name in named]
     for config in {id(config): config for config in configs}.values():
         if config.json.broken is None and isinstance(config.json.data, dict):

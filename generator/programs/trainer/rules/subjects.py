@@ -9,65 +9,36 @@ from functools import lru_cache
 from typing import Final
 
 from ....catalog import Model, find_model
-from ....findings import Location
 from ....job.plain import plain_source
 from ....job.resolve_model import resolve_model
-from ...deepspeed.config import Config
-from ...launching.launch_line import Call, Launch
-from ...links import used_config
+from ...launching.launcher_call import LauncherCall
 from ...rule import subject
+from ...subjects import accelerate_calls
 from ...submission import Submission
 from ..accelerate import AccelerateConfig
 from ..training_arguments import TrainingArguments
 
 
 @dataclass(frozen=True, slots=True)
-class AccelerateLaunch:
-    """An `accelerate launch` on its line, and the DeepSpeed config of the submission."""
-
-    launch: Launch
-    call: Call
-    linked: Config | None
-
-    def locate(self, name: str) -> Location:
-        """The place of an option, else of the launcher."""
-        option = self.call.options.get(name)
-        return self.launch.script.locate(option.written if option is not None else self.call.word)
-
-
-@subject("launch script", "DeepSpeed config")
-def accelerate_launches(submission: Submission) -> Iterator[AccelerateLaunch]:
-    """Every `accelerate launch`."""
-    for launch in submission.launches:
-        for call in launch.calls:
-            if call.program == "accelerate":
-                yield AccelerateLaunch(launch, call, used_config(submission))
-
-
-@dataclass(frozen=True, slots=True)
 class Accelerated:
-    """An accelerate config of a cluster, with the launch lines that go before it and the DeepSpeed config it uses."""
+    """An accelerate config of a cluster, with the launch lines that go before it."""
 
     config: AccelerateConfig
-    launches: tuple[AccelerateLaunch, ...]
-    exported: frozenset[str]  #: the variables of all launch lines
-    linked: Config | None
-    deepspeed_version: tuple[int, ...]
+    launches: tuple[LauncherCall, ...]
+    submission: Submission
 
     def overridden(self, *options: str) -> bool:
         """Whether a launch line has one of these options, or may have it."""
-        every = [item.call.options for item in self.launches]
-        return any(given.opaque or any(map(given.has, options)) for given in every)
+        return any(call.opaque or call.has(*options) for call in self.launches)
 
 
 @subject("accelerate config", "launch script", "DeepSpeed config")
 def clusters(submission: Submission) -> Iterator[Accelerated]:
     """The configs of clusters, not of SageMaker, that could be read to their end."""
-    launches = tuple(accelerate_launches(submission))
-    exported = frozenset(name for launch in submission.launches for name in launch.environment)
+    launches = tuple(accelerate_calls(submission))
     for config in submission.accelerate_configs:
         if config.readable and not config.for_sagemaker:
-            yield Accelerated(config, launches, exported, used_config(submission), submission.deepspeed_version)
+            yield Accelerated(config, launches, submission)
 
 
 @subject("accelerate config", "launch script")
