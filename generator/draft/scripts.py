@@ -88,7 +88,7 @@ def _read_trainer(draft: Draft, given: TrainingArguments) -> None:
 
 
 def _read_usual(draft: Draft) -> None:
-    """What many scripts have options for, whose names are no standard's: they are carried over as well."""
+    """Read options that many scripts have, whose names are no standard's; they are carried over as well."""
     values = {one.key.replace("_", "-"): values_of(one.words)[0] for one in draft.options if one.known}
     options = [f"--{name.replace('_', '-')}" for name in LENGTHS]
     lengths = [values[name] for name in options if values.get(name, "").isdecimal()]
@@ -123,7 +123,7 @@ def _read_model(draft: Draft, found: Found) -> None:
 
 
 def _is_planned(path: Path) -> bool:
-    """Whether a config.json is of a model that can be planned."""
+    """Return whether a config.json is of a model that can be planned."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         return isinstance(read, dict) and bool(model_from_config(read, name="", source=""))

@@ -1,4 +1,4 @@
-"""What every launcher needs from a plan and its program: environment, argument lines, header comments, templates."""
+"""Parts of every launch file: environment, argument lines, header comments, templates."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def cores_per_node(plan: Plan) -> int | None:
 
 
 def own_threads(plan: Plan, program: Program) -> bool:
-    """Whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
+    """Return whether OMP_NUM_THREADS is the launcher's own: a process's share of the node's cores."""
     return THREADS not in {*program.environment, *plan.job.launch.environment}
 
 
@@ -171,7 +171,7 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
 
 
 def _loading_universal(section: Mapping[str, object], *, is_there: bool) -> str:
-    """What sed does to a DeepSpeed config, so that it loads a universal checkpoint: it may have no key twice."""
+    """The edit by which sed makes a DeepSpeed config load a universal checkpoint; no key may be there twice."""
     if not is_there:
         return '1s/{/{ "checkpoint": {"load_universal": true},/'
     if "load_universal" in section:

@@ -27,7 +27,7 @@ class Argument(Generic[T]):
     shell: ShellScript = field(repr=False)
 
     def __str__(self) -> str:
-        """As one writes it: `#SBATCH --nodes=4`."""
+        """The option as one writes it: `#SBATCH --nodes=4`."""
         words = f"{self.command} {self.name}"
         return words if self.text is None else f"{words}={self.text}"
 
@@ -67,7 +67,7 @@ class CommandLine(Reader):
 
     @property
     def command(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.program
 
     def name_of(self, option: Option) -> str:
@@ -75,7 +75,7 @@ class CommandLine(Reader):
         return option.written.raw.partition("=")[0]
 
     def has(self, *names: str) -> bool:
-        """Whether one of the options is given."""
+        """Return whether one of the options is given."""
         return any(self.options.has(name) for name in names)
 
     def value(self, name: str, default: object = None) -> object:

@@ -42,7 +42,7 @@ class Hostfile(Reader):
 
     @property
     def path(self) -> str:
-        """As the user named it."""
+        """The path as the user named it."""
         return self.text.path
 
     def value(self, name: str, default: object = None) -> object:
@@ -51,7 +51,7 @@ class Hostfile(Reader):
         return default if slots is None else slots
 
     def has(self, name: str) -> bool:
-        """Whether the file names a host."""
+        """Return whether the file names a host."""
         return any(entry.host == name for entry in self.entries)
 
     def locate(self, name: str | HostEntry | int) -> Location:
@@ -74,12 +74,12 @@ class EnvironmentFile(Reader):
     lines: tuple[tuple[str, Location], ...]  #: each line's text and place
 
     def value(self, name: str, default: object = None) -> object:
-        """What a variable is set to last; `default` where it isn't."""
+        """The last value of a variable; `default` where it has none."""
         values = [line.partition("=")[2] for line, _ in self.lines if line.startswith(f"{name}=")]
         return values[-1] if values else default
 
     def has(self, name: str) -> bool:
-        """Whether a variable is set."""
+        """Return whether a variable is set."""
         return self.value(name) is not None
 
     def locate(self, name: str) -> Location:

@@ -136,7 +136,7 @@ class _Walk:
 
     @property
     def is_launch(self) -> bool:
-        """Whether it starts training."""
+        """Return whether it starts training."""
         programs = {call.program for call in self.calls}
         if self.program is None:
             return "sbatch" not in programs and bool(programs & _TAKES_SCRIPT)

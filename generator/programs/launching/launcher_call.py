@@ -58,7 +58,7 @@ class LauncherCall(CommandLine):
 
     @property
     def opaque(self) -> bool:
-        """Whether it may have options that can't be known."""
+        """Return whether it may have options that can't be known."""
         return bool(self.options.opaque)
 
     @cached_property
@@ -89,11 +89,11 @@ class LauncherCall(CommandLine):
 
     @property
     def is_local(self) -> bool:
-        """Whether deepspeed starts ranks on its own node only."""
+        """Return whether deepspeed starts ranks on its own node only."""
         return not self.has("--hostfile", "--no_ssh") and not self.opaque
 
     def processes(self, *, outermost: bool) -> tuple[int, str] | None:
-        """How many processes it starts on all its nodes, and the options that set it. `outermost`: nothing repeats it.
+        """The processes that it starts on all its nodes, and the options that set it. `outermost`: nothing repeats it.
 
         Source: torch/distributed/run.py @ 2.13 (`--nnodes` is 1:1 unless it is given), deepspeed/launcher/runner.py
         @ 0.19.8 (`--include` names hosts and slots), accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).

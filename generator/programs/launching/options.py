@@ -112,7 +112,7 @@ class Options:
         return next((entry for entry in reversed(self.entries) if entry.name == name), None)
 
     def has(self, name: str) -> bool:
-        """Whether an option is there."""
+        """Return whether an option is there."""
         return self.get(name) is not None
 
     def text(self, name: str) -> str | None:
@@ -161,7 +161,7 @@ def program_name(word: Word) -> str:
 
 
 def looks_like_program(word: Word) -> bool:
-    """Whether a word is more likely a program than an option's value."""
+    """Return whether a word is more likely a program than an option's value."""
     name = program_name(word)
     return name.endswith((".py", ".sh")) or name in TABLES or name in SHELLS or name in BARE
 
@@ -207,7 +207,7 @@ class _Reader:
         return Options(entries=tuple(self._entries), rest=(*rest, *words[self._at :]), opaque=tuple(opaque))
 
     def _takes_names(self, word: Word) -> bool:
-        """Whether a word is a name, whole or in part, and no letters."""
+        """Return whether a word is a name, whole or in part, and no letters."""
         name = word.prefix.partition("=")[0]
         return name.startswith("--") or self._table.single_dash or self._table.find(name) is not None
 

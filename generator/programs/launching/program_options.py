@@ -49,11 +49,11 @@ class ProgramOptions:
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
 
     def reads(self, word: str) -> bool:
-        """Whether an option, or a choice of one, is written in the program."""
+        """Return whether an option, or a choice of one, is written in the program."""
         return word in self.strings
 
     def lacks(self, option: str) -> bool:
-        """Whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
+        """Return whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
         beginning = option.partition("=")[0]
         longer = any(string.startswith(beginning) for string in self.strings)
         return self.parser is not None and not longer and beginning not in _OF_DEEPSPEED
@@ -75,7 +75,7 @@ def program_path(launch: Launch | None) -> str | None:
 
 
 def options_beside(program: str | None, holder: str) -> ProgramOptions:
-    """What the program reads that the file `holder` starts by the path `program`, whose folder may be a variable.
+    """Read the program that the file `holder` starts by the path `program`, whose folder may be a variable.
 
     An absolute path is another machine's: the program is looked for beside the file alone.
     """
@@ -88,7 +88,7 @@ def options_beside(program: str | None, holder: str) -> ProgramOptions:
 
 
 def declares_its_own(program: str | None, holder: str, names: frozenset[str]) -> bool:
-    """Whether a program that the file `holder` starts declares each of its options itself: one of `names` by argparse,
+    """Return whether a program that the file `holder` starts declares its options itself: one of `names` by argparse,
     or all by classes that inherit from none."""
     if not program or not program.endswith(".py") or program.startswith("/"):
         return False
@@ -107,19 +107,19 @@ def _declares(program: Path, names: frozenset[str]) -> bool:
 
 
 def sets_key(key: str, holder: str) -> bool:
-    """Whether Python in a folder above the config `holder` gives the key a value: `config["key"] = …`."""
+    """Return whether Python in a folder above the config `holder` gives the key a value: `config["key"] = …`."""
     sets = re.compile(rf"""\[["']{re.escape(key)}["']\]\s*=(?!=)""")
     return any(_has(folder, sets, ("*.py",)) for folder in islice(Path(holder).parents, _MOST_ABOVE))
 
 
 def gathers_weights(holder: str) -> bool:
-    """Whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
+    """Return whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
     return any(_has(folder, _GATHERS, ("*.py", "README*")) for folder in islice(Path(holder).parents, _NEAR))
 
 
 @lru_cache(maxsize=512)
 def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
-    """Whether a pattern is in one of the folder's files of these names."""
+    """Return whether a pattern is in one of the folder's files of these names."""
     try:
         files = [path for name in names for path in islice(folder.glob(name), _MOST_FILES)]
     except OSError:
@@ -128,7 +128,7 @@ def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool
 
 
 def is_above(name: str, holder: str) -> bool:
-    """Whether a folder above the file `holder` has the file `name`."""
+    """Return whether a folder above the file `holder` has the file `name`."""
     return _find(name, Path(holder).parent) is not None
 
 

@@ -29,7 +29,7 @@ class LaunchScript:
 
     @property
     def path(self) -> str:
-        """As the user named it."""
+        """The path as the user named it."""
         return self.shell.text.path
 
 
@@ -49,7 +49,7 @@ class CommandDocument(YamlDocument):
         return self.script.launches if self.script is not None else ()
 
     def runs(self, *programs: str) -> bool:
-        """Whether the command calls one of these programs."""
+        """Return whether the command calls one of these programs."""
         return any(call.program in programs for launch in self.launches for call in launch.calls)
 
     @property

@@ -27,7 +27,7 @@ _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 
 @dataclass(slots=True)
 class Reading:
-    """What is gathered from one document, over all its nested shells."""
+    """The parts of one document, over all its nested shells."""
 
     content: str
     commands: list[Command] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Shell:
         return token.text or self.source.text[token.start : token.end]
 
     def words(self, tokens: Iterable[Token]) -> list[Word]:
-        """What the words among tokens stand for."""
+        """Return the words that tokens stand for."""
         content, source = self.reading.content, self.source
         words: list[Word] = []
         for token in tokens:
@@ -119,7 +119,7 @@ class Shell:
         return self._started_by(command, tokens[head:]) if command is not None else None
 
     def _assigns(self, token: Token) -> bool:
-        """Whether a token is an assignment when it is before a command."""
+        """Return whether a token is an assignment when it is before a command."""
         if token.kind != WORD:
             return token.kind == ARRAY
         if token.text and "=" not in token.text:

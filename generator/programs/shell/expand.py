@@ -51,7 +51,7 @@ class Field:
     foreign: bool = False  #: made of text that was written elsewhere, and of nothing else
 
     def place(self, raw_region: tuple[int, int]) -> tuple[int, int]:
-        """Where it is written, if it came from the raw word at `raw_region` of the document."""
+        """Return its place, if it came from the raw word at `raw_region` of the document."""
         if not self.foreign:
             return raw_region
         return self.region or (region_of(self.pieces) if self.pieces else raw_region)
@@ -204,7 +204,7 @@ class Expander:
         return position + 1
 
     def _expansion(self, position: int, end: int, quoted: bool) -> int:
-        """What begins with `$`, a backtick, `<(` or a hole; where it ends."""
+        """Read what begins with `$`, a backtick, `<(` or a hole; return where it ends."""
         text, character = self._source.text, self._source.text[position]
         simple = _SIMPLE.match(text, position + 1, end) if character == "$" else None
         if simple:
@@ -420,7 +420,7 @@ def _characters(pieces: Sequence[Piece]) -> int:
 
 
 def _expansion_end(text: str, position: int, quoted: bool) -> int:
-    """Where what begins with `${`, `$(` or a backtick ends."""
+    """Return where what begins with `${`, `$(` or a backtick ends."""
     if text.startswith("${{", position):
         close = text.find("}}", position, position + 500)
         if close >= 0:

@@ -22,7 +22,7 @@ class Word(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What it is known to begin with."""
+        """The text that it is known to begin with."""
         return (self.parts[0] or "") if self.parts else ""
 
 

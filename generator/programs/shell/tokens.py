@@ -244,13 +244,13 @@ class Tokens:
 
 
 def _word_end(text: str, position: int) -> tuple[int, bool]:
-    """Where the word that begins at `position` ends, and whether everything in it is closed."""
+    """Return where the word that begins at `position` ends, and whether everything in it is closed."""
     easy = _EASY_WORD.match(text, position)
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
 
 
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
-    """Where the word that begins at `position` ends, and whether everything in it is closed.
+    """Return where the word that begins at `position` ends, and whether everything in it is closed.
 
     With `closers` (innermost last) the position is inside these, and the end is past the last one's close.
     """
@@ -292,7 +292,7 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
 
 
 def _dollar(text: str, position: int, stack: list[str], context: str) -> int:
-    """What begins with a dollar sign, or `<(`: opens a bracket on the stack, or is passed over."""
+    """Open the bracket of a dollar sign, or of `<(`, on the stack, or pass it over."""
     following = text[position + 1 : position + 2]
     quoted = context in ('"', '"}')
     if following == "(":

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
     @property
     def mapped(self) -> bool:
-        """Whether the text is in the document character by character."""
+        """Return whether the text is in the document character by character."""
         return self.text is not None and not self.names and self.end - self.start == len(self.text)
 
     def cut(self, start: int, end: int) -> Piece:
@@ -55,7 +55,7 @@ class Element(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a variable holds: pieces, or an array's elements."""
+    """The value of a variable: pieces, or an array's elements."""
 
     pieces: tuple[Piece, ...] = ()
     elements: tuple[Element, ...] | None = None
@@ -198,7 +198,7 @@ class State:
         return self._left[0] > 0
 
     def get(self, name: str) -> Value | None:
-        """What a variable holds, or None when nothing set it."""
+        """Return the value of a variable, None when nothing set it."""
         value = self.values.get(name)
         if value is None and self._parent is not None and name in self._parent.exported:
             return self._parent.get(name)
@@ -280,7 +280,7 @@ class State:
 
 
 def _merged(values: Sequence[Value | None]) -> Value:
-    """What is known of a variable that may hold any of `values`: the words that all of them begin and end with."""
+    """Return the words that all of the values begin and end with, of which a variable may hold any."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return UNKNOWN
@@ -320,7 +320,7 @@ def _equal(elements: Sequence[Element]) -> bool:
 
 
 def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
-    """What two values have in common when they are the same: their text, or that one unknown is in both."""
+    """The mark of a value, by which two are the same: the text, or the place of what is unknown."""
     text = text_of_pieces(pieces)
     return text if text is not None else tuple((p.text, p.start, p.end) for p in pieces)
 

@@ -33,7 +33,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 
 def _default_hostfile(options: Mapping[str, Any]) -> object:
-    """What the script reads when it is given no other: beside it, where the hosts are named, else as the spec says."""
+    """The hostfile by default: beside the script where the hosts are named, else as the spec says."""
     beside = Raw('"$CONFIG_DIR"/hostfile')
     return beside if "hosts" in options else options.get("hostfile", beside)
 

@@ -1,4 +1,4 @@
-"""What `accelerate config` writes, in YAML or JSON, as `accelerate launch` reads it."""
+"""Configs of `accelerate config`, in YAML or JSON, as `accelerate launch` reads them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class AccelerateConfig(YamlDocument):
 
     @property
     def for_sagemaker(self) -> bool:
-        """Whether SageMaker starts the processes."""
+        """Return whether SageMaker starts the processes."""
         return self.value("compute_environment", "LOCAL_MACHINE") == "AMAZON_SAGEMAKER"
 
     @property
     def uses_deepspeed(self) -> bool:
-        """Whether the processes run under DeepSpeed."""
+        """Return whether the processes run under DeepSpeed."""
         return self.value("distributed_type") == "DEEPSPEED"
 
     @property
@@ -62,17 +62,17 @@ class AccelerateConfig(YamlDocument):
 
     @property
     def launcher(self) -> object:
-        """How DeepSpeed reaches the other machines."""
+        """The launcher by which DeepSpeed reaches the other machines."""
         return self.deepspeed.get("deepspeed_multinode_launcher", "pdsh")
 
 
 def is_digits(value: object) -> TypeGuard[str]:
-    """Whether this is text that holds a number of reasonable size."""
+    """Return whether this is text that holds a number of reasonable size."""
     return isinstance(value, str) and value.isdecimal() and len(value) < 10
 
 
 def is_true(value: object) -> bool:
-    """Whether accelerate reads a flag as true."""
+    """Return whether accelerate reads a flag as true."""
     return str(value).lower() in TRUE
 
 

@@ -25,7 +25,7 @@ _LOSS: Final = re.compile(r"\{'loss': .*'epoch': ")
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log has; `None` when it isn't one of the Trainer's."""
+    """Read a log; `None` when it isn't one of the Trainer's."""
     rates, keys, places = [], {}, {}
     ours = False
     samples = None

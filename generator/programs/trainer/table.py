@@ -36,7 +36,7 @@ class Row:
 
     @property
     def option(self) -> str:
-        """As a launch line has it."""
+        """The option of a launch line."""
         return f"--{self.name}"
 
     def value(self, plan: Plan) -> Value:

@@ -77,11 +77,11 @@ class TrainingArguments(Reader):
     complete: bool = True  #: whether there can be no others, as in words that aren't known
 
     def value(self, name: str, default: object = None) -> object:
-        """What is given for an argument; `default` where nothing is."""
+        """The value of an argument; `default` where none is given."""
         return self.values.get(name, default)
 
     def has(self, name: str) -> bool:
-        """Whether an argument is there, its value known or not."""
+        """Return whether an argument is there, its value known or not."""
         return name in self.values or name in self.places
 
     def locate(self, name: str) -> Location:
@@ -103,11 +103,11 @@ class TrainingArguments(Reader):
         return whole_number(self.value(name))
 
     def is_on(self, name: str) -> bool:
-        """Whether a flag is written as true."""
+        """Return whether a flag is written as true."""
         return self.value(name) is True
 
     def stated(self, name: str) -> Stated | None:
-        """What an argument is, by default too; None where it can't be known or isn't of its type."""
+        """The value of an argument with its text, by default too; None where it can't be known or isn't of its type."""
         entry = known_arguments()[name]
         if self.has(name):
             value = self.value(name)
@@ -199,7 +199,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:
-    """Whether a word that isn't known may be an option, or several: `$EXTRA`, but not `--seed $SEED`."""
+    """Return whether a word that isn't known may be an option, or several: `$EXTRA`, but not `--seed $SEED`."""
     for before, word in zip((None, *words), words, strict=False):
         if word.value is None and not word.prefix.startswith("--"):
             option = before is not None and before.prefix.startswith("--") and "=" not in before.raw

@@ -79,7 +79,7 @@ def _resume(job: Job) -> Resume | None:
 
 
 def _run_notes(job: Job) -> Iterator[str]:
-    """What the script has to do with checkpoints and logs."""
+    """Notes on what the script has to do with checkpoints and logs."""
     if _resume(job) is not None:
         yield (
             "To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint, "
@@ -111,7 +111,7 @@ def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
 
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
-    """What isn't in TrainingArguments, and numbers that look wrong but aren't."""
+    """Notes on what isn't in TrainingArguments, and on numbers that look wrong but aren't."""
     attention = "flash_attention_2" if job.training.attention == "flash" else "eager"
     texts = [
         f"The plan counts on sequences of {job.training.sequence_length} tokens and attn_implementation={attention}: "
@@ -130,7 +130,7 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
 
 
 def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
-    """What the script has to do for adapters: TrainingArguments knows nothing of them.
+    """Notes on what the script has to do for adapters, of which TrainingArguments knows nothing.
 
     **Source**: peft 0.21, tuners/lora/config.py, LoraConfig, and docs/source/accelerate/deepspeed.md; transformers
     5.23, utils/quantization_config.py, BitsAndBytesConfig; bitsandbytes 0.50.

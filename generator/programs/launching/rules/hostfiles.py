@@ -68,7 +68,7 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 
 
 def _is_to_fill(entry: HostEntry) -> bool:
-    """Whether somebody is to fill in the host: `x.x.x.x`, `[master address]`."""
+    """Return whether somebody is to fill in the host: `x.x.x.x`, `[master address]`."""
     return is_placeholder(entry.raw) or is_left_open(entry.raw.partition("slots=")[0])
 
 
@@ -214,7 +214,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
 
 
 def _in_a_file(call: LauncherCall) -> bool:
-    """Whether the call is in a script that is a file; a command of AzureML runs elsewhere."""
+    """Return whether the call is in a script that is a file; a command of AzureML runs elsewhere."""
     return any(script.shell is call.shell for script in call.submission.scripts)
 
 
@@ -231,7 +231,7 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 
 
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
-    """Whether a hostfile exists, may exist elsewhere, or a script has its name or variable apart from the option."""
+    """Return whether a hostfile exists, may exist elsewhere, or a script has its name or variable beside the option."""
     text, files, path = hostfile.value, call.submission.files, call.shell.text.path
     if text == _DEFAULT or files.beside(path, "hostfile") or call.shell.text.folder is None or not _in_a_file(call):
         return True  # SUB011 reports names that differ

@@ -93,7 +93,7 @@ def ports_exist(launch: Launch) -> Violations:
 
 
 def _is_port(text: str) -> bool:
-    """Whether a job may open it; 0 asks the system for a free one."""
+    """Return whether a job may open it; 0 asks the system for a free one."""
     text = text.strip()
     return bool(re.fullmatch(r"[0-9]{1,5}", text)) and (text == "0" or (_PRIVILEGED <= int(text) <= _MOST_PORT))
 

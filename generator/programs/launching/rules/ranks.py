@@ -1,4 +1,4 @@
-"""Who starts the ranks: one launcher, or none, and then the variables by which they know who they are."""
+"""The start of ranks: by one launcher, or by none and variables that say which rank each is."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
 
 
 def _nodes(outer: Call, own: LauncherCall) -> int | None:
-    """How many nodes the outer call may be for; None where that can't be known."""
+    """The nodes that the outer call may be for; None where that can't be known."""
     if outer.program == "srun" and outer.options.has("--nodes"):
         return outer.options.integer("--nodes")
     if outer.program == "mpirun" and any(outer.options.has(name) for name in _SPREAD):
@@ -115,7 +115,7 @@ class _Ranks:
 
     @property
     def certain(self) -> bool:
-        """Whether srun starts DeepSpeed in the node's own Python, and the program doesn't find out its rank itself."""
+        """True where srun starts DeepSpeed in the node's own Python, and the program doesn't find out its rank."""
         names = _training_arguments(self.launch)
         asks = self.program == "srun" and not self.has_image and any("deepspeed" in name for name in names)
         return asks and not _finds_out_itself(self.launch)
@@ -160,7 +160,7 @@ def _training_arguments(launch: Launch) -> set[str]:
 
 
 def _finds_out_itself(launch: Launch) -> bool:
-    """Whether the program, where its text can be found, reads the variables of Slurm or MPI, or sets its own."""
+    """Return whether the program, where its text can be found, reads the variables of Slurm or MPI, or sets its own."""
     return _OWN_RANKS.search(program_text(launch) or "") is not None
 
 

@@ -27,7 +27,7 @@ def _several(call: LauncherCall) -> int:
 
 
 def _has(call: LauncherCall, *names: str) -> bool:
-    """Whether an option is given, or the PET_ variable that torchrun accepts in its place."""
+    """Return whether an option is given, or the PET_ variable that torchrun accepts in its place."""
     variables = {"PET_" + name.lstrip("-").replace("-", "_").upper() for name in names}
     return call.has(*names) or bool(variables & set(call.launch.environment))
 

@@ -1,4 +1,4 @@
-"""How `accelerate launch` reaches several machines, and how ParallelismConfig divides their processes."""
+"""Machines of `accelerate launch`, and the division of their processes by ParallelismConfig."""
 
 from __future__ import annotations
 

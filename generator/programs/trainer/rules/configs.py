@@ -56,7 +56,7 @@ def pairs(submission: Submission) -> Iterator[Pair]:
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """What a key of the DeepSpeed config must be, unless it is "auto"."""
+    """The value that a key of the DeepSpeed config must have, unless it is "auto"."""
 
     pointer: str
     value: object
@@ -84,7 +84,7 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
 
 
 def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Violations:
-    """Where a DeepSpeed value differs from the argument's, by the comparison that transformers makes in Python."""
+    """Compare a DeepSpeed value with the argument's, as transformers does in Python."""
     config, value = pair.config, pair.config.value(expected.pointer)
     if value is None or value == "auto" or value == expected.value:
         return

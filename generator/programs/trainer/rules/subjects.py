@@ -28,7 +28,7 @@ class Accelerated:
     submission: Submission
 
     def overridden(self, *options: str) -> bool:
-        """Whether a launch line has one of these options, or may have it."""
+        """Return whether a launch line has one of these options, or may have it."""
         return any(call.opaque or call.has(*options) for call in self.launches)
 
 
