@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import Location
-from ..programs.launchers import LAUNCHERS
+from ..job.schema_check import launch_keys
 from .configs import read_config
 from .draft import Draft
 from .find import Found
@@ -66,7 +66,7 @@ def _answer(draft: Draft, answers: Mapping[str, object]) -> None:
 def _name_hosts(draft: Draft) -> None:
     """Machines without a scheduler are named in a file, where they are several."""
     target, nodes = str(draft.get("launch.target")), draft.get("nodes")
-    shell = target in LAUNCHERS and "hostfile" in LAUNCHERS[target].keys
+    shell = "hostfile" in launch_keys(target)
     gpus, node = draft.get("gpus"), draft.get("cluster.accelerators_per_node") or _USUAL_NODE
     several = (isinstance(nodes, int) and nodes > 1) or (isinstance(gpus, int) and gpus > node)
     if shell and several and not draft.get(f"launch.{target}"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .records import Job
-from .schema_check import load_schema
+from .schema_check import launch_keys
 
 #: What the target replaces with a path; the whole of it, and the section and the name.
 EXPRESSION: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -46,8 +46,7 @@ class Bindings:
 
 def binds(job: Job) -> bool:
     """Whether the job's target mounts data."""
-    target = load_schema()["$defs"]["launch"]["properties"].get(job.launch.target, {})
-    return "inputs" in target.get("properties", {})
+    return "inputs" in launch_keys(job.launch.target)
 
 
 def bound_values(job: Job) -> Iterator[tuple[str, str, str]]:

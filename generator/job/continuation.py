@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .records import Job
-from .schema_check import load_schema
+from .schema_check import launch_keys
 
 
 def can_continue(job: Job) -> bool:
     """Whether the job's target has another job follow by itself."""
-    targets: dict[str, Any] = load_schema()["$defs"]["launch"]["properties"]
-    return "continue" in targets.get(job.launch.target, {}).get("properties", {})
+    return "continue" in launch_keys(job.launch.target)
 
 
 def continuation(job: Job) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..dataclass import dataclass
 from .framework import Need
 from .records import Job
-from .schema_check import load_schema
+from .schema_check import launch_keys
 
 _RESUME: Final = "output.resume"
 #: Endings of files that hold arguments: what is in them isn't known.
@@ -135,9 +135,7 @@ def _reads_a_file(arguments: Sequence[str]) -> bool:
 
 def target_options(job: Job) -> Mapping[str, Any]:
     """The schemas of the keys that the target's own options may have."""
-    section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(job.launch.target, {})
-    options: Mapping[str, Any] = section.get("properties", {})
-    return options
+    return launch_keys(job.launch.target)
 
 
 def _of_target(job: Job) -> Iterator[Missing]:

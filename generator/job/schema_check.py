@@ -53,6 +53,13 @@ def launch_targets() -> tuple[str, ...]:
     return tuple(load_schema()["$defs"]["launch"]["properties"]["target"]["enum"])
 
 
+def launch_keys(target: str) -> Mapping[str, Any]:
+    """The schemas of the keys that `launch.<target>` may have; empty for a target that there isn't."""
+    section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(target, {})
+    keys: Mapping[str, Any] = section.get("properties", {})
+    return keys
+
+
 def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
     """Every error of the schema's validator, with the pointer of the value that it refuses."""
     from jsonschema import Draft202012Validator  # a tenth of a second of start-up time

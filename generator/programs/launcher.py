@@ -56,7 +56,6 @@ class Launcher:
     """One target of `launch.target`."""
 
     name: str  #: as in a job spec
-    keys: frozenset[str]  #: of the spec's `launch.<name>`
     files: Callable[[Plan, Program, str], tuple[RenderedFile, ...]]  #: of a plan; the text is the command behind it
     start: str  #: the command that starts the job; `{}` is the folder of its files
     file: str  #: that the scheduler is given

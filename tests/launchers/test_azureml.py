@@ -14,7 +14,7 @@ import yaml
 
 from dsgen.check.runs.trial_logs import outcomes
 from dsgen.job.records import Data, Output, Tokenizer
-from dsgen.programs.azureml import write_sweep as azureml_sweep
+from dsgen.programs.azureml import write as azureml_write
 from dsgen.programs.launcher import TRIAL
 from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.program import Program, Resume
@@ -198,8 +198,8 @@ def tuned(options: dict[str, object]) -> tuple[list[Plan], list[Program], dict[s
         replace(program(hostile=(*HOSTILE, *LIVE, mark)), environment={"SAME": "1", "LOGS": mark})
         for mark in ("first", "second's")
     ]
-    file = azureml_sweep.trials_file(plans, programs, "dsgen tune")
-    assert file.path == azureml_sweep.FILE
+    file = azureml_write.trials_file(plans, programs, "dsgen tune")
+    assert file.path == azureml_write.FILE
     return plans, programs, yaml.safe_load(file.text), file.text
 
 
@@ -247,7 +247,7 @@ def test_a_trial_keeps_the_names_of_folders() -> None:
     )
     short = trial(made, 10)
     assert short.job.output.checkpoints is None
-    file = azureml_sweep.trials_file([short], [program(hostile=short.job.launch.arguments)], "dsgen tune")
+    file = azureml_write.trials_file([short], [program(hostile=short.job.launch.arguments)], "dsgen tune")
     sweep = yaml.safe_load(file.text)
     assert list(sweep["outputs"]) == ["checkpoints"]
     assert '"${{outputs.checkpoints}}"/cache' in sweep["trial"]["command"]

@@ -1,22 +1,29 @@
-"""Azure Machine Learning: a v2 command job. The service starts one process per GPU, so no torchrun inside (AML013)."""
+"""Azure Machine Learning: a v2 command job, in which the service starts a process per GPU (AML013); trials as a sweep.
+
+Source: azure-ai-ml azure/ai/ml/_schema/_sweep/sweep_job.py, parameterized_sweep.py @ 1.35.2; Azure/azureml-examples
+@ 085cd6ea cli/jobs/basics/hello-sweep.yml.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
+
+import yaml
 
 from ...job.bindings import bindings
 from ...job.records import Launch
 from ...search.plan import Plan
-from ..launcher import Launcher, Scheduler
+from ...version import __version__
+from ..launcher import TRIAL, Launcher, Scheduler, trial_folder
 from ..launching import fabric
-from ..launching.call import header, launch_options
+from ..launching.call import header, launch_options, processes_per_node
+from ..launching.quoting import Raw
 from ..program import Program, RenderedFile
-from . import write_sweep as azureml_sweep
-from .write_command import command_of, expression
-from .write_job import CURATED, OWN_FOLDER, TAGGED_DEEPSPEED, around, described, document, running, tags
+from .command import Command, command_of, expression
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
 _NOTES = (
@@ -97,18 +104,177 @@ def _before(launch: Launch, folder: Path) -> str:
     return f"Put {launch.script} and its modules into {uploaded}, and start it:"
 
 
+#: The curated environment of azureml-examples @ 085cd6ea. What it holds: Azure/azureml-assets @ 4b41f8cc,
+#: assets/training/general/environments/acpt-pytorch-2.8-cuda12.6, whose Dockerfile and requirements pin no DeepSpeed.
+CURATED: Final = "acpt-pytorch-2.8-cuda12.6"
+_CURATED_ID: Final = f"azureml://registries/azureml/environments/{CURATED}/labels/latest"
+TAGGED_DEEPSPEED: Final = "0.13.1"  #: spec.yaml, tags
+OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it may be anything
+
+
+def document(top: Sequence[Raw], entries: Mapping[str, object]) -> str:
+    """YAML with comments on top."""
+    body = yaml.dump(
+        {key: value for key, value in entries.items() if value not in (None, {})},
+        Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False,
+    )  # fmt: skip
+    return "\n".join(line.text for line in top) + f"\n\n{body}"
+
+
+def described(plan: Plan, name: str) -> dict[str, object]:
+    """What the studio shows of a job."""
+    options = launch_options(plan)
+    experiment = str(options.get("experiment_name", plan.job.name))
+    return {
+        "display_name": str(options.get("display_name", name)),
+        # The service takes letters, digits, `_` and `-`, and a letter or digit first.
+        "experiment_name": re.sub(r"[^A-Za-z0-9_-]+", "-", experiment).strip("-_")[:255] or "job",
+    }
+
+
+def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str, object]:
+    """What runs on the nodes."""
+    options, (provider, _, size) = launch_options(plan), plan.job.cluster.name.partition("/")
+    serverless = "compute" not in options and provider == "azure"  # and the instance type says what to run on
+    return {
+        "code": str(options.get("code", OWN_FOLDER)),
+        "command": _Folded(command),
+        "environment": _environment_reference(plan),
+        "environment_variables": dict(variables) or None,
+        "distribution": {"type": "pytorch", "process_count_per_instance": processes_per_node(plan)},
+        "resources": {
+            "instance_count": plan.job.nodes,
+            **({"instance_type": size} if serverless else {}),
+            "shm_size": str(options.get("shm_size", "64g")),
+        },
+    }
+
+
+def around(plan: Plan) -> dict[str, object]:
+    """Where the job runs, as whom, and how it queues."""
+    options: Mapping[str, Any] = launch_options(plan)
+    compute, identity = str(options.get("compute", "")), options.get("identity")
+    return {
+        "compute": f"azureml:{compute.removeprefix('azureml:')}" if compute else None,
+        "identity": {"type": identity} if identity else None,
+        "queue_settings": options.get("queue_settings"),
+    }
+
+
+def tags(plan: Plan) -> dict[str, str]:
+    """The job's tags, and who wrote it."""
+    own: Any = launch_options(plan).get("tags", {})
+    return {**{key: str(value) for key, value in own.items()}, "dsgen": __version__}
+
+
+def _environment_reference(plan: Plan) -> str | dict[str, str]:
+    """A name gets `azureml:`, and `@latest` unless it says its version (AML003, AML004); an image has a slash."""
+    name = str(launch_options(plan).get("environment", _CURATED_ID))
+    if name.startswith("azureml://"):
+        return name
+    if "/" in name and not name.startswith("azureml:"):
+        return {"image": name}
+    bare = name.removeprefix("azureml:")
+    return f"azureml:{bare}" if ":" in bare or "@" in bare else f"azureml:{bare}@latest"
+
+
+class _Folded(str):
+    """Text that is dumped over several lines where YAML can fold it without changing it."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, and `_Folded`."""
+
+
+def _represent_folded(dumper: yaml.SafeDumper, text: _Folded) -> yaml.ScalarNode:
+    foldable = text.isprintable() and "  " not in text and text == text.strip()
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=">" if foldable else '"')
+
+
+_Dumper.add_representer(_Folded, _represent_folded)
+
+
+FILE: Final = "tune.yml"
+_SWEEP_SCHEMA: Final = "https://azuremlschemas.azureedge.net/latest/sweepJob.schema.json"
+_TRIALS: Final = "trials"  #: the folder of this file, with the configuration files of all trials
+_NUMBER: Final = "${{search_space.trial}}"
+_SWEEP_NOTES: Final = (
+    "Grid sampling runs every number once. No metric is logged, so the service names no best trial: dsgen tune reads "
+    "the logs, each of which begins with its trial's number.",
+)
+#: Brings the logs of the trials, which are jobs of their own: of a sweep, az downloads those of the best one alone.
+#: Source: azure-ai-ml azure/ai/ml/operations/_job_operations.py:1167-1185 @ 1.35.2.
+COLLECT: Final = (
+    "sh",
+    "-c",
+    'az ml job list --parent-job-name "$1" --query "[].name" --output tsv | while read -r name; do '
+    'az ml job download --name "$name" --download-path "$2/logs/$name" </dev/null || exit; done',
+    "collect",
+    "{id}",
+    "{folder}",
+)
+
+
+def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
+    """`tune.yml`, to be submitted with `az ml job create --file tune.yml`."""
+    plan, made = plans[0], _commands(plans, programs)
+    limits = [trial.job.launch.time_limit_s for trial in plans if trial.job.launch.time_limit_s is not None]
+    cases = " ".join(f"{number}) {each.text} ;;" for number, each in enumerate(made, start=1))
+    text = f"echo {TRIAL} {_NUMBER}; case {_NUMBER} in {cases} esac"
+    inputs = {name: entry for name, entry in made[0].bound.inputs.items() if expression("inputs", name) in text}
+    outputs = {name: entry for name, entry in made[0].bound.outputs.items() if expression("outputs", name) in text}
+    configs = (
+        {_trials_input(plan): {"type": "uri_folder", "path": "."}} if any(program.files for program in programs) else {}
+    )
+    entries: dict[str, object] = {
+        "$schema": _SWEEP_SCHEMA,
+        "type": "sweep",
+        **described(plan, f"{plan.job.name}-tune"),
+        "trial": {key: value for key, value in running(plan, text, _shared(made)).items() if value is not None},
+        "inputs": {**configs, **inputs},
+        "outputs": outputs,
+        **around(plan),
+        "sampling_algorithm": "grid",
+        "search_space": {"trial": {"type": "choice", "values": list(range(1, len(plans) + 1))}},
+        "objective": {"goal": "minimize", "primary_metric": "step_time_s"},
+        "limits": {
+            "max_total_trials": len(plans),
+            "max_concurrent_trials": 1,
+            **({"trial_timeout": max(limits)} if limits else {}),
+        },
+        "tags": tags(plan),
+    }
+    notes = (f"Trials of {len(plans)} plans, the first of which follows.", *_SWEEP_NOTES)
+    return RenderedFile(path=FILE, text=document(header(plan, programs[0], command, notes), entries))
+
+
+def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Command]:
+    """The command of each trial; variables that the trials don't share are in it."""
+    made = []
+    for number, (plan, program) in enumerate(zip(plans, programs, strict=True), start=1):
+        folder = f"{expression('inputs', _trials_input(plan))}/{trial_folder(number)}"
+        made.append(command_of(plan, program, {file.path: f"{folder}/{file.path}" for file in program.files}))
+    shared = _shared(made)
+    return [replace(each, apart=frozenset(each.variables) - set(shared)) for each in made]
+
+
+def _trials_input(plan: Plan) -> str:
+    """The name of the input with all trials, which the job may have given to one of its own."""
+    return f"{_TRIALS}_files" if _TRIALS in bindings(plan.job).inputs else _TRIALS
+
+
+def _shared(made: Sequence[Command]) -> Mapping[str, str]:
+    """Variables that have the same value in every trial."""
+    others = [each.variables for each in made]
+    return {name: value for name, value in others[0].items() if all(one.get(name) == value for one in others)}
+
+
 LAUNCHER: Final = Launcher(
     name="azureml",
-    keys=frozenset(
-        {
-            *("compute", "environment", "experiment_name", "display_name", "code", "shm_size", "tags"),
-            *("inputs", "outputs", "identity", "services", "queue_settings"),
-        }
-    ),
     files=launch_files,
     start="az ml job create --file {}/job.yml",
     file="job.yml",
-    trials=azureml_sweep.trials_file,
+    trials=trials_file,
     trials_start_files=False,
     scheduler=Scheduler(
         submit=("az", "ml", "job", "create", "--file", "{file}", "--query", "name", "--output", "tsv"),
@@ -118,7 +284,7 @@ LAUNCHER: Final = Launcher(
         state=("az", "ml", "job", "show", "--name", "{id}", "--query", "status", "--output", "tsv"),
         # Source: azure-ai-ml azure/ai/ml/operations/_run_history_constants.py:76-82 (TERMINAL_STATUSES) @ 1.35.2
         unfinished=r"^(?!(?:Completed|Failed|Canceled|NotResponding|Paused)\s*$)",
-        collect=azureml_sweep.COLLECT,
+        collect=COLLECT,
     ),
     for_whole_runs=frozenset({"services"}),
     in_folder=False,

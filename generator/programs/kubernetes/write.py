@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from ...dataclass import dataclass
-from ...job.records import Launch
 from ...search.plan import Plan
 from ..launcher import Launcher, Scheduler
 from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
@@ -49,8 +47,11 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a ConfigMap, the job."""
     job = _Job(plan, program, launch_options(plan))
     top = "\n".join(line.text for line in header(plan, program, command, tuple(job.notes())))
-    parts = [yaml_text(part) for part in (*job.config_map(), _KINDS[job.kind](job))]
-    return (RenderedFile(path="job.yaml", text=f"{top}\n\n" + "---\n".join(parts)),)
+    parts = [_KINDS[job.kind](job)]
+    if program.files:
+        data = {file.path: file.text for file in program.files}
+        parts.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": job.metadata("-config"), "data": data})
+    return (RenderedFile(path="job.yaml", text=f"{top}\n\n" + "---\n".join(map(yaml_text, parts))),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,6 @@ class _Job:
         marks = self._marks({})
         return {"metadata": marks} if marks else {}
 
-    def config_map(self) -> Iterator[Entry]:
-        """The configuration files, where there are any."""
-        if self.program.files:
-            data = {file.path: file.text for file in self.program.files}
-            yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self.metadata("-config"), "data": data}
-
     @property
     def image(self) -> str:
         """What the pods run."""
@@ -118,18 +113,20 @@ class _Job:
         """The variables, and those that come from secrets."""
         of_pods = environment if self.on_host_network else pod_environment
         values = of_pods(self.plan, self.program).items()
-        secrets = (text.rpartition(":") for text in self.options.get("variables_from", ()))
-        return [
-            *({"name": name, "value": _literal(value)} for name, value in values),
-            *({"name": name, "valueFrom": {"secretKeyRef": _key(secret)}} for secret, _, name in secrets),
-        ]
+        found: list[Entry] = [{"name": name, "value": _literal(value)} for name, value in values]
+        for text in self.options.get("variables_from", ()):
+            place, _, name = text.rpartition(":")
+            secret, _, key = place.partition("/")
+            found.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
+        return found
 
     def resources(self) -> Entry:
         """Limits and requests, which have to be the same for devices."""
         vendor = self.plan.job.cluster.accelerator.vendor
         name = str(self.options.get("gpu_resource", _RESOURCES[vendor]))
         pairs = (text.partition("=") for text in self.options.get("resources", ()))
-        amounts = {name: processes_per_node(self.plan), **{key: _amount(value) for key, _, value in pairs}}
+        given = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+        amounts = {name: processes_per_node(self.plan), **given}
         return {"requests": amounts, "limits": dict(amounts)}
 
     def _pins_memory(self) -> bool:
@@ -175,11 +172,6 @@ class _Job:
         return {**network, **({"priorityClassName": priority} if priority else {})}
 
     @property
-    def of_machine_asked(self) -> str:
-        """The keys of these that the job gives."""
-        return " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
-
-    @property
     def on_host_network(self) -> bool:
         """Whether pods see the interfaces of their node."""
         return bool(self.options.get("host_network")) and self.kind != "TrainJob"
@@ -196,11 +188,6 @@ class _Job:
         }
         policy = {"restartPolicy": restart} if restart else {}
         return {**self.of_pods(), "spec": {**policy, **self.of_machine(), "containers": [main], **self.in_pod()}}
-
-    @property
-    def restarts(self) -> int:
-        """How often the job is started again."""
-        return int(self.options.get("restarts", _RESTARTS))
 
     def deadline(self) -> Entry:
         """The time limit, where the job has one."""
@@ -221,23 +208,15 @@ class _Job:
             )
         if not self.options.get("volumes"):
             yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
-        if self.kind == "TrainJob" and self.of_machine_asked:
-            yield f"{self.of_machine_asked} has no place in a TrainJob: its runtime says it."
+        asked = " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
+        if self.kind == "TrainJob" and asked:
+            yield f"{asked} has no place in a TrainJob: its runtime says it."
         yield from not_kept(self.plan, (path for _, path, _ in self._claims()), "launch.kubernetes.volumes")
 
 
 def _literal(text: str) -> str:
     """Text that Kubernetes doesn't expand. Source: kubernetes third_party/forked/golang/expansion/expand.go @ v1.33."""
     return _REFERENCE.sub("$$", text)
-
-
-def _amount(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
-
-
-def _key(secret: str) -> Entry:
-    name, _, key = secret.partition("/")
-    return {"name": name, "key": key}
 
 
 def _toleration(text: str) -> Entry:
@@ -250,7 +229,7 @@ def _toleration(text: str) -> Entry:
 
 def _pytorch_job(job: _Job) -> Entry:
     """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE."""
-    nodes, pod = job.plan.job.nodes, job.pod("pytorch", "")
+    nodes, pod, restarts = job.plan.job.nodes, job.pod("pytorch", ""), job.options.get("restarts", _RESTARTS)
     roles = {"Master": 1, "Worker": nodes - 1} if nodes > 1 else {"Master": 1}
     specs = {
         role: {"replicas": replicas, "restartPolicy": "OnFailure", "template": pod} for role, replicas in roles.items()
@@ -261,7 +240,7 @@ def _pytorch_job(job: _Job) -> Entry:
         "metadata": job.metadata(),
         "spec": {
             "nprocPerNode": str(processes_per_node(job.plan)),
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": job.restarts, **job.deadline()},
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": restarts, **job.deadline()},
             "pytorchReplicaSpecs": specs,
         },
     }
@@ -311,7 +290,7 @@ def _job_set(job: _Job) -> Entry:
         "metadata": job.metadata(),
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": job.name},
-            "failurePolicy": {"maxRestarts": job.restarts},
+            "failurePolicy": {"maxRestarts": job.options.get("restarts", _RESTARTS)},
             "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}],
         },
     }
@@ -327,18 +306,8 @@ _WRITTEN_FOR: Final = {
 }
 
 
-def _before(launch: Launch, _: Path) -> str:
-    """What has to be there."""
-    return f"The image has to have {launch.script}. Start the job:"
-
-
 LAUNCHER: Final = Launcher(
     name="kubernetes",
-    keys=frozenset({
-        "kind", "runtime", "namespace", "image", "image_pull", "gpu_resource", "resources", "shm_size",
-        "volumes", "variables_from", "node_selector", "tolerations", "service_account", "queue", "restarts",
-        "labels", "annotations", "host_network", "priority_class",
-    }),
     files=launch_files,
     start="kubectl apply -f {}/job.yaml",
     file="job.yaml",
@@ -349,5 +318,5 @@ LAUNCHER: Final = Launcher(
         watch=("kubectl get -f {file}", "kubectl describe -f {file}"),
     ),
     in_folder=False,
-    before=_before,
+    before=lambda launch, _: f"The image has to have {launch.script}. Start the job:",
 )  # fmt: skip

@@ -71,7 +71,6 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
 
 LAUNCHER: Final = Launcher(
     name="shell",
-    keys=frozenset({"hosts", "hostfile", "launcher", "ssh_port", "master_port"}),
     files=launch_files,
     start="{}/launch.sh",
     file="launch.sh",

@@ -41,6 +41,9 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 def _task(plan: Plan, program: Program) -> dict[str, object]:
     options: Mapping[str, Any] = launch_options(plan)
     in_pods = str(options.get("infra", "")).lower().startswith(("k8s", "kubernetes"))
+    limit = plan.job.launch.time_limit_s
+    seconds = "" if limit is None else Raw(str(limit))
+    written = tuple((file.path, Raw(file.text), Raw(_end(file.text))) for file in program.files)
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
     entries: dict[str, object] = {
@@ -52,7 +55,7 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
         "envs": (pod_environment if in_pods else environment)(plan, program),
         "secrets": dict.fromkeys(options.get("passed_variables", ())),
         "setup": options.get("setup"),
-        "run": _script(plan, program),
+        "run": fill("skypilot/run.sh.j2", plan, program, limit=seconds, port=_PORT, written=written),
     }
     return {key: value for key, value in entries.items() if value not in (None, {})}
 
@@ -66,32 +69,19 @@ def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     cluster = plan.job.cluster
-    name = str(options.get("accelerator", _accelerator(cluster.accelerator.name)))
+    known = cluster.accelerator.name  # in the catalog: `h100-80gb-sxm` is `H100`
+    short = next((name for start, name in _NAMES.items() if known.startswith(start)), known.partition("-")[0].upper())
     cloud = cluster.provider if cluster.provider in _CLOUDS else None
     found = {
         "infra": options.get("infra", cloud),
         "instance_type": options.get("instance_type"),
-        "accelerators": f"{name}:{processes_per_node(plan)}",
+        "accelerators": f"{options.get('accelerator', short)}:{processes_per_node(plan)}",
         "image_id": options.get("image"),
         "use_spot": options.get("use_spot"),
         "disk_size": options.get("disk_size"),
         "network_tier": "best" if plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node else None,
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _accelerator(name: str) -> str:
-    """SkyPilot's name of an accelerator of the catalog: `h100-80gb-sxm` is `H100`."""
-    known = next((short for start, short in _NAMES.items() if name.startswith(start)), None)
-    return known or name.partition("-")[0].upper()
-
-
-def _script(plan: Plan, program: Program) -> str:
-    """What bash runs on each node."""
-    limit = plan.job.launch.time_limit_s
-    written = tuple((file.path, Raw(file.text), Raw(_end(file.text))) for file in program.files)
-    seconds = "" if limit is None else Raw(str(limit))
-    return fill("skypilot/run.sh.j2", plan, program, limit=seconds, port=_PORT, written=written)
 
 
 def _end(text: str) -> str:
@@ -129,10 +119,6 @@ def _before(launch: Launch, folder: Path) -> str:
 
 LAUNCHER: Final = Launcher(
     name="skypilot",
-    keys=frozenset({
-        "infra", "instance_type", "accelerator", "image", "use_spot", "disk_size", "workdir", "file_mounts", "buckets",
-        "passed_variables", "setup",
-    }),
     files=launch_files,
     start="sky launch {}/task.yaml",
     file="task.yaml",

@@ -18,7 +18,7 @@ from ..launching.call import THREADS, environment, fill, fill_pick, header, laun
 from ..launching.quoting import Raw, plain_name
 from ..program import Program, RenderedFile
 from . import container
-from .options import PASSED_ON, block, shared_memory, takes_nodes
+from .options import block, shared_memory, takes_nodes
 
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")  # Megatron's, which save and end with status 0
@@ -169,11 +169,6 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
 
 LAUNCHER: Final = Launcher(
     name="slurm",
-    keys=frozenset({
-        *PASSED_ON, "exclusive", "gpu_request", "gres_type", "cpus_per_task", "memory", "requeue", "continue",
-        "attempts", "signal_seconds", "output", "directives", "setup", "container_image", "container_runtime",
-        "container_folder", "container_mounts", "modules", "virtual_environment", "mail_user",
-    }),
     files=launch_files,
     start="sbatch {}/launch.sbatch",
     file="launch.sbatch",
