@@ -17,7 +17,7 @@ from ...job.pointer import whole_number
 from ...job.text import Text
 from ..launching.launch_line import Launch
 from ..launching.program_options import ProgramOptions, options_beside, program_path
-from .options import A_FORK, REFUSED, Flavour, OptionTable, fork_of, option_table
+from .options import A_FORK, REMOVED, Flavour, OptionTable, fork_of, option_table
 from .words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words
 
 #: Options that only Megatron's programs have; three of them are no chance.
@@ -159,7 +159,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
             for word in (*([first] if differs and first is not None else []), *launch.arguments)
         ]
         names, known = _names(words), program in OWN_PROGRAMS["megatron-lm"]
-        old = not known and names & REFUSED and "--micro-batch-size" not in names
+        old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
         if len(names & _SIGNS) < (1 if known else _ENOUGH_SIGNS) or old:
             continue
         if options_beside(program_path(launch), path).of_megatron:

@@ -22,8 +22,12 @@ _MOST_OF: Final = 0.75  # of a name: what abbreviates it
 A_FORK: Final = "a fork"
 _FIRST: Final = "Megatron-LM 1.0"  # read the options that all later ones refuse (megatron/arguments.py @ v1.0)
 _FEW: Final = 2  # of unknown options or removed ones: one may be a slip, two are another program's
-#: Read by the parsers only to be refused.
-REFUSED: Final = frozenset({"--batch-size", "--warmup", "--model-parallel-size"})
+#: Read by the parsers only to be refused, and what replaced it.
+REMOVED: Final = {
+    "--batch-size": "--micro-batch-size",
+    "--warmup": "--lr-warmup-fraction",
+    "--model-parallel-size": "--tensor-model-parallel-size",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +115,7 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
     begun = [known for known in table.rows if known.startswith(dashed)]
     if len(begun) == 1 and (not slip or len(dashed) >= _MOST_OF * len(begun[0])):
         return begun[0]
-    known = sorted((table.rows.keys() - REFUSED) | table.aliases.keys())
+    known = sorted((table.rows.keys() - REMOVED.keys()) | table.aliases.keys())
     return next(iter(difflib.get_close_matches(dashed, known, n=1, cutoff=_SLIP if slip else _NEAR)), None)
 
 
@@ -158,6 +162,6 @@ def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], giv
     signs, fork = max(((fork.signs(unknown, refused), fork) for fork in forks()), key=lambda found: found[0])
     if signs:
         return fork.name, fork.base
-    if len(given & REFUSED) >= _FEW and "--micro-batch-size" not in given:
+    if len(given & REMOVED.keys()) >= _FEW and "--micro-batch-size" not in given:
         return _FIRST, flavour
     return (A_FORK if len(unknown) >= _FEW else ""), flavour

@@ -11,14 +11,12 @@ from ....facts.placeholders import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
-from ..options import Flavour, open_choices, option_table
-from ..run import MICRO, TENSOR, MegatronRun
+from ..options import REMOVED, Flavour, open_choices, option_table
+from ..run import MICRO, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
 from ..words import GivenOption, Stray
 from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
 
-#: Read by the parser only to be refused, and what replaced it.
-_REMOVED: Final = {"--batch-size": MICRO, "--warmup": "--lr-warmup-fraction", "--model-parallel-size": TENSOR}
 #: Options that bring the shape from elsewhere: a checkpoint, a file.
 _SHAPE_FROM: Final = (
     *("--use-checkpoint-args", "--yaml-cfg", "--heterogeneous-layers-config-path"),
@@ -85,7 +83,7 @@ def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violations:
     """The note that a run is a fork's, at what shows it."""
     shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
     shown += [(f"{one.written} {one.text}", one.where) for one in run.given if one.problem and one.is_choice]
-    shown += [(name, run.locate(name)) for name in _REMOVED if run.has(name)]
+    shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
     signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
     first, more = next(iter(signs)), f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
     message = f"{first}{more} of {run.fork}, which is judged by what it shares with {_PROJECTS[run.flavour]}"
@@ -187,7 +185,7 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
 
 def _removed(run: MegatronRun) -> Violations:
     """What the parser still knows and then refuses; one of an older version may take it."""
-    for name, now in _REMOVED.items():
+    for name, now in REMOVED.items():
         if run.has(name) and run.beside.refuses_removed:
             yield at(run, name, f"{name} is no longer valid", f"use {now} instead")
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import batch, environment, experts, megatron_deepspeed, megatron_lm, memory, options, shape
+from . import batch, environment, megatron_deepspeed, megatron_lm, memory, options, shape
 
-MODULES: Final = (options, shape, batch, megatron_lm, memory, experts, environment, megatron_deepspeed)
+MODULES: Final = (options, shape, batch, megatron_lm, memory, environment, megatron_deepspeed)
