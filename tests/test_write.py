@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from dsgen import write as writing
 from dsgen.cli.writing import print_diff, write_files
 from dsgen.programs.program import RenderedFile
-from dsgen.write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, work, write
-from dsgen.write.disk import put
-from dsgen.write.signals import held
+from dsgen.write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, held, leftovers, put, recover, write
 
 FILES = (
     RenderedFile(path="a.txt", text="one\ntwo\n"),
@@ -215,10 +213,10 @@ def leftover(tmp_path: Path) -> Path:
 
 def test_what_is_left_over_is_named_and_removed(tmp_path: Path, leftover: Path) -> None:
     """The next run says in one line what it found and what became of it; comparing only names it."""
-    assert leftovers(tmp_path / "deep") == [leftover]
+    assert leftovers(tmp_path) == [leftover]
     told: list[str] = []
     write(FILES, tmp_path, tell=told.append)
-    assert told == [f"{leftover}: note: an interrupted run left this. It had changed nothing yet"]
+    assert told == [f"{leftover}: note: an interrupted run left this. The files are whole"]
     assert not leftover.exists()
 
 
@@ -230,50 +228,61 @@ def test_commands_say_what_is_left_over(tmp_path: Path, leftover: Path, capsys: 
     assert capsys.readouterr().err.count("an interrupted run left this") == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
-def test_what_another_user_left_over_is_theirs(tmp_path: Path, leftover: Path) -> None:
-    """A working folder of another user is named with what to do, and nothing is written."""
-    os.chown(leftover, 65534, 65534)
-    with pytest.raises(CannotWrite, match="another user's run was interrupted"):
-        write(FILES, tmp_path)
-    assert leftover.exists()
-    assert not (tmp_path / "a.txt").exists()
+def test_what_was_moved_aside_is_put_back(tmp_path: Path, leftover: Path) -> None:
+    """After a kill within the renames the next run puts back what is missing, and says that the set may be in part."""
+    (leftover / "renaming").touch()
+    (leftover / "old" / "deep").mkdir(parents=True)
+    (leftover / "old" / "deep" / "mine.txt").write_text("mine")
+    (leftover / "old" / "a.txt").write_text("replaced")
+    (tmp_path / "a.txt").write_text("new")
+    told: list[str] = []
+    assert recover(tmp_path, told.append)
+    assert told == [
+        f"{leftover}: note: an interrupted run left this. A part of its files may be in place: run that command again"
+    ]
+    assert (tmp_path / "deep" / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "a.txt").read_text() == "new"
+    assert not leftover.exists()
 
 
-def test_a_damaged_journal_is_named(tmp_path: Path, leftover: Path) -> None:
-    """A journal that can't be read is refused with where the files are, not guessed at."""
-    (leftover / "doing").write_text("[{")
-    with pytest.raises(CannotWrite, match="the journal of an interrupted run is damaged"):
-        write(FILES, tmp_path)
-    assert (leftover / "new" / "0").exists()
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_mark_of_a_set_comes_back_with_the_whole_set(tmp_path: Path, leftover: Path, whole: bool) -> None:
+    """The plan.json that was moved aside is put back where every other file is, and not beside a part of a new set."""
+    (leftover / "renaming").touch()
+    (leftover / "old").mkdir()
+    for name in ("plan.json", "z.txt"):
+        (leftover / "old" / name).write_text("old")
+    if not whole:
+        (tmp_path / "z.txt").write_text("new")
+    recover(tmp_path, print)
+    assert (tmp_path / "plan.json").exists() == whole
 
 
-@pytest.mark.parametrize("place", ["../victim", "link/victim", "{}/victim", "inside/../../victim", "."])
-@pytest.mark.parametrize("state", ["doing", "undoing", "done"])
-def test_a_journal_leads_nowhere_else(tmp_path: Path, place: str, state: str) -> None:
-    """A journal that came with somebody else's folder puts, removes and moves nothing outside of that."""
-    folder = tmp_path / "cloned"
+def test_a_leftover_leads_nowhere_else(tmp_path: Path) -> None:
+    """A working folder that came with somebody else's folder puts, removes and moves nothing outside of that."""
+    folder, victim = tmp_path / "cloned", tmp_path / "victim"
     work = folder / ".dsgen-writing"
-    for kind in ("new", "old"):
-        (work / kind).mkdir(parents=True)
-        (work / kind / "0").write_text("theirs")
-    (folder / "link").symlink_to("..")
-    entry = {"place": place.format(tmp_path), "found": None, "files": {"": "x"}}
-    (work / state).write_text(json.dumps([entry]))
-    with pytest.raises(CannotWrite, match="the journal of an interrupted run is damaged"):
-        write(FILES, folder)
-    assert not (tmp_path / "victim").exists()
+    (work / "old" / "link").mkdir(parents=True)
+    (work / "renaming").touch()
+    (work / "old" / "link" / "file").write_text("theirs")
+    victim.mkdir()
+    (victim / "kept").write_text("mine")
+    (folder / "link").symlink_to("../victim")
+    (work / "new").symlink_to("../../victim")
+    write(FILES, folder)
+    assert [path.name for path in victim.iterdir()] == ["kept"]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, '[{"place": "a", "found": null, "files": null}]'])
-def test_any_damage_is_named(tmp_path: Path, leftover: Path, text: str) -> None:
-    """Whatever a journal holds, it is no traceback."""
-    (leftover / "doing").write_text(text)
-    with pytest.raises(CannotWrite, match="the journal of an interrupted run is damaged"):
-        write(FILES, tmp_path)
+def test_others_files_in_a_working_folder_stay(tmp_path: Path, leftover: Path) -> None:
+    """What is not dsgen's in a folder of that name is kept, and named."""
+    (leftover / "notes").write_text("mine")
+    told: list[str] = []
+    write(FILES, tmp_path, tell=told.append)
+    assert (leftover / "notes").read_text() == "mine"
+    assert any("cannot be removed" in line for line in told)
 
 
-def test_a_file_in_the_way_of_the_journal_is_named(tmp_path: Path) -> None:
+def test_a_file_in_the_way_of_the_working_folder_is_named(tmp_path: Path) -> None:
     """A file with the name of our working folder is kept, and the message does not speak of another user."""
     (tmp_path / ".dsgen-writing").write_text("mine")
     with pytest.raises(CannotWrite, match="it is none") as problem:
@@ -284,8 +293,8 @@ def test_a_file_in_the_way_of_the_journal_is_named(tmp_path: Path) -> None:
 
 def test_runs_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits for another that has the lock, and says so when it waits too long."""
-    monkeypatch.setattr(work, "PATIENCE_S", 0.1)
-    with work.working(tmp_path / work.NAME, print), pytest.raises(CannotWrite, match="another dsgen"):
+    monkeypatch.setattr(writing, "PATIENCE_S", 0.1)
+    with writing._working(tmp_path, print), pytest.raises(CannotWrite, match="another dsgen"):
         write(FILES, tmp_path)
     assert actions(write(FILES, tmp_path)) == ["create"] * 3
 
@@ -300,7 +309,7 @@ def test_without_locks_files_are_written_with_a_warning(tmp_path: Path, monkeypa
     told: list[str] = []
     write(FILES, tmp_path / "out", tell=told.append)
     assert told == [
-        f"{tmp_path}: warning: files can't be locked here (No locks available): let no two runs write here at once"
+        f"{tmp_path}/out: warning: files can't be locked here (No locks available): let no two runs write here at once"
     ]
     assert actions(compare(FILES, tmp_path / "out")) == ["identical"] * 3
 

@@ -22,7 +22,7 @@ def table(seen: list[tuple[str, str, int]]) -> str:
     """The table of the page."""
     counts = {(fault, what): count for fault, what, count in seen}
     lines = [
-        "| fault | runs | the old set | the new set | a mix, for the next run to undo | whole after the next run |",
+        "| fault | runs | the old set | the new set | a mix, without plan.json | whole after the next run |",
         "|---|---|---|---|---|---|",
     ]
     rows = [[counts.get((fault, column), 0) for column in COLUMNS] for fault in sorted({fault for fault, _ in counts})]
@@ -38,7 +38,7 @@ def table(seen: list[tuple[str, str, int]]) -> str:
 
 @pytest.mark.integration
 def test_a_fault_at_every_call_leaves_the_old_set_or_the_new(tmp_path: Path, update_golden: bool) -> None:
-    """No fault leaves a mix that the next run doesn't undo, loses another program's text, or leaves anything behind."""
+    """Only a kill leaves a mix, and that without the mark of a whole set; no text of another program is lost."""
     command = [sys.executable, "-m", "tests.write_drill", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)

@@ -19,11 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dsgen.write import CannotWrite, recover
-from dsgen.write.journal import LOCK
-from dsgen.write.work import NAME
+from dsgen.write import NAME, PLAN, CannotWrite, recover
 from tests.write_faults import MARK, OTHERS, Act, Call, faults, install, meanwhile, saves
-from tests.write_scenarios import CRASHED, SCENARIOS, Scenario, ended, forked, generate, here, started, undo
+from tests.write_scenarios import CRASHED, SCENARIOS, Scenario, ended, forked, generate, here, started
 
 Snapshot = dict[str, tuple[str, int]]
 
@@ -97,17 +95,19 @@ class Drill:
         self.expect(status != CRASHED, *what, "a traceback")
         after = snapshot(root)
         seen = "the old set" if after == old else "the new set" if after == new else "a mix"
-        undoing = scenario.run is undo
-        fault = f"{fault}, while a killed run is undone" if undoing else fault
         self.seen[fault, seen] += 1
-        left = [path for work in unfinished(root) for path in work.iterdir() if path.name != LOCK]
-        # Only what cannot be handled may leave a mix, up to the next run.
-        handled = not ("KILL" in fault or "EROFS, for good" in fault or undoing)
+        left = [path for work in unfinished(root) for path in work.iterdir() if path.name != "lock"]
+        # Only what cannot be handled may leave a mix, up to the next run; then the mark of a whole set is not there.
+        handled = not ("KILL" in fault or "EROFS, for good" in fault)
         self.expect(seen != "a mix" or not handled, *what, seen, status, after.keys())
+        if "KILL" in fault and scenario.target.endswith(PLAN) and seen == "a mix":
+            self.expect(scenario.target not in after, *what, "a part has the mark of a whole set")
         lines: list[str] = []
         recover_all(root, lines)
         recovered = snapshot(root)
-        self.expect(recovered in (old, new), *what, "recovered to a mix", recovered.keys(), lines)
+        each = all(file in (old.get(name), new.get(name)) for name, file in recovered.items())
+        self.expect(each and old.keys() <= recovered.keys() | {scenario.target}, *what, "lost", recovered.keys(), lines)
+        self.expect(handled is False or recovered in (old, new), *what, "recovered to a mix", recovered.keys(), lines)
         self.expect(bool(lines) or not left, *what, "what was left is not named")
         status = here(lambda: scenario.run(root), self.folder / "errors")
         self.expect(status == 0 and snapshot(root) == new, *what, "the next run", status)
@@ -144,34 +144,6 @@ class Drill:
         self.expect(others in whole, *what, "a mix", [*others])
         self.seen[fault, "the old set" if status else "the new set"] += 1
         self.seen[fault, "next run clean"] += kept and clean
-
-    def moved(self, scenario: Scenario, fault: str, at: int, link: bool) -> None:
-        """A run whose folder is moved away: where it is now is the old set or the new, after the next run there."""
-        root, marker = self.fresh(scenario), self.folder / "wrote"
-        marker.unlink(missing_ok=True)
-        out, away = root / "out", root / "away"
-
-        def move(*call: Any) -> None:
-            if out.is_dir():
-                out.rename(away)
-                marker.touch()
-                if link:
-                    out.symlink_to("nowhere")
-
-        seam = meanwhile(at, move, armed=True)
-        status = forked(lambda: (install(seam), scenario.run(root)), self.folder / "errors")
-        self.expect(status != CRASHED, scenario.name, fault, at, "a traceback")
-        if not marker.exists():
-            return
-        lines: list[str] = []
-        for folder in (out, away):
-            recover(folder, lines.append)
-        files = {name.replace("away/", "out/"): file for name, file in snapshot(away.parent).items() if "away/" in name}
-        old, new = self.whole[scenario.name]
-        self.expect(files in (old, new), scenario.name, fault, at, status, "a mix", [*files], lines)
-        self.expect(not unfinished(root), scenario.name, fault, at, status, "left behind")
-        self.seen[fault, "the old set" if files == old else "the new set"] += 1
-        self.seen[fault, "next run clean"] += files in (old, new) and not unfinished(root)
 
     def race(self, tries: int) -> None:
         """Two runs at once, and a run beside an editor, at moments of chance."""
@@ -228,9 +200,6 @@ class Drill:
                     self.one(scenario, fault, at, act, old, new)
                 fault, other = OTHERS[at % len(OTHERS)]
                 self.beside(scenario, fault, at, other)
-                if scenario.target.startswith("out") and at % 2:
-                    name = "the folder is moved away" + (", a dangling link in its place" if at % 4 == 1 else "")
-                    self.moved(scenario, name, at, link=at % 4 == 1)
 
 
 def recover_all(root: Path, lines: list[str]) -> None:

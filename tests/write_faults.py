@@ -75,17 +75,6 @@ def send(at: int, which: int, *, after: bool) -> Act:
     return act
 
 
-def kill(after: int, name: str, which: int) -> Act:
-    """A signal at the first call of a name after so many calls."""
-
-    def act(number: int, called: str, call: Call, args: tuple[Any, ...]) -> Any:
-        if number > after and called == name:
-            os.kill(os.getpid(), which)
-        return call()
-
-    return act
-
-
 def meanwhile(at: int, other: Act, *, armed: bool) -> Act:
     """Another program does something right before the call number `at`; if not `armed`, only once files are staged."""
     staging = [armed]

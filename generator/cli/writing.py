@@ -20,8 +20,19 @@ from ..facts.hjson.edits import apply_edits
 from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile
 from ..secrets import mask
-from ..write import Action, CannotWrite, Change, WouldOverwrite, compare, diff, leftovers, recover, replace, write
-from ..write.compare import fingerprint_of
+from ..write import (
+    Action,
+    CannotWrite,
+    Change,
+    WouldOverwrite,
+    compare,
+    diff,
+    fingerprint_of,
+    leftovers,
+    recover,
+    replace,
+    write,
+)
 from .printing import ExitStatus, echo, echo_diff
 
 #: What became of a file.
@@ -50,7 +61,7 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
         refuse_unwritable(problem)
     echo_diff(text)
     for path in leftovers(folder):
-        tell(f"{path}: note: an interrupted run left this; the next run that writes there finishes or undoes it")
+        tell(f"{path}: note: an interrupted run left this; the next run that writes there removes it")
     echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 

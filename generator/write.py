@@ -1,0 +1,530 @@
+"""Rendered files on disk: compared first, then written all or not at all. Nothing here prints.
+
+New files are written in a working folder, and then renamed to their places one after another, `plan.json` last, while
+signals wait. When a rename fails, all is put back; after a kill the next run says so. docs/writing.md has the promise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import hashlib
+import os
+import re
+import shutil
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from enum import Enum
+from itertools import count
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from .dataclass import dataclass
+from .programs.program import RenderedFile
+from .secrets import mask
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
+
+
+class Action(str, Enum):
+    """What writing a file does."""
+
+    CREATE = "create"
+    IDENTICAL = "identical"
+    CONFLICT = "conflict"  #: the file is there with other bytes or another executable bit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One file against what is on disk."""
+
+    file: RenderedFile
+    path: Path
+    action: Action
+    before: bytes | None  #: what is on disk; `None` when nothing is
+    found: str | None  #: the fingerprint of what is on disk, a symbolic link not followed
+
+
+class WouldOverwrite(Exception):
+    """Files are there with other contents, and `force` was not given; `changes` holds every conflict."""
+
+    def __init__(self, changes: tuple[Change, ...]) -> None:
+        self.changes = changes
+        super().__init__(", ".join(str(change.path) for change in changes) + " would be overwritten")
+
+
+class CannotWrite(Exception):
+    """The file system or the path refuses. The folder is as it was, unless `unfinished` has the old files."""
+
+    def __init__(self, path: Path, reason: str, *, hint: str | None = None, unfinished: Path | None = None) -> None:
+        self.path = path
+        self.reason = reason
+        self.hint = hint
+        self.unfinished = unfinished
+        super().__init__(f"cannot write {path}: {reason}")
+
+
+class ChangedMeanwhile(CannotWrite):
+    """Another program wrote a file after it was compared; its file was kept and nothing was written."""
+
+
+def fingerprint(path: Path) -> str | None:
+    """What tells apart two states of a file: contents and mode, or where a link leads; None where nothing is."""
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        return f"link {path.readlink()}"
+    return fingerprint_of(path.read_bytes(), status.st_mode) if stat.S_ISREG(status.st_mode) else "no file"
+
+
+def fingerprint_of(contents: bytes, mode: int) -> str:
+    """The fingerprint of a regular file."""
+    return f"{hashlib.sha256(contents).hexdigest()} {stat.S_IMODE(mode):o}"
+
+
+def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
+    """What writing `files` into `folder` would do, in order; raises `CannotWrite` for a path that is no place."""
+    for place in (folder, *folder.parents):
+        try:
+            there, is_folder = os.path.lexists(place), place.is_dir()
+        except OSError as error:
+            raise CannotWrite(place, error.strerror or str(error)) from error
+        if there and not is_folder:
+            leads = "it is a symbolic link that leads to no folder" if place.is_symlink() else "it is not a folder"
+            raise CannotWrite(place, leads)
+    return tuple(_compare(file, folder) for file in files)
+
+
+def diff(changes: Iterable[Change]) -> str:
+    """What would change, as a unified diff; a file that only changes its executable bit has one line."""
+    return "".join(line for change in changes for line in _diff(change))
+
+
+def _compare(file: RenderedFile, folder: Path) -> Change:
+    path = _place(file.path, folder)
+    after = encoded(file, path)
+    try:
+        if not path.exists():
+            found = fingerprint(path)
+            action = Action.CONFLICT if found else Action.CREATE  # a link that leads nowhere is in the way
+            return Change(file=file, path=path, action=action, before=None, found=found)
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise CannotWrite(path, "it is not a regular file")
+        before = path.read_bytes()
+        found = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
+    except FileNotFoundError:  # another run is exchanging it: what holds is compared once that run is over
+        return Change(file=file, path=path, action=Action.CREATE, before=None, found=None)
+    except OSError as error:
+        raise CannotWrite(path, error.strerror or str(error)) from error
+    same = _body(before) == _body(after) and bool(mode & 0o100) == file.executable
+    return Change(
+        file=file, path=path, action=Action.IDENTICAL if same else Action.CONFLICT, before=before, found=found
+    )
+
+
+def _body(content: bytes) -> bytes:
+    """A file's contents without the line that says which command wrote it: another one may write the same."""
+    return _WRITTEN_BY.sub(b"", content, count=1)
+
+
+def _place(name: str, folder: Path) -> Path:
+    """The path of a file in `folder`, which neither `..` nor a symbolic link may lead out of."""
+    path = folder / name
+    relative = PurePosixPath(name)
+    if not relative.parts or relative.is_absolute() or ".." in relative.parts:
+        raise CannotWrite(path, "the path leads out of the folder")
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        raise CannotWrite(path, "its symbolic links lead nowhere") from error
+    if not inside:
+        raise CannotWrite(path, "a symbolic link leads out of the folder")
+    return path
+
+
+def encoded(file: RenderedFile, path: Path) -> bytes:
+    """The bytes of a rendered file; raises `CannotWrite` for text that has none."""
+    try:
+        return file.text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise CannotWrite(path, f"the text is not valid Unicode: {error.reason}") from error
+
+
+def _diff(change: Change) -> Iterator[str]:
+    if change.action is Action.IDENTICAL:
+        return
+    before = (change.before or b"").decode("utf-8", errors="replace")
+    if change.before is not None and before == change.file.text:
+        yield f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n"
+        return
+    source = "/dev/null" if change.before is None else str(change.path)
+    old, new = (mask(text).splitlines(keepends=True) for text in (before, change.file.text))
+    for line in difflib.unified_diff(old, new, source, str(change.path)):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+Tell = Callable[[str], object]  #: takes a line for the user
+
+NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
+PLAN: Final = "plan.json"  #: the last file of a set to come to its place: where it is, the set is whole
+PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
+_PAUSE_S: Final = 0.02
+_LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
+_LOOK: Final = "look at the file, then run the command again"
+
+
+def _quiet(line: str) -> None:
+    """For those who want to hear nothing."""
+
+
+def write(
+    files: Iterable[RenderedFile], folder: Path, *, force: bool = False, tell: Tell = _quiet
+) -> tuple[Change, ...]:
+    """Write what differs, all or nothing, and return what was done.
+
+    Raises `WouldOverwrite` for conflicts without `force`, and `CannotWrite` when the file system refuses or another
+    program writes there at the same time; the folder is then as it was. `tell` is given a line for what an interrupted
+    run left.
+    """
+    files = tuple(files)
+    recover(folder, tell)
+    changes = _allowed(compare(files, folder), force)
+    if all(change.action is Action.IDENTICAL for change in changes):
+        return changes
+    try:
+        with _working(folder, tell) as work:
+            changes = _allowed(compare(files, folder), force)  # another run may have written meanwhile
+            _exchange([change for change in changes if change.action is not Action.IDENTICAL], work, tell)
+    except OSError as error:
+        raise CannotWrite(folder, error.strerror or str(error)) from error
+    return changes
+
+
+def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = _quiet) -> None:
+    """Make changes to files below `folder`, all or none. Raises `CannotWrite`, also where one isn't what was found."""
+    try:
+        with _working(folder, tell) as work:
+            _exchange(changes, work, tell)
+    except OSError as error:
+        raise CannotWrite(folder, error.strerror or str(error)) from error
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """The working folder of a run that writes to `folder`, or was cut off while it did."""
+    work = Path(os.path.realpath(folder)) / NAME
+    return [work] if os.path.isdir(work) and not work.is_symlink() else []  # noqa: PTH112 - a name may be too long
+
+
+def recover(folder: Path, tell: Tell) -> bool:
+    """Put back what an interrupted run had moved aside, where nothing has come since; whether anything was moved."""
+    moved = False
+    for work in leftovers(folder):
+        with held(), ExitStack() as stack:
+            try:
+                if _take(work, stack, tell):
+                    moved |= _put_back(work, tell)
+                    _clear(work)
+            except OSError as error:
+                tell(f"{work}: warning: an interrupted run left this: {error.strerror or error}")
+    return moved
+
+
+def _allowed(changes: tuple[Change, ...], force: bool) -> tuple[Change, ...]:
+    conflicts = tuple(change for change in changes if change.action is Action.CONFLICT)
+    if conflicts and not force:
+        raise WouldOverwrite(conflicts)
+    return changes
+
+
+@contextmanager
+def _working(folder: Path, tell: Tell) -> Iterator[Path]:
+    """The working folder, which is nobody else's until the block is over; signals wait for that too."""
+    place = Path(os.path.realpath(folder))
+    last = time.monotonic() + PATIENCE_S
+    while time.monotonic() < last:
+        with ExitStack() as stack:
+            stack.enter_context(held())
+            stack.callback(_remove_empty, _make(place))
+            work = place / NAME
+            with suppress(FileExistsError):
+                work.mkdir(mode=0o700)
+            if _take(work, stack, tell):
+                stack.callback(_clear_or_tell, work, tell)
+                _put_back(work, tell)
+                yield work
+                return
+        time.sleep(_PAUSE_S)
+    raise CannotWrite(work, f"another dsgen has been writing there for {PATIENCE_S:.0f} s", hint="wait for it to end")
+
+
+def _make(folder: Path) -> list[Path]:
+    """The folders that had to be made for `folder`, the innermost first."""
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # it has files now
+            folder.rmdir()
+
+
+def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
+    """Lock a working folder until the stack is closed; False while another run has it, or when that just left."""
+    try:
+        if not stat.S_ISDIR(work.lstat().st_mode):
+            raise CannotWrite(work, "dsgen works in a folder of this name, and it is none", hint="move it away")
+        lock = os.open(work / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        return False
+    stack.callback(os.close, lock)
+    try:
+        if fcntl is None:
+            raise OSError("no such thing on this system")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        reason = error.strerror or error
+        tell(f"{work.parent}: warning: files can't be locked here ({reason}): let no two runs write here at once")
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(lock), (work / _LOCK).lstat())
+    return False
+
+
+def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
+    """Write every new file beside its place, then rename one after another; on an error all is put back."""
+    root, new, old = work.parent, work / _NEW, work / _OLD
+    files: dict[Path, Change] = {}  # by the path below the folder
+    for change in sorted(changes, key=lambda change: change.file.path == PLAN):
+        name = (Path(os.path.realpath(change.path.parent)) / change.path.name).relative_to(root)
+        if other := next((other for other in files if name in other.parents or other in name.parents), None):
+            first = change if name in other.parents else files[other]
+            raise CannotWrite(first.path, "other files are to be in it, as in a folder")
+        files[name] = change
+    staged: dict[Path, str | None] = {}
+    made: list[Path] = []
+    for folder in (new, old):
+        folder.mkdir()
+    for name, change in files.items():
+        for folder in (new, old):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        like = root / name if change.before is not None else None
+        write_new(new / name, encoded(change.file, change.path), like=like, executable=change.file.executable)
+        staged[name] = fingerprint(new / name)
+    sync({*((new / name).parent for name in files), work})
+    try:
+        write_new(work / _RENAMING, b"")
+        for name, change in reversed(files.items()):  # the mark of a whole set goes first
+            if change.found is not None:
+                with suppress(FileNotFoundError):  # somebody removed it: it is not what was found
+                    (root / name).rename(old / name)
+            _refuse_changed(old / name, change)
+        for name, change in files.items():
+            made = [*_make((root / name).parent), *made]
+            try:
+                put(new / name, root / name)
+            except FileExistsError:
+                raise ChangedMeanwhile(change.path, "another program created it meanwhile", hint=_LOOK) from None
+        sync((root / name).parent for name in files)
+        for name, change in files.items():
+            _refuse_changed(old / name, change)  # a program that had it open may have written to it
+        (work / _RENAMING).unlink()
+    except BaseException as error:
+        try:
+            for name, of_new in staged.items():
+                if fingerprint(root / name) == of_new:  # else it is not there, or somebody wrote to it since
+                    (root / name).unlink()
+                if os.path.lexists(old / name) and not os.path.lexists(root / name):
+                    put(old / name, root / name)
+            _remove_empty(made)
+            (work / _RENAMING).unlink(missing_ok=True)
+        except OSError as problem:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise CannotWrite(root, reason, unfinished=work) from problem
+        raise
+    for name, change in files.items():
+        if fingerprint(old / name) == change.found:
+            (old / name).unlink(missing_ok=True)
+            continue
+        # Written to since the last look.
+        kept = next(p for n in count() if not os.path.lexists(p := _before(root / name, n)))
+        put(old / name, kept)
+        tell(f"{root / name}: warning: another program wrote to it while it was replaced: that is kept in {kept}")
+
+
+def _before(place: Path, number: int) -> Path:
+    return place.with_name(f"{place.name}.before{number or ''}")
+
+
+def _refuse_changed(aside: Path, change: Change) -> None:
+    if fingerprint(aside) != change.found:
+        raise ChangedMeanwhile(change.path, "another program changed it meanwhile", hint=_LOOK)
+
+
+def _put_back(work: Path, tell: Tell) -> bool:
+    """Put back what an interrupted run had moved aside, where nothing is; the mark of a set only with the rest."""
+    if not any(os.path.lexists(work / name) for name in (_RENAMING, _NEW, _OLD)):
+        return False
+    root, old = work.parent, work / _OLD
+    began = os.path.lexists(work / _RENAMING)
+    aside = [path for path in sorted(old.rglob("*")) if path.is_symlink() or not path.is_dir()] if began else []
+    moved, mixed = False, False
+    for path in sorted(aside, key=lambda path: path.name == PLAN):
+        place = root / path.relative_to(old)
+        inside = Path(os.path.realpath(place.parent)).is_relative_to(root) and not old.is_symlink()
+        if os.path.lexists(place) or not inside:
+            mixed = True
+        elif not (mixed and path.name == PLAN):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            put(path, place)
+            moved = True
+    what = "A part of its files may be in place: run that command again" if began else "The files are whole"
+    tell(f"{work}: note: an interrupted run left this. {what}")
+    for name in (_RENAMING, _NEW, _OLD):
+        remove(work / name)
+    return moved
+
+
+def _clear(work: Path) -> None:
+    """Remove a working folder, but for what isn't dsgen's, and what could not be put back."""
+    if not os.path.lexists(work / _RENAMING):
+        for name in (_NEW, _OLD, _LOCK):
+            remove(work / name)
+        work.rmdir()
+
+
+def _clear_or_tell(work: Path, tell: Tell) -> None:
+    try:
+        _clear(work)
+    except OSError as error:
+        tell(
+            f"{work}: warning: cannot be removed: {error.strerror or error}; the next run that writes there removes it"
+        )
+
+
+#: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.
+_NO_LINK: Final = {
+    *(errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK),
+    *(errno.ENOSPC, errno.EDQUOT),
+}
+#: Errors of `fsync` on folders of file systems that can't.
+_NO_SYNC: Final = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EACCES}
+
+
+def write_new(path: Path, contents: bytes, *, like: Path | None = None, executable: bool = False) -> None:
+    """A new file, on the disk when this returns; owner, mode and attributes are those of the file `like`, if any."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        left = memoryview(contents)
+        while left:
+            left = left[os.write(file, left) :]
+        if like is not None:
+            _copy_attributes(like, path)
+        mode = path.stat().st_mode & 0o7777
+        if bool(mode & 0o100) != executable:
+            mode = mode | (mode & 0o444) >> 2 if executable else mode & ~0o111  # who may read may execute
+            path.chmod(mode)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def put(source: Path, place: Path) -> None:
+    """Move to a place where nothing is. `FileExistsError` where something is, whenever it came to be there.
+
+    Only where no hard link can be made, as of folders and symbolic links, there is a moment between looking and moving.
+    """
+    if source.is_file() and not source.is_symlink():
+        try:
+            os.link(source, place)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+        else:
+            source.unlink()
+            return
+    if os.path.lexists(place):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
+    source.rename(place)
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether both are names of one file."""
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def sync(folders: Iterable[Path]) -> None:
+    """Bring the names in folders to the disk."""
+    for folder in sorted(set(folders)):
+        try:
+            file = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            if error.errno not in _NO_SYNC:
+                raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; links are not followed."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for child in list(path.iterdir()):
+        remove(child)
+    path.rmdir()
+
+
+def _copy_attributes(source: Path, target: Path) -> None:
+    status, mine = source.stat(), target.stat()
+    for user, group in ((-1, status.st_gid), (status.st_uid, -1)):
+        if (user, group) not in ((-1, mine.st_gid), (mine.st_uid, -1)):
+            with suppress(PermissionError):
+                os.chown(target, user, group)
+    shutil.copystat(source, target)  # mode and extended attributes; the times it takes along are put right
+    os.utime(target)
+
+
+# SIGINT first: once it waits, nothing interrupts the rest.
+_ENDING: Final = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Signals that end the program wait until the block is over, and are then delivered.
+
+    A mask would not do: it holds for one thread, and numpy starts others, which the system may choose. Outside of the
+    main thread Python lets nobody handle signals, and nothing is held.
+    """
+    came: list[int] = []
+    former = {}
+    try:
+        for number in _ENDING:
+            former[number] = signal.signal(number, lambda which, _: came.append(which))
+    except ValueError:  # not the main thread
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in reversed(former.items()):
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in came:
+            signal.raise_signal(number)
