@@ -15,7 +15,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from itertools import count
@@ -306,49 +306,15 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
 
 def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
     """Write every new file beside its place, then rename one after another; on an error all is put back."""
-    root, new, old = work.parent, work / _NEW, work / _OLD
-    files: dict[Path, Change] = {}  # by the path below the folder
-    for change in sorted(changes, key=lambda change: change.file.path == PLAN):
-        name = (Path(os.path.realpath(change.path.parent)) / change.path.name).relative_to(root)
-        if other := next((other for other in files if name in other.parents or other in name.parents), None):
-            first = change if name in other.parents else files[other]
-            raise CannotWrite(first.path, "other files are to be in it, as in a folder")
-        files[name] = change
-    staged: dict[Path, str | None] = {}
+    root, old = work.parent, work / _OLD
+    files = _by_place(changes, root)
+    staged = _stage(files, work)
     made: list[Path] = []
-    for folder in (new, old):
-        folder.mkdir()
-    for name, change in files.items():
-        for folder in (new, old):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        like = root / name if change.before is not None else None
-        write_new(new / name, encoded(change.file, change.path), like=like, executable=change.file.executable)
-        staged[name] = fingerprint(new / name)
-    sync({*((new / name).parent for name in files), work})
     try:
-        write_new(work / _RENAMING, b"")
-        for name, change in reversed(files.items()):  # the mark of a whole set goes first
-            if change.found is not None:
-                with suppress(FileNotFoundError):  # somebody removed it: it is not what was found
-                    (root / name).rename(old / name)
-            _refuse_changed(old / name, change)
-        for name, change in files.items():
-            made = [*_make((root / name).parent), *made]
-            try:
-                put(new / name, root / name)
-            except FileExistsError:
-                raise ChangedMeanwhile(change.path, "another program created it meanwhile", hint=_LOOK) from None
-        sync((root / name).parent for name in files)
-        for name, change in files.items():
-            _refuse_changed(old / name, change)  # a program that had it open may have written to it
-        (work / _RENAMING).unlink()
+        _rename(files, work, made)
     except BaseException as error:
         try:
-            for name, of_new in staged.items():
-                if fingerprint(root / name) == of_new:  # else it is not there, or somebody wrote to it since
-                    (root / name).unlink()
-                if os.path.lexists(old / name) and not os.path.lexists(root / name):
-                    put(old / name, root / name)
+            _take_back(staged, work)
             _remove_empty(made)
             (work / _RENAMING).unlink(missing_ok=True)
         except OSError as problem:
@@ -363,6 +329,64 @@ def _exchange(changes: Sequence[Change], work: Path, tell: Tell) -> None:
         kept = next(p for n in count() if not os.path.lexists(p := _before(root / name, n)))
         put(old / name, kept)
         tell(f"{root / name}: warning: another program wrote to it while it was replaced: that is kept in {kept}")
+
+
+def _by_place(changes: Iterable[Change], root: Path) -> dict[Path, Change]:
+    """The changes by their path below the folder, the mark of a whole set last."""
+    files: dict[Path, Change] = {}
+    for change in sorted(changes, key=lambda change: change.file.path == PLAN):
+        name = (Path(os.path.realpath(change.path.parent)) / change.path.name).relative_to(root)
+        if other := next((other for other in files if name in other.parents or other in name.parents), None):
+            first = change if name in other.parents else files[other]
+            raise CannotWrite(first.path, "other files are to be in it, as in a folder")
+        files[name] = change
+    return files
+
+
+def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
+    """Write every new file in the working folder; their fingerprints."""
+    root, staged = work.parent, {}
+    for folder in (work / _NEW, work / _OLD):
+        folder.mkdir()
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    for name, change in files.items():
+        new, like = work / _NEW / name, root / name if change.before is not None else None
+        write_new(new, encoded(change.file, change.path), like=like, executable=change.file.executable)
+        staged[name] = fingerprint(new)
+    sync({*((work / _NEW / name).parent for name in files), work})
+    return staged
+
+
+def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
+    """Move old files aside and new ones to their places; folders that are made for them come to `made`."""
+    root, new, old = work.parent, work / _NEW, work / _OLD
+    write_new(work / _RENAMING, b"")
+    for name, change in reversed([*files.items()]):  # the mark of a whole set goes first
+        if change.found is not None:
+            with suppress(FileNotFoundError):  # somebody removed it: it is not what was found
+                (root / name).rename(old / name)
+        _refuse_changed(old / name, change)
+    for name, change in files.items():
+        made[:0] = _make((root / name).parent)
+        try:
+            put(new / name, root / name)
+        except FileExistsError:
+            raise ChangedMeanwhile(change.path, "another program created it meanwhile", hint=_LOOK) from None
+    sync((root / name).parent for name in files)
+    for name, change in files.items():
+        _refuse_changed(old / name, change)  # a program that had it open may have written to it
+    (work / _RENAMING).unlink()
+
+
+def _take_back(staged: Mapping[Path, str | None], work: Path) -> None:
+    """Remove new files from their places, but those that somebody wrote to since, and put old ones back."""
+    for name, of_new in staged.items():
+        place, aside = work.parent / name, work / _OLD / name
+        if fingerprint(place) == of_new:
+            place.unlink()
+        if os.path.lexists(aside) and not os.path.lexists(place):
+            put(aside, place)
 
 
 def _before(place: Path, number: int) -> Path:
