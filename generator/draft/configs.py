@@ -8,7 +8,7 @@ from typing import Any, Final
 from ..job.source import escape
 from ..programs.deepspeed.config import ZERO, Config, Offloaded
 from ..programs.deepspeed.facts import offload_of, second_partitions
-from ..rules.job.given import PLANNED_KEYS
+from ..rules.job.data import PLANNED_KEYS
 from ..secrets import mask
 from .draft import SECRET, Draft
 from .options import same_value

@@ -19,9 +19,9 @@ from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Re
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
-from ..rules.job.batch import micro_batches
-from ..rules.layout.context_heads import exchanges_heads_only
+from ..rules.job.model import micro_batches
 from ..rules.layout.pins import pinned_values
+from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..estimate.layout import Layout
 from ..findings import Severity
 from ..job.records import Job
-from ..rules.layout.context_heads import exchanges_heads_only
 from ..rules.layout.pins import pinned_values
+from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import check_length, check_pins
 from .enumerate import Enumeration
 from .feasible import Feasible, feasible_layouts, make_plan, make_plans

@@ -13,7 +13,7 @@ from dsgen.job.hf_config import model_from_config
 from dsgen.job.records import Job
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.encode import layer_pattern
-from dsgen.rules.job.parts import missing_parts
+from dsgen.rules.job.model import missing_parts
 from tests.frameworks.plans import make_job, make_plan
 from tests.frameworks.test_megatron import parsed
 

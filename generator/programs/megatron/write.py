@@ -14,7 +14,7 @@ from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
 from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
-from ...rules.job.parts import missing_parts
+from ...rules.job.model import missing_parts
 from ...search.plan import Plan
 from ..arguments import DEFAULT_STEPS, gives, group, make_program
 from ..program import ArgumentGroup, Program

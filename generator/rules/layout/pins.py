@@ -8,8 +8,8 @@ from typing import Any
 
 from ...estimate.layout import DEFAULTS, Layout, Modules, Offload, Recompute
 from ...job.records import Job, Pins
-from .context_heads import exchanges_heads_only
 from .identities import WORLD_FACTORS
+from .sequence import exchanges_heads_only
 
 RECOMPUTE = {choice.label: choice for choice in Recompute}
 OFFLOAD = {choice.label: choice for choice in Offload}

@@ -1,13 +1,19 @@
-"""ZeRO stages against the framework, the optimizer and the replicas."""
+"""ZeRO stages, and states that are sharded over a part of the replicas: optimizer instances, MiCS, hpZ."""
 
 from __future__ import annotations
 
-from ...estimate.layout import LayoutLike
+from math import gcd
+
+from ...estimate.layout import LayoutLike, Offload
+from ...estimate.stages import expert_replicas
 from ...estimate.states import is_precision_aware
 from ...findings import ERROR, NOTE
 from ...job.records import Job
-from ..planned import IN_CONFIGS, Judgement, autotp_layouts, layouts, lm_layouts
-from ..sources import deepspeed, derived, megatron_lm
+from ...rule import InFiles
+from ..columns import divides, implies
+from ..numbers import divisors, nearest
+from ..planned import IN_CONFIGS, Judgement, autotp_layouts, engine_layouts, layouts, lm_layouts
+from ..sources import deepspeed, deepspeed_now, derived, megatron_lm
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)
@@ -99,3 +105,134 @@ def fp8_parameters_are_gathered(job: Job, layout: LayoutLike) -> Judgement:
     yield layout.zero_stage >= 1
     stage = job.says("zero_stage", layout.zero_stage)
     yield f"{stage} with {job.says('fp8_parameters', True)}, which needs stage 1", f"use {job.says('zero_stage', 1)}"
+
+
+#: The first DeepSpeed without MiCS.
+FIRST_WITHOUT_MICS = (0, 19, 7)
+_MICS = "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics.py @ 0.19.6 (removed in 0.19.7)"
+
+
+def has_mics(job: Job) -> bool:
+    """Whether the engine has MiCS; the Trainer and Megatron-DeepSpeed build models under plain zero.Init."""
+    return job.framework.runs("own script") and job.deepspeed_version < FIRST_WITHOUT_MICS
+
+
+_instances = lm_layouts("zero_copies", "data", "context", "tensor", "expert", "expert_tensor", "experts")
+_without_mics = engine_layouts("zero_copies", applies=lambda job: not has_mics(job))
+_mics = engine_layouts("zero_copies", "zero_stage", "offload", "zero_hpz", applies=has_mics)
+_shards = engine_layouts("zero_copies", "data", "context", "tensor", applies=has_mics)
+_quantized = engine_layouts(
+    "zero_stage", applies=lambda job: bool(job.training.quantized_weights or job.training.quantized_gradients)
+)
+
+
+@_instances.rule("MLM019", ERROR, "init", megatron_lm("core/parallel_state.py:922"), InFiles())
+def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
+    """Instances of the distributed optimizer divide the data and context parallel ranks, and the experts' too.
+
+    Prevents: Megatron-LM stops at start: the data parallel size is not divisible by the shard factor.
+    Fix: set layout.zero_copies to a divisor of data × context, and of the replicas of the experts"""
+    ranks = layout.data * layout.context
+    experts = expert_replicas(layout) if job.model.is_moe else ranks
+    divided = (ranks % layout.zero_copies == 0) & (experts % layout.zero_copies == 0)
+    yield implies(layout.zero_copies > 1, divided)
+    common = gcd(int(ranks), int(experts)) if experts >= 1 else 1
+    message = f"{job.says('zero_copies', layout.zero_copies)} does not divide the {ranks} ranks of data × context"
+    if job.model.is_moe and ranks % layout.zero_copies == 0:
+        message = f"{job.says('zero_copies', layout.zero_copies)} does not divide the {experts:g} replicas of experts"
+    yield message, f"use {job.says('zero_copies', *nearest(divisors(common), layout.zero_copies))}"
+
+
+@lm_layouts("zero_copies", "zero_stage").rule(
+    "MLM134", ERROR, "init", megatron_lm("core/distributed/distributed_data_parallel.py:357")
+)
+def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
+    """Several optimizer instances in Megatron-LM need the distributed optimizer.
+
+    Prevents: Megatron-LM stops at start: Partial DistOpt cannot be used without DistOpt.
+    Fix: set layout.zero_stage to 1, or zero_copies to 1"""
+    yield implies(layout.zero_copies > 1, layout.zero_stage == 1)
+    stage = job.says("zero_stage", layout.zero_stage)
+    yield f"{job.says('zero_copies', layout.zero_copies)} with {stage} is refused", f"use {job.says('zero_copies', 1)}"
+
+
+@_without_mics.rule("ZERO081", ERROR, "init", _MICS)
+def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
+    """Several copies of what DeepSpeed shards need MiCS: a script of your own, and DeepSpeed before 0.19.7.
+
+    Prevents: The key is gone from DeepSpeed 0.19.7, and other scripts build models without MiCS_Init.
+    Fix: set layout.zero_copies to 1; zero_hpz keeps parameters within a node"""
+    yield layout.zero_copies == 1
+    mine = ".".join(map(str, job.deepspeed_version))
+    copies, framework = job.says("zero_copies", layout.zero_copies), job.says("framework", job.framework)
+    message = f"{copies} is not available with {framework} and DeepSpeed {mine}"
+    yield message, f"use {job.says('zero_copies', 1)}, or {job.says('zero_hpz', job.cluster.accelerators_per_node)}"
+
+
+@_mics.rule("ZERO082", ERROR, "init", _MICS)
+def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
+    """MiCS runs at ZeRO stage 3, without offload and without second partitions (hpZ).
+
+    Prevents: DeepSpeed stops on an assertion with offload; below stage 3 there are no copies, and no error says so.
+    Fix: set layout.zero_stage to 3 and offload to none, or zero_copies to 1"""
+    alone = (layout.offload == Offload.NONE) & (layout.zero_hpz == 1)
+    yield implies(layout.zero_copies > 1, (layout.zero_stage == 3) & alone)
+    others = f"{job.says('zero_stage', layout.zero_stage)}, {job.says('offload', layout.offload)}"
+    others += f" and {job.says('zero_hpz', layout.zero_hpz)}"
+    message = f"{job.says('zero_copies', layout.zero_copies)} with {others} is refused"
+    yield message, f"use {job.says('zero_copies', 1)}"
+
+
+@_shards.rule("ZERO083", ERROR, "init", "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics_utils.py:83 @ 0.19.6")
+def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
+    """The copies of MiCS divide data × context, without tensor parallelism: each is on neighbouring ranks.
+
+    Prevents: An assertion when the groups are made, or shards of other weights in one group.
+    Fix: set layout.zero_copies to a divisor of data × context, and tensor to 1"""
+    ranks = layout.data * layout.context
+    whole = divides(layout.zero_copies, ranks) & (layout.tensor == 1)
+    yield implies(layout.zero_copies > 1, whole)
+    message = f"{job.says('zero_copies', layout.zero_copies)} does not divide {ranks} ranks"
+    message += f" with {job.says('tensor', layout.tensor)}"
+    fitting = nearest(divisors(int(ranks)), layout.zero_copies) if layout.tensor == 1 else [1]
+    yield message, f"use {job.says('zero_copies', *fitting)}"
+
+
+@layouts("zero_hpz", "zero_stage").rule("ZERO084", ERROR, "silent", deepspeed_now("runtime/engine.py:2787"))
+def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
+    """Second partitions of the parameters (ZeRO++ hpZ) need DeepSpeed's ZeRO stage 3.
+
+    Prevents: No error: zero_hpz_partition_size has no effect below stage 3.
+    Fix: set layout.zero_stage to 3, or zero_hpz to 1"""
+    yield (layout.zero_hpz == 1) | (job.framework.runs("DeepSpeed engine") & (layout.zero_stage == 3))
+    given = f"{job.says('zero_stage', layout.zero_stage)} of {job.says('framework', job.framework)}"
+    message = f"{job.says('zero_hpz', layout.zero_hpz)} has no effect with {given}"
+    yield message, f"use {job.says('zero_hpz', 1)}"
+
+
+@engine_layouts("zero_hpz", "data", "context", "tensor").rule(
+    "ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943")
+)
+def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
+    """Second partitions divide data × context, without tensor parallelism: each is on neighbouring ranks.
+
+    Prevents: `N is not divisible by M` when the engine starts, or shards of other weights in one group.
+    Fix: set layout.zero_hpz to the accelerators of a node, and tensor to 1"""
+    ranks = layout.data * layout.context
+    yield implies(layout.zero_hpz > 1, divides(layout.zero_hpz, ranks) & (layout.tensor == 1))
+    message = f"{job.says('zero_hpz', layout.zero_hpz)} does not divide {ranks} ranks"
+    message += f" with {job.says('tensor', layout.tensor)}"
+    fitting = nearest(divisors(int(ranks)), layout.zero_hpz) if layout.tensor == 1 else [1]
+    yield message, f"use {job.says('zero_hpz', *fitting)}"
+
+
+@_quantized.rule("ZERO086", ERROR, "silent", deepspeed_now("runtime/engine.py:2788"))
+def quantized_communication_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
+    """Quantized weights and gradients (ZeRO++) need ZeRO stage 3.
+
+    Prevents: No error: below stage 3 both keys have no effect.
+    Fix: set layout.zero_stage to 3, or remove the keys from training"""
+    yield layout.zero_stage == 3
+    key = "quantized_weights" if job.training.quantized_weights else "quantized_gradients"
+    message = f"{job.says('zero_stage', layout.zero_stage)} with training.{job.says(key, True)} has no effect"
+    yield message, f"use {job.says('zero_stage', 3)}"

@@ -1,0 +1,183 @@
+"""The job against its machines and what starts it there: nodes, network, number formats, options, calibration."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...catalog import closest
+from ...estimate.rates import NAMES
+from ...findings import ERROR, WARNING, Violations
+from ...job.needs import target_options
+from ...job.records import Job
+from ...job.wording import counted
+from ...rule import InFiles
+from ..numbers import neighbours
+from ..planned import IN_ALL, autotp_jobs, jobs, violation
+from ..sources import deepspeed, derived
+
+
+@jobs.rule("CAL001", ERROR, "silent", derived("a factor of a constant that isn't there would be lost"))
+def calibration_names_constants(job: Job) -> Violations:
+    """A calibration's factors are of constants that the time model has.
+
+    Prevents: The factor would be lost, and the estimate with it: the model has renamed or dropped the constant since.
+    Fix: run dsgen calibrate with the same runs and this version"""
+    unknown = [name for name, _ in job.calibration.factors if name not in NAMES]
+    if unknown:
+        near = closest(unknown[0], NAMES)
+        message = f"unknown constant {unknown[0]} in the calibration {job.calibration.source}"
+        hint = f"did you mean `{near}`? or run `dsgen calibrate` again" if near else "run `dsgen calibrate` again"
+        yield violation(job, "/calibration", message, hint)
+
+
+_PRECISE = InFiles(kinds=IN_ALL.kinds, facts=("precision", "accelerator"))
+
+
+@jobs.rule("NODE003", ERROR, "launcher", derived("torchrun starts the same number of ranks on every node"))
+def gpus_fill_nodes(job: Job) -> Violations:
+    """A job on more than one node uses whole nodes.
+
+    Prevents: Torchrun waits for ranks that never come, until the rendezvous times out.
+    Fix: set gpus to a multiple of a node's, or set `nodes`"""
+    node = job.cluster.accelerators_per_node
+    if job.gpus > node and job.gpus % node:
+        message = f"{job.gpus} GPUs don't fill nodes of {node}: the last one would have {job.gpus % node}"
+        yield violation(job, "/gpus", message, f"use {job.says('gpus', *neighbours(node, job.gpus))}")
+
+
+@jobs.rule("NODE004", ERROR, "init", derived("NVIDIA's MIG user guide: no peer-to-peer across GPU instances"))
+def slices_work_alone(job: Job) -> Violations:
+    """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
+
+    Prevents: NCCL fails at its first collective: there is no path between the slices.
+    Fix: set gpus to 1, or use whole accelerators"""
+    accelerator = job.cluster.accelerator
+    if accelerator.is_slice and job.gpus > 1:
+        reason = "MIG has no NVLink and no peer-to-peer between slices"
+        message = f"{job.gpus} slices ({accelerator.name}) cannot work together: {reason}"
+        yield violation(job, "/gpus", message, f"use {job.says('gpus', 1)}, or a cluster of whole accelerators")
+
+
+@jobs.rule("NODE005", ERROR, "init", derived("collectives between nodes need a network"))
+def nodes_are_connected(job: Job) -> Violations:
+    """A job on more than one node has a network between them.
+
+    Prevents: NCCL fails or falls back to a network a thousand times too slow.
+    Fix: use at most the gpus of one node, or a cluster with a network"""
+    if job.nodes > 1 and job.cluster.network_bytes_per_s_per_node <= 0:
+        message = f"{job.gpus} GPUs need {job.nodes} nodes of {job.cluster.name}, which has no network between nodes"
+        fewer = job.says("gpus", f"{job.cluster.accelerators_per_node} or fewer")
+        hint = f"use {fewer}, or set cluster.network_gbits_per_s_per_node if there is one"
+        yield violation(job, "/cluster", message, hint)
+
+
+@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), _PRECISE)
+def hardware_computes_precision(job: Job) -> Violations:
+    """The accelerator supports the precision of the job.
+
+    Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs, many times slower.
+    Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on"""
+    accelerator, precision = job.cluster.accelerator, job.training.precision
+    if not accelerator.supports(precision):
+        able = [p for p in ("bf16", "fp16", "fp32") if accelerator.supports(p)]
+        message = f"{job.says('precision', precision)} is not supported by {accelerator.name}"
+        message += f" ({accelerator.generation})"
+        yield violation(job, "/training/precision", message, f"use {job.says('precision', *able)}")
+
+
+@autotp_jobs.rule("PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only"))
+def framework_computes_fp8(job: Job) -> Violations:
+    """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
+
+    Prevents: No error: the job computes in bf16, at half the speed of fp8.
+    Fix: set training.precision to bf16, or use framework: megatron-lm"""
+    if job.training.precision == "fp8":
+        fp8, framework = job.says("precision", "fp8"), job.says("framework", job.framework)
+        message = f"{fp8} is bf16 to {framework}, unless the script's own layers compute in fp8"
+        hint = f"use {job.says('precision', 'bf16')}, or {job.says('framework', 'megatron-lm')}"
+        yield violation(job, "/training/precision", message, hint)
+
+
+@jobs.rule(
+    "ATT001", ERROR, "training", derived("FlashAttention-2's README"), InFiles(facts=("attention", "accelerator"))
+)
+def hardware_runs_flash_attention(job: Job) -> Violations:
+    """FlashAttention-2 runs on Ampere or later.
+
+    Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or newer.
+    Fix: set training.attention to unfused"""
+    accelerator = job.cluster.accelerator
+    if job.training.attention == "flash" and accelerator.generation == "volta":
+        flash = job.says("attention", "flash")
+        message = f"{flash} does not run on {accelerator.name}: FlashAttention-2 needs Ampere or later, not Volta"
+        yield violation(job, "/training/attention", message, f"use {job.says('attention', 'unfused')}")
+
+
+def _number(job: Job, key: str) -> int | None:
+    value = job.launch.options.get(key)
+    return value if isinstance(value, int) else None
+
+
+@jobs.rule("HOST001", ERROR, "launcher", derived("the launch script starts one torchrun on each host of its hostfile"))
+def hosts_are_the_nodes(job: Job) -> Violations:
+    """As many hosts are named as the job has nodes, each once.
+
+    Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
+    Fix: name as many different hosts as nodes, or set launch.shell.hostfile to a file that is written later"""
+    hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
+    if not isinstance(hosts, (list, tuple)):
+        return
+    twice = [host for host, times in Counter(hosts).items() if times > 1]
+    if twice:
+        message = f"{twice[0]} is named {hosts.count(twice[0])} times in {len(hosts)} hosts"
+        yield violation(job, where, message, f"name {job.nodes} different hosts")
+    elif len(hosts) != job.nodes and len(hosts) * job.cluster.accelerators_per_node not in _elastic_hosts(job):
+        named = f"{counted(len(hosts), 'host')} {'is' if len(hosts) == 1 else 'are'} named"
+        message = f"{named}, but {counted(job.gpus, 'GPU')} are {counted(job.nodes, 'node')} of {job.cluster.name}"
+        gpus = job.says("gpus", len(hosts) * job.cluster.accelerators_per_node)
+        yield violation(job, where, message, f"name {job.nodes}, or use {gpus}")
+
+
+def _elastic_hosts(job: Job) -> range:
+    """The GPUs of the hosts that an elastic job may be given: any that one of its counts fits in."""
+    return range(job.elastic[0], job.elastic[-1] + 1) if job.elastic else range(0)
+
+
+@jobs.rule("HOST002", ERROR, "launcher", derived("ssh and pdsh are told the hosts; no scheduler gives them"))
+def several_nodes_have_hosts(job: Job) -> Violations:
+    """On plain machines, the hosts of a job on several nodes are named, or the file that will name them.
+
+    Prevents: The launch script stops at once: it has no hosts to connect to.
+    Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later"""
+    options, where = job.launch.options, f"launch.{job.launch.target}"
+    named = options.get("hosts") or options.get("hostfile")
+    if job.nodes > 1 and not named and "hosts" in target_options(job):
+        message = f"no hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
+        hint = f"use --set '{where}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set {where}.hostfile=FILE"
+        yield violation(job, "/launch/target", message, f"{hint} for a file that launch.sh reads when it starts")
+
+
+@jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))
+def node_has_the_cores(job: Job) -> Violations:
+    """A task requests at most the cores of its node.
+
+    Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
+    Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out"""
+    asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
+    if asked is not None and cores is not None and asked > cores:
+        message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
+        hint = f"use cpus_per_task: {cores}, or leave it out"
+        yield violation(job, f"/launch/{job.launch.target}/cpus_per_task", message, hint)
+
+
+@jobs.rule("SLM030", ERROR, "silent", derived("sbatch(1), --signal: sent so many seconds before the time limit"))
+def signal_comes_during_the_run(job: Job) -> Violations:
+    """The signal before the time limit comes after the job's start.
+
+    Prevents: No error: the job saves, stops or queues again as soon as it has started.
+    Fix: set launch.slurm.signal_seconds well below launch.time_limit"""
+    before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
+    if before_s and limit_s is not None and before_s >= limit_s:
+        message = f"signal_seconds: {before_s} is not less than the time limit of {limit_s} s: it is sent at the start"
+        hint = f"use signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
+        yield violation(job, f"/launch/{job.launch.target}/signal_seconds", message, hint)
