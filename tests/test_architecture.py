@@ -23,7 +23,7 @@ ORDER = (
     {"version", "dataclass"},
     {"units", "secrets"},
     {"findings"},
-    {"rule"},
+    {"rule", "shape"},
     {"catalog"},
     {"job"},
     {"facts"},

@@ -11,16 +11,16 @@ from typing import Any, Literal, Optional, Union
 
 import pytest
 
-from dsgen.programs.deepspeed.lax_types import mismatch
+from dsgen.programs.deepspeed.coercions import mismatch
 from dsgen.programs.deepspeed.schema import (
     Key,
-    Type,
     first_version_of,
     last_version_of,
     load_schema,
     table_for,
     versions,
 )
+from dsgen.shape import Type
 from tests.needs import needs_deepspeed
 
 REPOSITORY = Path(__file__).parents[2]

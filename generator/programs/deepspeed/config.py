@@ -16,8 +16,9 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Final, Literal
 
+from ...shape import Mismatch, convert
+from .coercions import PROFILES
 from .document import DsConfig
-from .lax_types import converted, mismatch
 from .schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
 
 Precision = Literal["fp16", "bf16", "fp32"]
@@ -240,8 +241,8 @@ class Config(DsConfig):
         if not in_model:
             refused = kind_of(value) in key.refuses and pointer[1:] not in BATCH_KEYS  # which rules compute with
             return _UNKNOWN if refused else value
-        pydantic = self.schema.pydantic
-        return _UNKNOWN if mismatch(value, key, pydantic=pydantic) else converted(value, key, pydantic=pydantic)
+        held = convert(value, key, PROFILES[self.schema.pydantic])
+        return _UNKNOWN if isinstance(held, Mismatch) else held
 
     def _default(self, pointer: str, section: str, key: Key) -> object:
         """What is held of a key that is left out: its default, but for two that the parser works out."""

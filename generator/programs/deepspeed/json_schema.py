@@ -1,6 +1,6 @@
 """A JSON Schema of DeepSpeed configs for editors, made from the table of keys of a release.
 
-It refuses what the release's own parser refuses, and no more: which values a model takes is asked of `lax_types`.
+It refuses what the release's own parser refuses, and no more: which values a model takes is asked of `coercions`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from .coercions import mismatch
 from .config import BATCH_KEYS
-from .lax_types import mismatch
 from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, versions
 
 Schema = dict[str, Any]

@@ -12,22 +12,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal
 
+from ...shape import Shape, Type
+
 Version = tuple[int, ...]
 
-TypeName = Literal[
-    "any", "bool", "int", "float", "str", "path", "dtype", "dict", "list", "enum", "literal", "union", "section"
-]
 _FOLDER: Final = files(__package__) / "deepspeed_keys"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Type:
-    """The type of a value."""
-
-    name: TypeName
-    values: tuple[int | str, ...] = ()  #: of an enum or literal
-    of: tuple[Type, ...] = ()  #: the choices of a union; the one type of a list's items
-    section: str | None = None  #: the section's JSON pointer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +28,12 @@ class Deprecation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class Key(Shape):
     """A key of a section. Of mappings only `default`, `type` (section or any), `refuses` and `needs` are known."""
 
     name: str  #: the field's
     alias: str | None = None  #: the name one writes; the field's name is accepted as well
-    type: Type = Type(name="any")
-    optional: bool = False  #: null is accepted
     default: object = None
-    ge: float | None = None
-    gt: float | None = None
-    le: float | None = None
-    lt: float | None = None
     deprecated: Deprecation | None = None
     refuses: frozenset[str] = frozenset()  #: JSON kinds that fail: null, bool, int, float, str, list, object
     needs: tuple[str, ...] = ()  #: keys that an object here must have
@@ -193,37 +176,31 @@ def _keys(table: Mapping[str, Any]) -> dict[str, Key]:
 
 def _key(name: str, facts: Mapping[str, Any]) -> Key:
     deprecated = facts.get("deprecated")
-    return Key(
-        name=name,
-        alias=facts.get("alias"),
-        type=_type(facts.get("type", "any")),
-        optional=facts.get("optional", False),
-        default=facts.get("default"),
-        ge=facts.get("ge"),
-        gt=facts.get("gt"),
-        le=facts.get("le"),
-        lt=facts.get("lt"),
-        deprecated=None if deprecated is None else Deprecation(by=deprecated["by"], moved=deprecated["moved"]),
-        refuses=frozenset(facts.get("refuses", ())),
-        needs=tuple(facts.get("needs", ())),
-        required=facts.get("required", False),
-    )
+    made = {
+        "type": _type(facts.get("type", "any")),
+        "deprecated": None if deprecated is None else Deprecation(**deprecated),
+        "refuses": frozenset(facts.get("refuses", ())),
+        "needs": tuple(facts.get("needs", ())),
+    }
+    return Key(name=name, **{**facts, **made})
 
 
 def _type(facts: Any) -> Type:
     """A name, or a mapping whose first key is the kind: `{"list": "str"}`, `{"enum": [...], "of": "int"}`."""
     if isinstance(facts, str):
-        name: TypeName = facts  # type: ignore[assignment]
-        return Type(name=name)
-    if "enum" in facts:
-        return Type(name="enum", values=tuple(facts["enum"]), of=(_type(facts["of"]),))
-    if "literal" in facts:
-        return Type(name="literal", values=tuple(facts["literal"]))
+        return Type(name=facts)  # type: ignore[arg-type]
+    if "section" in facts:
+        return Type(name="section", section=facts["section"])
     if "union" in facts:
         return Type(name="union", of=tuple(map(_type, facts["union"])))
     if "list" in facts:
         return Type(name="list", of=(_type(facts["list"]),))
-    return Type(name="section", section=facts["section"])
+    of = (_type(facts["of"]),) if "of" in facts else ()
+    return (
+        Type(name="enum", values=tuple(facts["enum"]), of=of)
+        if of
+        else Type(name="literal", values=tuple(facts["literal"]))
+    )
 
 
 def _numbers(version: str) -> Version:

@@ -8,9 +8,9 @@ from typing import Final
 from ....findings import ERROR, Violation, Violations
 from ....rules.numbers import listed
 from ....rules.sources import deepspeed
+from ....shape import Shape, Type
+from ..coercions import mismatch
 from ..config import Config
-from ..lax_types import mismatch
-from ..schema import Key, Type
 from .batch import FAILS_BY_SEQUENCE
 from .problem import named
 from .subjects import configs
@@ -27,7 +27,7 @@ _SPARSE_MODES: Final = ("fixed", "dense", "variable", "bigbird", "bslongformer")
 #: deepspeed/runtime/model_checkpointing/constants.py
 _WRITERS: Final = ("FAST", "PYTHON", "MOCK")
 _WRITER_UNITS: Final = ("REPLICA", "SOCKET", "MACHINE")
-_WHOLE: Final = Key(name="", type=Type(name="int"))
+_WHOLE: Final = Shape(type=Type(name="int"))
 _SAMPLING: Final = "/data_efficiency/data_sampling"
 _ZENFLOW: Final = "/zero_optimization/zenflow"
 

@@ -10,8 +10,9 @@ from typing import Final
 from ....catalog import closest
 from ....facts.hjson.edits import replace_value
 from ....findings import Severity
+from ....shape import Mismatch
+from ..coercions import mismatch
 from ..config import BATCH_KEYS
-from ..lax_types import Mismatch, expected, mismatch
 from ..schema import Key, kind_of
 from .problem import Fix, Place, Problem
 from .running import is_endless
@@ -77,8 +78,7 @@ def of_model(place: Place, key: Key) -> Problem | None:
         return _no_object(place, key, why.expected)
     if place.pointer == "/compile/passes":
         return _passes(place, key)
-    what = why.expected if why.slip == "bound" else expected(key)
-    return _refused_by_model(place, key, why, f"{place.name} must be {what}, not {place.shown}")
+    return _refused_by_model(place, key, why, f"{place.name} must be {why.expected}, not {place.shown}")
 
 
 def of_mapping(place: Place, key: Key) -> Problem | None:

@@ -1,0 +1,143 @@
+"""Types of plain data, and what a reader makes of a value: one checker, with a profile of coercions for each reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import ge, gt, le, lt
+from typing import Final, Literal
+
+TypeName = Literal[
+    "any", "bool", "int", "float", "str", "path", "dtype", "dict", "list", "enum", "literal", "union", "section"
+]
+#: `text`: text that is no such number. `fraction`: a number that is not whole. `choice`: none of the values.
+#: `bound`: out of range. `null`: null. `type`: anything else.
+Slip = Literal["type", "text", "fraction", "choice", "bound", "null"]
+
+_WORDS: Final[Mapping[str, str]] = {
+    "bool": "true or false",
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "path": "a path",
+    "list": "a list",
+    "dict": "an object",
+    "section": "an object",
+    "dtype": "no JSON value",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type:
+    """The type of a value."""
+
+    name: TypeName
+    values: tuple[int | str, ...] = ()  #: of an enum or literal
+    of: tuple[Type, ...] = ()  #: the choices of a union; the one type of a list's items, or of an enum's values
+    section: str | None = None  #: the section's JSON pointer
+
+    def __str__(self) -> str:
+        """Return the type in a message, such as `an integer`."""
+        if self.values:
+            return "one of " + ", ".join(map(str, self.values))
+        if self.name == "union":
+            return " or ".join(map(str, self.of))
+        if self.name == "list" and self.of:
+            return "a list of strings" if self.of[0].name == "str" else f"a list, each {self.of[0]}"
+        return _WORDS.get(self.name, "a value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The values that a key accepts."""
+
+    type: Type = Type(name="any")
+    optional: bool = False  #: null is accepted
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def bounds(self, value: float | None = None) -> str:
+        """Return the bounds in a message; of a value, those that it breaks."""
+        bounds = {"of at least": (self.ge, ge), "greater than": (self.gt, gt)}
+        bounds |= {"of at most": (self.le, le), "less than": (self.lt, lt)}
+        return " and ".join(
+            f"{word} {bound:g}"
+            for word, (bound, holds) in bounds.items()
+            if bound is not None and not (value is not None and holds(value, bound))
+        )
+
+    def __str__(self) -> str:
+        """Return what is accepted in a message: type and bounds."""
+        return f"{self.type} {self.bounds()}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """The reason why a value is refused."""
+
+    slip: Slip
+    expected: str  #: such as "an integer", "one of 0, 1, 2, 3", "an integer greater than 0"
+
+
+class Refused(Exception):
+    """Raised by a coercion on a value that it doesn't accept."""
+
+    def __init__(self, slip: Slip) -> None:
+        super().__init__(slip)
+        self.slip: Slip = slip
+
+
+#: Makes of a value what a reader holds of it, or raises `Refused`; the reader's profile is for the types within it.
+Coercion = Callable[[object, Type, "Profile"], object]
+Profile = Mapping[TypeName, Coercion]
+
+
+def convert(value: object, shape: Shape, profile: Profile) -> object:
+    """Return what a reader holds of a value, or a `Mismatch` where it refuses it; not a section's inside."""
+    if value is None and shape.optional:
+        return None
+    try:
+        held = profile[shape.type.name](value, shape.type, profile)
+    except Refused as refused:
+        return Mismatch(slip="null" if value is None else refused.slip, expected=str(shape))
+    broken = shape.bounds(held) if isinstance(held, int | float) else ""
+    return Mismatch(slip="bound", expected=f"{shape.type} {broken}") if broken else held
+
+
+def keep(value: object, kind: Type, profile: Profile) -> object:
+    """Accept any value as it is."""
+    return value
+
+
+def items(value: object, kind: Type, profile: Profile) -> object:
+    """Accept a list as it is, if each item is of the type of its items."""
+    if not isinstance(value, list):
+        raise Refused("type")
+    for item in value if kind.of else ():
+        _inner(item, kind.of, profile)
+    return value
+
+
+def any_of(value: object, kind: Type, profile: Profile) -> object:
+    """Accept a value as it is, if it is of one of a union's types."""
+    _inner(value, kind.of, profile)
+    return value
+
+
+def _inner(value: object, kinds: tuple[Type, ...], profile: Profile) -> None:
+    for kind in kinds:
+        try:
+            profile[kind.name](value, kind, profile)
+        except Refused:
+            continue
+        return
+    raise Refused("type")
+
+
+def one_of(value: object, kind: Type, profile: Profile) -> object:
+    """Accept one of an enum's values; 1.0 and true are 1."""
+    if isinstance(value, str | int | float) and value in kind.values:
+        return value
+    raise Refused("choice")
