@@ -149,7 +149,7 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     from dsgen.facts.hjson.text import read_json
     from dsgen.findings import Severity
     from dsgen.job.text import text_of
-    from dsgen.programs.deepspeed.rules.wrong_value import COMPUTED_LATER
+    from dsgen.programs.deepspeed.rules.values import COMPUTED_LATER
     from dsgen.programs.document import DsConfig
     from dsgen.programs.frameworks import FRAMEWORKS
     from dsgen.programs.submission import Context, Submission

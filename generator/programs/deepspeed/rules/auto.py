@@ -10,8 +10,7 @@ from ....findings import ERROR, Severity, Violation, Violations
 from ....job.pointer import escape
 from ....rules.sources import accelerate, deepspeed
 from ..config import Config
-from .problem import named
-from .subjects import configs
+from .subjects import configs, named
 
 #: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is for others to fill.
 _HANDED_ON: Final = (

@@ -15,9 +15,7 @@ from ...rule import subject
 from ...submission import Submission
 from ...world import world_of
 from ..config import BATCH_KEYS, Batch, Config, Number
-from .problem import as_hjson
-from .subjects import Run, configs, runs
-from .values import shown
+from .subjects import Run, as_hjson, configs, runs, shown
 
 _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 #: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it

@@ -12,10 +12,8 @@ from ....shape import Shape, Type
 from ..coercions import mismatch
 from ..config import Config
 from .batch import FAILS_BY_SEQUENCE
-from .problem import named
-from .subjects import configs
+from .subjects import configs, named, shown
 from .templates import is_placeholder
-from .values import shown
 
 #: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
 _DTYPES: Final = (

@@ -11,9 +11,7 @@ from ....rules.violations import violation
 from ...rule import subject
 from ...submission import Submission
 from ..config import Config, Offloaded
-from .subjects import configs
-from .values import unused
-from .walk import reported
+from .subjects import configs, unused
 
 _COMPILE: Final = "/compile"
 _SWITCH: Final = f"{_COMPILE}/deepcompile"
@@ -31,14 +29,6 @@ def _compiled(submission: Submission) -> Iterator[Config]:
 def _passes(config: Config) -> list[object]:
     passes = config.value(_PASSES)
     return passes if isinstance(passes, list) else []
-
-
-@reported("CMP001", ERROR, "parse", deepspeed_now("compile/config.py:9; compile/config.py:76"), since=(0, 18, 9))
-def passes_are_known() -> None:
-    """Each pass is one of DeepCompile's.
-
-    Prevents: `ValidationError: Input should be 'z1', 'z3', 'autosp' or 'autotp'`
-    Fix: use a known pass"""
 
 
 @_compiled.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))

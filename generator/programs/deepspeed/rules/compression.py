@@ -10,8 +10,7 @@ from ....job.pointer import escape
 from ....rules.numbers import listed
 from ....rules.violations import violation
 from ..config import Config
-from .problem import named, shown
-from .subjects import configs
+from .subjects import configs, named, shown
 
 _TOP: Final = "/compression_training"
 _SOURCE: Final = "deepspeedai/DeepSpeed deepspeed/compression/config.py:65-450 @ 0.16.9"

@@ -12,8 +12,7 @@ from ....rules.violations import suggest, violation
 from ...rule import subject
 from ...submission import Submission
 from ..config import Config, number_of, whole_of
-from .subjects import configs
-from .values import shown
+from .subjects import configs, shown
 
 _CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
 _LEGACY: Final = "/curriculum_learning"

@@ -18,8 +18,7 @@ from ...rule import subject
 from ...submission import Submission
 from ..config import BATCH_KEYS, Config, Number
 from .batch import replicas_of
-from .problem import as_hjson, shown
-from .subjects import configs
+from .subjects import as_hjson, configs, shown
 
 #: deepspeed/elasticity/elasticity.py `HCN_LIST`: numbers that have more divisors than every smaller one.
 _HIGHLY_COMPOSITE: Final = (

@@ -13,8 +13,7 @@ from ...rule import subject
 from ...submission import Submission
 from ..config import ZERO, Config
 from .parallel import AUTOTP, ULYSSES, Split, splits
-from .subjects import Run, configs, runs
-from .values import shown
+from .subjects import Run, configs, runs, shown
 
 _EXPERTS: Final = "/expert_parallel"
 _SIZE: Final = f"{_EXPERTS}/autoep_size"

@@ -12,8 +12,7 @@ from ...rule import subject
 from ...submission import Submission
 from ...world import world_of
 from ..config import ZERO, Config, Offloaded, whole_of
-from .subjects import Run, building, configs, runs
-from .values import removed, shown, unused
+from .subjects import Run, building, configs, runs, shown, to_remove, unused
 
 OPTIMIZER: Final = f"{ZERO}/offload_optimizer"
 PARAM: Final = f"{ZERO}/offload_param"
@@ -89,8 +88,7 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     offloaded = config.stage and config.offloads("optimizer")
     if offloaded and config.optimizer in ("adam", "adamw") and config.switch(_TORCH_ADAM):
         message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
-        where, edits = config.locate(_TORCH_ADAM), removed(config, _TORCH_ADAM)
-        yield Violation(where, message, "remove torch_adam", edits=edits)
+        yield to_remove(config, _TORCH_ADAM, message)
 
 
 @building.rule("ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53"))
@@ -207,8 +205,7 @@ def aio_is_for_nvme(config: Config) -> Violations:
     devices = [config.offload(what) for what, _ in OFFLOADS]
     if config.block("/aio") and not {"nvme", None} & set(devices) and not config.has("/checkpoint/writer"):
         message, hint = "aio has no effect: nothing is offloaded to nvme", 'remove aio, or use "device": "nvme"'
-        where, edits = config.locate_key("/aio"), removed(config, "/aio")
-        yield Violation(where, message, hint, edits=edits)
+        yield to_remove(config, "/aio", message, hint, at_key=True)
 
 
 @configs.rule(
@@ -353,5 +350,4 @@ def zenflow_params_are_torchs(config: Config) -> Violations:
         pointer = f"{_PARAMS}/{key}"
         if config.has(pointer):
             message = f"unknown parameter {key} of torch's AdamW, which zenflow builds: its constructor raises"
-            where, edits = config.locate_key(pointer), removed(config, pointer)
-            yield Violation(where, message, f"remove {key}", edits=edits)
+            yield to_remove(config, pointer, message, at_key=True)

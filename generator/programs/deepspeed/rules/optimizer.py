@@ -7,15 +7,14 @@ from typing import Final
 
 from ....facts.hjson.edits import move_member, rename_key
 from ....facts.purpose import is_template
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import deepspeed, deepspeed_now
 from ....rules.violations import violation
 from ...launching.program_options import sets_key
 from ...rule import submissions
 from ...submission import Submission
 from ..config import Config, has_auto
-from .subjects import building, configs
-from .values import removed, shown, unused
+from .subjects import building, configs, shown, to_remove, unused
 
 _TYPE: Final = "/optimizer/type"
 _ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
@@ -91,13 +90,14 @@ def norm_is_no_parameter(config: Config) -> Violations:
     pointer = f"{_PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
         message = f"max_grad_norm: {shown(config.value(pointer))} in the optimizer's params is refused"
-        edits = () if config.embedded else move_member(config.json, pointer, "", "gradient_clipping")
-        edits = removed(config, pointer) if config.has(_CLIPPING) else edits
-        where, hint = config.locate_key(pointer), "use the top-level gradient_clipping"
-        severity = (
-            WARNING if config.unclaimed else None
-        )  # a program that passes its own optimizer has no use for the block
-        yield Violation(where, message, hint, edits=edits, severity=severity)
+        hint = "use the top-level gradient_clipping"
+        # A program that passes its own optimizer has no use for the block.
+        severity = WARNING if config.unclaimed else None
+        if config.has(_CLIPPING):
+            yield to_remove(config, pointer, message, hint, at_key=True, severity=severity)
+        else:
+            edits = () if config.embedded else move_member(config.json, pointer, "", "gradient_clipping")
+            yield Violation(config.locate_key(pointer), message, hint, edits=edits, severity=severity)
 
 
 @configs.rule("OPT002", WARNING, "silent", deepspeed_now("runtime/config.py:264"))
@@ -180,17 +180,16 @@ def hyperparameters_are_params(config: Config) -> Violations:
     Fix: move them into params"""
     for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
         pointer, inner = f"{_OPTIMIZER}/{key}", f"{_PARAMS}/{key}"
-        here, used, where = config.value(pointer), config.value(inner), config.locate_key(pointer)
+        here, used = config.value(pointer), config.value(inner)
         message = f"{key}: {shown(here)} outside of params has no effect:"
         if config.has(inner):
-            message, edits = f"{message} {shown(used)} within them is used", removed(config, pointer)
-            severity = Severity.NOTE if here == used else Severity.WARNING
-            yield Violation(where, message, f"remove {key}", edits=edits, severity=severity)
+            message, less = f"{message} {shown(used)} within them is used", NOTE if here == used else WARNING
+            yield to_remove(config, pointer, message, at_key=True, severity=less)
         else:
             message, hint = f"{message} the default is used", "move it into params"
             edits = () if config.embedded else move_member(config.json, pointer, _PARAMS, key)
-            less = Severity.NOTE if here == _ADAMS_DEFAULTS.get(key, "") else None
-            yield Violation(where, message, hint, edits=edits, severity=less)
+            severity = NOTE if here == _ADAMS_DEFAULTS.get(key, "") else None
+            yield Violation(config.locate_key(pointer), message, hint, edits=edits, severity=severity)
 
 
 @building.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))

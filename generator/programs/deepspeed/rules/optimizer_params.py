@@ -9,8 +9,7 @@ from ....job.pointer import escape
 from ....rules.sources import deepspeed_now, derived, megatron_deepspeed
 from ....rules.violations import suggest, violation
 from ..config import Config, number_of
-from .subjects import building, configs
-from .values import removed, shown
+from .subjects import building, configs, shown, to_remove
 
 _PARAMS: Final = "/optimizer/params"
 _TYPE: Final = "/optimizer/type"
@@ -178,5 +177,6 @@ def megatron_brings_its_optimizer(config: Config) -> Violations:
     for block in ("optimizer", "scheduler") if config.consumer == "megatron-deepspeed" else ():
         if config.block(f"/{block}"):
             message = f"{block} has no effect: Megatron-DeepSpeed passes one that it builds from its arguments"
-            where, edits = config.locate_key(f"/{block}"), removed(config, f"/{block}")
-            yield Violation(where, message, "remove it, and use --lr, --lr-decay-style and so on", edits=edits)
+            yield to_remove(
+                config, f"/{block}", message, "remove it, and use --lr, --lr-decay-style and so on", at_key=True
+            )

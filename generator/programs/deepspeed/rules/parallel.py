@@ -14,8 +14,7 @@ from ...rule import Subject, subject
 from ...submission import Submission
 from ...world import World, world_of
 from ..config import ZERO, Config
-from .subjects import Run, configs, runs
-from .values import removed, shown, unused
+from .subjects import Run, configs, runs, shown, to_remove, unused
 
 AUTOTP: Final = "/tensor_parallel/autotp_size"
 ULYSSES: Final = "/sequence_parallel_size"
@@ -184,8 +183,7 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
     config, pointer = run.config, f"{ZERO}/overlap_comm"
     if config.stage == 1 and config.switch(pointer):
         message = f"overlap_comm: true has no effect with {world_of(run.submission).pipeline} pipeline stages"
-        where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where, message, "remove overlap_comm", edits=edits)
+        yield to_remove(config, pointer, message)
 
 
 @runs.rule("PIPE008", ERROR, "init", deepspeed_now("runtime/pipe/engine.py:135"))

@@ -9,9 +9,7 @@ from ....rules.sources import deepspeed, deepspeed_now, derived
 from ....rules.violations import violation
 from ...world import world_of
 from ..config import ZERO, Config
-from .problem import named
-from .subjects import Run, configs, runs
-from .values import removed, shown
+from .subjects import Run, configs, named, runs, shown, to_remove
 
 _LOSS_SCALE: Final = "/fp16/loss_scale"
 #: Keys of dynamic loss scaling.
@@ -117,8 +115,7 @@ def one_bf16_block(config: Config) -> Violations:
     Fix: write one block, bf16"""
     if config.value("/bf16") is not None and config.has("/bfloat16"):
         message = "bfloat16 has no effect: DeepSpeed reads bf16, which is there too"
-        where, edits = config.locate_key("/bfloat16"), removed(config, "/bfloat16")
-        yield Violation(where, message, "remove bfloat16", edits=edits)
+        yield to_remove(config, "/bfloat16", message, at_key=True)
 
 
 @configs.rule("PREC021", ERROR, "training", deepspeed_now("runtime/engine.py:2957"), since=(0, 17, 6))
@@ -131,8 +128,7 @@ def inputs_are_cast_for_fp16(config: Config) -> Violations:
     if config.switch(pointer) and config.switch("/fp16/enabled") is False:
         message = "fp16.auto_cast: true casts the inputs to half although fp16 is off"
         message += f" and the model is {config.precision or 'fp32'}"
-        where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where, message, "remove auto_cast", edits=edits)
+        yield to_remove(config, pointer, message)
 
 
 @configs.rule("PREC022", NOTE, "silent", deepspeed_now("runtime/fp16/loss_scaler.py:293"))
@@ -163,9 +159,8 @@ def parameter_type_is_the_models(config: Config) -> Violations:
     value = config.text(pointer)
     if config.precision and _BY_NAME.get(value or "", config.precision) != config.precision:
         message = f"param_dtype: {shown(value)} conflicts with the model's {config.precision},"
-        where, edits = config.locate(pointer), removed(config, pointer)
         message += " which the fp16 and bf16 blocks decide"
-        yield Violation(where, message, "remove param_dtype", edits=edits)
+        yield to_remove(config, pointer, message)
 
 
 @runs.rule("PREC013", ERROR, "init", deepspeed_now("runtime/engine.py:2323"))

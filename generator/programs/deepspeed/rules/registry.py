@@ -17,16 +17,16 @@ from . import (
     optimizer,
     optimizer_params,
     parallel,
-    parse,
     precision,
+    reported,
     running,
     schedule,
-    types,
+    text,
     zero,
     zero_limits,
 )
 
-_PARSER: Final = (parse, types, auto, batch, choices, elastic, compression)
+_PARSER: Final = (text, reported, auto, batch, choices, elastic, compression)
 _ENGINE: Final = (precision, zero, zero_limits, offload, optimizer, optimizer_params, schedule)
 _OTHERS: Final = (parallel, experts, running, compile, data)
 MODULES: Final = (*_PARSER, *_ENGINE, *_OTHERS)

@@ -13,8 +13,7 @@ from ...rule import subject
 from ...submission import Submission
 from ...world import world_of
 from ..config import Config
-from .subjects import Run, configs, runs
-from .values import shown
+from .subjects import Run, configs, runs, shown, while_on
 
 _PRINTED: Final = "/steps_per_print"
 _MONITORS: Final = ("tensorboard", "wandb", "csv_monitor", "comet")
@@ -23,15 +22,6 @@ _CONTIGUOUS: Final = f"{_ACT}/contiguous_memory_optimization"
 _PARTITIONED: Final = f"{_ACT}/partition_activations"
 _COUNT: Final = f"{_ACT}/number_checkpoints"
 _DEEPSPEEDS: Final = "runtime/activation_checkpointing/checkpointing.py"
-
-
-def while_on(config: Config, pointer: str, effect: str, hint: str | None = None) -> Violations:
-    """A violation where a flag is on; `effect`: what it does then."""
-    if config.switch(pointer):
-        block, name = f"/{pointer}".split("/")[-2:]
-        what = f"{block} is enabled:" if name == "enabled" else f"{name}: true"
-        hint = hint or f'set "{name}" to false'
-        yield violation(config, pointer, f"{what} {effect}", hint)
 
 
 @configs.rule("OPT015", WARNING, "silent", derived("engine.py:3554 of DeepSpeed 0.19.8 takes its remainder"))

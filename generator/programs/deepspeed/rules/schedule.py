@@ -13,8 +13,7 @@ from ....rules.violations import suggest, violation
 from ...rule import Subject, subject
 from ...submission import Submission
 from ..config import Config, Number, whole_of
-from .subjects import building
-from .values import shown
+from .subjects import building, shown
 
 SCHEDULER: Final = "/scheduler"
 TYPE: Final = "/scheduler/type"

@@ -1,13 +1,26 @@
-"""What rules on DeepSpeed configs look at one by one."""
+"""What rules on DeepSpeed configs look at one by one, and the words and fixes that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
+from ....facts.hjson.edits import remove_member
+from ....facts.hjson.text import JsonText
+from ....findings import Edit, Severity, Violation, Violations, printable
+from ....job.wording import dotted
+from ....rules.violations import violation
 from ...rule import subject
 from ...submission import Submission
 from ..config import Config
+from .templates import is_placeholder
+
+Fix = Callable[[JsonText], tuple[Edit, ...]]
+
+_MAX_SHOWN: Final = 60  # characters of a value in a message
+#: Finding a safe change may read the text again; in a text that nobody wrote by hand that is too slow.
+_MOST_CHARACTERS: Final = 200_000
 
 
 class Run(NamedTuple):
@@ -19,17 +32,79 @@ class Run(NamedTuple):
 
 @subject("DeepSpeed config")
 def configs(submission: Submission) -> Iterator[Config]:
-    """The configs that could be read to their end, so that what they leave out is known too; no empty file."""
+    """Return the configs that could be read to their end, so that what they leave out is known too; no empty file."""
     return (config for config in submission.configs if config.is_readable)
 
 
 @subject("DeepSpeed config")
 def building(submission: Submission) -> Iterator[Config]:
-    """Those whose optimizer and schedule DeepSpeed builds: Megatron-DeepSpeed passes its own in their place."""
+    """Return those whose optimizer and schedule DeepSpeed builds: Megatron-DeepSpeed passes its own in their place."""
     return (config for config in configs(submission) if config.consumer != "megatron-deepspeed")
 
 
 @subject("DeepSpeed config")
 def runs(submission: Submission) -> Iterator[Run]:
-    """The same configs, for rules that hold them against the rest of the submission."""
+    """Return the same configs, for rules that hold them against the rest of the submission."""
     return (Run(config, submission) for config in configs(submission))
+
+
+def shown(value: object) -> str:
+    """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads as a part of it."""
+    if isinstance(value, str) and is_placeholder(value):
+        value = value.strip().rstrip(",")
+    try:
+        text = printable(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def named(pointer: str) -> str:
+    """A pointer as people write it, in backquotes."""
+    return f"`{dotted(pointer)}`" if pointer else "the config"
+
+
+def as_hjson(value: object) -> object:
+    """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py `getfn`)."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
+        return int(value)
+    return value
+
+
+def edits_of(config: Config, fix: Fix | None) -> tuple[Edit, ...]:
+    """The edits of a fix to a config of its own file; none in what a script writes."""
+    if fix is None or config.embedded or len(config.json.text.content) > _MOST_CHARACTERS:
+        return ()
+    return fix(config.json)
+
+
+def to_remove(
+    config: Config,
+    pointer: str,
+    message: str,
+    hint: str | None = None,
+    *,
+    at_key: bool = False,
+    severity: Severity | None = None,
+) -> Violation:
+    """A violation that goes with the member; its edit removes the member where the config is no part of a script."""
+    where = config.locate_key(pointer) if at_key else config.locate(pointer)
+    edits = () if config.embedded else remove_member(config.json, pointer)
+    hint = hint or f"remove {pointer.rpartition('/')[2]}"
+    return Violation(where, message, hint, edits=edits, severity=severity)
+
+
+def unused(config: Config, pointers: Iterable[str], why: str) -> Violations:
+    """A violation for each of these keys that is written: it has no effect, and can go."""
+    for pointer in pointers:
+        if config.has(pointer) and config.value(pointer) != "auto":
+            message = f"{pointer.rpartition('/')[2]}: {shown(config.value(pointer))} has no effect {why}"
+            yield to_remove(config, pointer, message, at_key=True)
+
+
+def while_on(config: Config, pointer: str, effect: str, hint: str | None = None) -> Violations:
+    """A violation where a flag is on; `effect`: what it does then."""
+    if config.switch(pointer):
+        block, name = f"/{pointer}".split("/")[-2:]
+        what = f"{block} is enabled:" if name == "enabled" else f"{name}: true"
+        yield violation(config, pointer, f"{what} {effect}", hint or f'set "{name}" to false')

@@ -1,40 +1,249 @@
-"""Values in messages, and the keys that have no effect."""
+"""Values that DeepSpeed's parser refuses for a key, or that training stops at."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import math
+from collections.abc import Mapping
 from typing import Final
 
-from ....facts.hjson.edits import remove_member
-from ....findings import Edit, Violation, Violations, printable
-from ..config import Config
-from .templates import is_placeholder
+from ....catalog import closest
+from ....findings import Severity
+from ....shape import Mismatch
+from ..coercions import mismatch
+from ..config import BATCH_KEYS, ZERO
+from ..schema import Key, kind_of
+from .place import Place, Problem
+from .running import is_endless
+from .subjects import shown
+from .templates import FILL, is_placeholder, is_variable
 
-_MAX_SHOWN: Final = 60  # characters of a value in a message
+#: Values of models that break a rule of their own, and what would pass: by key and slip, "" for any slip.
+_OWN_RULES: Final[Mapping[tuple[str, str], tuple[str, str | None]]] = {
+    (f"{ZERO}/stage", ""): ("ZERO001", 'set "stage" to 0, 1, 2 or 3'),
+    (f"{ZERO}/offload_optimizer/device", ""): ("ZERO007", 'write "cpu", "nvme" or "none"'),
+    (f"{ZERO}/offload_param/device", ""): ("ZERO007", 'write "cpu", "nvme" or "none"'),
+    (f"{ZERO}/reduce_bucket_size", "bound"): ("ZERO025", None),
+    (f"{ZERO}/allgather_bucket_size", "bound"): ("ZERO025", None),
+    (f"{ZERO}/prefetch_bucket_size", "bound"): ("ZERO025", None),
+}
+#: Sections that are no objects in a config: what to write.
+_EXAMPLES: Final = {
+    "fp16": '{"enabled": true}',
+    "bf16": '{"enabled": true}',
+    "bfloat16": '{"enabled": true}',
+    "zero_optimization": '{"stage": 2}',
+    "offload_optimizer": '{"device": "cpu"}',
+    "offload_param": '{"device": "cpu"}',
+    "optimizer": '{"type": "AdamW", "params": {"lr": 1e-4}}',
+    "scheduler": '{"type": "WarmupLR", "params": {"warmup_num_steps": 100}}',
+    "comms_logger": '{"enabled": true}',
+    "activation_checkpointing": '{"partition_activations": true}',
+    "aio": '{"block_size": 1048576, "queue_depth": 8}',
+    "checkpoint": '{"tag_validation": "Warn"}',
+    "compile": '{"deepcompile": true}',
+    "data_types": '{"grad_accum_dtype": "fp32"}',
+    "leaf_module": '{"classes": ["MixtralSparseMoeBlock"]}',
+    "params": '{"lr": 1e-4}',
+    "parallel_write": '{"pipeline_stage": true}',
+    "pipeline": '{"stages": "auto"}',
+    "tensor_parallel": '{"autotp_size": 2}',
+    "tp": '{"tp_size": 2}',
+    "writer": '{"type": "FAST"}',
+    "zenflow": '{"topk_ratio": 0.1}',
+}
+_LISTED: Final = {"null": "null", "bool": "true or false", "int": "an integer", "float": "a number"} | {
+    "str": "a string",
+    "list": "a list",
+    "object": "an object",
+}
+#: Whose value "auto" DeepSpeed keeps (deepspeed/runtime/config_utils.py `DeepSpeedConfigModel.__init__`).
+_KEEPS_AUTO: Final = "replace_method"
+#: Keys of mappings that accept "auto": the monitors are read with one model for all four, which drops it
+#: (deepspeed/monitor/config.py `get_monitor_config`); for the last it is the default.
+_ACCEPTS_AUTO: Final = frozenset({"tensorboard", "wandb", "csv_monitor", "comet", "keep_in_fp32_modules"})
+#: A section with one of these left out by "auto" does something else than meant.
+_DECISIVE: Final = frozenset({"stage", "enabled", "device", "autotp_size", "tp_size"})
+#: Numbers that the parser keeps as they are and the engine computes with, at stages of ZeRO where it does.
+COMPUTED_LATER: Final = {
+    "/gradient_clipping": ((0, 1, 2, 3), "TypeError: '>' not supported between instances of 'str' and 'float'"),
+    "/steps_per_print": ((0, 1, 2, 3), "TypeError: unsupported operand type(s) for %: 'int' and 'str'"),
+    "/gradient_predivide_factor": ((0, 2, 3), "it is not 1.0, which ZeRO refuses, and no number to divide by"),
+}
 
 
-def shown(value: object) -> str:
-    """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads as a part of it."""
-    if isinstance(value, str) and is_placeholder(value):
-        value = value.strip().rstrip(",")
+def of_model(place: Place, key: Key) -> Problem | None:
+    """The problem of a value that a model refuses by its type or its own checks; None where it accepts it."""
+    value, section = place.value, place.section.pointer
+    if value == "auto" and key.name != _KEEPS_AUTO:
+        return None if place.config.filled else _dropped(place, key)
+    why = mismatch(value, key, pydantic=place.config.schema.pydantic)
+    special = _loss_scaling(place, key, why) if section == "/fp16" else None
+    # A leaf module's one name counts as a list of it (deepspeed/runtime/zero/leaf_module_config.py).
+    coerced = "_coerce_container_types" in place.section.checks and isinstance(value, str) and key.type.name == "list"
+    if special is not None or why is None or coerced or (key.name == "leaf_module" and value is None):
+        return special
+    if key.type.section is not None:
+        return _no_object(place, key)
+    if place.pointer == "/compile/passes":
+        return _passes(place, key)
+    message, at = f"{place.name} must be {why.expected}, not {place.shown}", f"{section}/{key.name}"
+    if is_placeholder(value):
+        return _unfilled(place)
+    if own := _OWN_RULES.get((at, "")) or _OWN_RULES.get((at, why.slip)):
+        return place.problem(own[0], message, own[1] or _example(key))
+    if why.slip == "fraction" and isinstance(value, float):
+        return place.problem("PARSE010", message, answer=math.floor(value))
+    if why.slip == "text":
+        return _in_quotes(place, message, _example(key))
+    return place.problem("PARSE017", message, _example(key))
+
+
+def of_mapping(place: Place, key: Key) -> Problem | None:
+    """The problem of a value in a plain mapping: DeepSpeed checks no types there, but fails when it reads it."""
+    value = place.value
+    if place.pointer[1:] in BATCH_KEYS:
+        return None if place.config.is_elastic else _of_batch(place)
+    if value == "auto" and (key.name in _ACCEPTS_AUTO or place.config.filled):
+        return None
+    if place.pointer in COMPUTED_LATER:
+        return _computed_later(place)
+    if place.pointer == ZERO and isinstance(value, bool):
+        message = f"`zero_optimization: {place.shown}` is deprecated: DeepSpeed reads it as stage {int(value)}"
+        return place.problem("ZERO002", message, answer={"stage": int(value)})
+    if kind_of(value) in key.refuses:
+        if key.type.section is not None or key.name == "pipeline":
+            return _no_object(place, key)
+        if is_placeholder(value):
+            return _unfilled(place)
+        accepted = " or ".join(words for name, words in _LISTED.items() if name not in key.refuses)
+        message = f"{place.name} must be {accepted}: DeepSpeed fails on {place.shown}"
+        return place.problem("PARSE017", message, None if key.default is None else _example(key))
+    missing = [name for name in key.needs if isinstance(value, dict) and name not in value]
+    if missing:
+        message = f"{place.name} has no `{missing[0]}`, and DeepSpeed fails without it"
+        return place.problem("PARSE018", message, f'add "{missing[0]}": false')
+    return None
+
+
+def _dropped(place: Place, key: Key) -> Problem:
+    default = "" if key.default is None else f", {shown(key.default)}"
+    message = f'{place.name} is "auto": DeepSpeed drops it and uses its default{default}'
+    hint = 'write a value; only Transformers and accelerate fill in "auto" (--consumer huggingface)'
+    severity = Severity.ERROR if key.name in _DECISIVE else Severity.WARNING
+    return place.problem("PARSE008", message, hint, severity=severity)
+
+
+def _unfilled(place: Place) -> Problem:
+    return place.problem("PARSE015", f"{place.name} is the unfilled placeholder {place.shown}", FILL)
+
+
+def _in_quotes(place: Place, message: str, otherwise: str | None) -> Problem:
+    """A text in place of a number: the number that it writes is its one fix."""
     try:
-        text = printable(json.dumps(value, ensure_ascii=False))
-    except (TypeError, ValueError, RecursionError):
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+        number = float(str(place.value).strip())
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        return place.problem("PARSE009", message, otherwise)
+    exact = number.is_integer() and abs(number) < 2**53
+    return place.problem("PARSE009", message, answer=int(number) if exact else number)
 
 
-def removed(config: Config, pointer: str) -> tuple[Edit, ...]:
-    """The edit that removes a member; none where the config is a part of a script."""
-    return () if config.embedded else remove_member(config.json, pointer)
+def _example(key: Key) -> str | None:
+    """A value that would pass."""
+    if key.default is not None:
+        return f"write a value such as {shown(key.default)}"
+    examples = {
+        "bool": "write true or false",
+        "int": "write a number without quotes",
+        "list": "write a list such as []",
+        "dict": "write an object such as {}",
+        "str": "write a string in quotes",
+    }
+    return examples.get(key.type.name)
 
 
-def unused(config: Config, pointers: Iterable[str], why: str) -> Violations:
-    """A violation for each of these keys that is written: it has no effect, and can go."""
-    for pointer in pointers:
-        if config.has(pointer) and config.value(pointer) != "auto":
-            name = pointer.rpartition("/")[2]
-            message = f"{name}: {shown(config.value(pointer))} has no effect {why}"
-            edits = removed(config, pointer)
-            yield Violation(config.locate_key(pointer), message, f"remove {name}", edits=edits)
+def _no_object(place: Place, key: Key) -> Problem:
+    message, value = f"{place.name} must be an object, not {place.shown}", place.value
+    if key.written.startswith("offload") and value in ("cpu", "nvme", "none"):
+        return place.problem("PARSE011", message, answer={"device": value})
+    if value is True and key.written in ("fp16", "bf16", "bfloat16"):
+        return place.problem("PARSE011", message, answer={"enabled": True})
+    example = _EXAMPLES.get(key.written)
+    hint = f"write {example or _EXAMPLES['fp16']}"
+    if value is None or value is False:
+        hint = "remove it" if example is None else f"remove it, or {hint}"
+    return place.problem("PARSE011", message, hint)
+
+
+def _passes(place: Place, key: Key) -> Problem:
+    """DeepCompile's passes: the unknown one by its name."""
+    known = [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
+    if not isinstance(place.value, list):
+        hint = f"write [{place.shown if place.value in known else shown('z3')}]"
+        return place.problem("PARSE017", f"{place.name} must be a list of passes, not {place.shown}", hint)
+    odd, value = next((index, name) for index, name in enumerate(place.value) if name not in known)
+    near = closest(value, known) if isinstance(value, str) else None
+    listed = ", ".join(shown(name) for name in known)
+    hint = f"use one of {listed}" if near is None else f"did you mean {shown(near)}? The passes are {listed}"
+    item = Place(config=place.config, section=place.section, pointer=f"{place.pointer}/{odd}", value=value)
+    return item.problem("CMP001", f"unknown pass {shown(value)} in {place.name}", hint)
+
+
+def _of_batch(place: Place) -> Problem | None:
+    """What DeepSpeed can't compute a batch with."""
+    value = place.value
+    if value == "auto":
+        message = f'{place.name} is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
+        hint = "write a number, or pass --consumer huggingface if the Trainer reads this file"
+        return None if place.config.filled else place.problem("PARSE007", message, hint)
+    if is_variable(value):
+        return _unfilled(place)
+    if isinstance(value, str):
+        message = f"{place.name} is the text {place.shown}: DeepSpeed computes with it, and fails"
+        return _in_quotes(place, message, "write 1")
+    if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
+        message = f"{place.name} is {place.shown}: DeepSpeed computes with it, but a batch has whole samples"
+        hint = f"write {max(1, math.floor(value))}"
+        return place.problem("PARSE010", message, hint, severity=Severity.WARNING)
+    if isinstance(value, list | dict):
+        return place.problem("PARSE017", f"{place.name} must be an integer, not {place.shown}", "write 1")
+    return None
+
+
+def _computed_later(place: Place) -> Problem | None:
+    """What the parser keeps as it is, and training stops at."""
+    value, (stages, error) = place.value, COMPUTED_LATER[place.pointer]
+    null = value is None and place.pointer == "/gradient_clipping"
+    if null or isinstance(value, list | dict):
+        message = f"{place.name} must be a number, not {place.shown}: training stops with a TypeError"
+        return place.problem("PARSE017", message, "write 0 for never" if null else "write 1")
+    if not isinstance(value, str) or value == "auto":
+        return None
+    if is_variable(value):
+        return _unfilled(place)
+    endless = place.pointer == "/steps_per_print" and is_endless(place.config)
+    if endless or (place.config.stage or 0) not in stages:
+        return None
+    message = f"{place.name} is the text {place.shown}: training stops: {error}"
+    return _in_quotes(place, message, "write a number without quotes")
+
+
+def _loss_scaling(place: Place, key: Key, why: Mismatch | None) -> Problem | None:
+    """The checks of fp16's own (deepspeed/runtime/precision_config.py), which come before the types'."""
+    value, checks, config = place.value, place.section.checks, place.config
+    number = None if why is not None or isinstance(value, bool) else config.number(place.pointer)
+    if key.name == "loss_scale" and "_validate_loss_scale" in checks and (number is None or number < 0):
+        message = f"{place.name} must be a number of at least 0, where 0 is dynamic, not {place.shown}"
+        return place.problem("PREC005", message, "write 0")
+    if key.name not in ("loss_scale_window", "min_loss_scale"):
+        return None
+    hint = f"write {shown(key.default)}"
+    whole = number is not None and not (isinstance(value, str) and "." in value)  # `int` refuses "8.0"
+    if "_reject_non_integer_scale_params" in checks and not whole:
+        return place.problem("PREC006", f"{place.name} must be an integer, not {place.shown}", hint)
+    dynamic = config.switch("/fp16/enabled") and config.number("/fp16/loss_scale") == 0
+    if "_validate_dynamic_loss_scale_params" in checks and dynamic and number is not None and number <= 0:
+        message = f"{place.name} is {place.shown}: with dynamic loss scaling it must be greater than 0"
+        return place.problem("PREC006", message, hint)
+    return None

@@ -1,27 +1,32 @@
-"""A DeepSpeed config against the tables of keys, section by section; and the rules that report what is found."""
+"""A DeepSpeed config against the table of its release's keys: from a key and its value to what is wrong with it.
+
+`problems_of` goes through the sections. A key that the section doesn't know goes to `keys`, the value of one that it
+knows to `values`; their tables have the id of the rule that is broken.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Any
+from functools import wraps
+from typing import Any, Final
 
-from ....facts.hjson.edits import rename_key, replace_value
-from ....facts.hjson.text import JsonText
 from ....facts.pins import deepspeed_of
-from ....findings import Edit, Severity, Version, Violation, Violations, When, printable
+from ....findings import Severity, Version, Violation, Violations, When, printable
 from ....job.pointer import escape
 from ....rule import Rule
 from ...rule import subject
 from ...submission import Submission
 from ..config import Config
-from ..schema import Deprecation, Key, Section
-from .problem import Fix, Place, Problem, as_hjson
+from ..schema import Section
+from .keys import unknown_key, written_twice
+from .place import Place, Problem
+from .subjects import as_hjson, shown
 from .templates import FILL, leftover
-from .unknown import unknown_keys
-from .values import shown
-from .wrong_value import of_mapping, of_model
+from .values import of_mapping, of_model
+
+#: Unknown keys in one section; more tell nothing new, and each costs a search for what was meant.
+_MOST: Final = 50
 
 
 def reported(
@@ -30,7 +35,7 @@ def reported(
     """Make a rule that reports the problems found under its id; the function below only documents it."""
 
     @subject("DeepSpeed config")
-    def violations(submission: Submission) -> Violations:
+    def violations(submission: Submission) -> Iterator[Violation]:
         for config in submission.configs:
             for problem in problems_of(config):
                 if problem.rule == id:
@@ -81,77 +86,29 @@ def _problems(config: Config) -> Iterator[Problem]:
     if config.json.broken is not None or top is None:
         return
     if isinstance(data, dict):
-        yield from _of_section(config, "", data, top)
+        yield from _of_section(config, data, top)
     else:
         place = Place(config=config, section=top, pointer="", value=data)
         message = f"the config must be an object, not {shown(data)}"
         yield place.problem("PARSE011", message, 'write an object such as {"train_batch_size": 256}')
 
 
-def _of_section(config: Config, pointer: str, data: Mapping[str, Any], section: Section) -> Iterator[Problem]:
-    places = {
-        name: Place(config=config, section=section, pointer=f"{pointer}/{escape(name)}", value=as_hjson(value))
-        for name, value in data.items()
-    }
-    yield from unknown_keys({name: place for name, place in places.items() if name not in section.keys}, section)
-    for name, place in places.items():
-        key = section.keys.get(name)
-        if key is None or (place.pointer == "/bfloat16" and config.bf16 != place.pointer):
+def _of_section(config: Config, data: Mapping[str, Any], section: Section, pointer: str = "") -> Iterator[Problem]:
+    places, unknown = dict[str, Place](), 0
+    for name, value in data.items():
+        at, key = f"{pointer}/{escape(name)}", section.keys.get(name)
+        place = places[name] = Place(config=config, section=section, pointer=at, value=as_hjson(value))
+        if key is None:
+            problem = unknown_key(place, name) if unknown < _MOST else None
+            unknown += problem is not None
+        elif at == "/bfloat16" and config.bf16 != at:
             continue
-        problem = of_model(place, key) if section.kind == "model" else of_mapping(place, key)
-        inner = config.schema.section(key.type.section or "")
+        else:
+            problem = of_model(place, key) if section.kind == "model" else of_mapping(place, key)
+        inner = config.schema.section(key.type.section) if key is not None and key.type.section is not None else None
         if problem is not None:
             yield problem
-        elif isinstance(place.value, dict) and key.type.section is not None and inner is not None:
-            yield from _of_section(config, place.pointer, place.value, inner)
+        elif isinstance(place.value, dict) and inner is not None:
+            yield from _of_section(config, place.value, inner, at)
     if section.kind == "model":
-        yield from _written_twice(places, section)
-
-
-def _written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
-    """Keys by their field's name and their alias, and deprecated keys, alone or with what replaces them."""
-    written = {name: place for name, place in places.items() if place.value != "auto"}
-    for key in {section.keys[name].name: section.keys[name] for name in places if name in section.keys}.values():
-        place = written.get(key.name)
-        if place is None:
-            continue
-        if key.alias is not None and key.alias in written:
-            message = f"`{key.name}` and `{key.alias}` are the same key: DeepSpeed refuses both together"
-            fix = place.removal if place.value == written[key.alias].value else None
-            yield place.problem("PARSE012", message, f"keep `{key.alias}`", at_key=True, fix=fix)
-        if key.deprecated is not None:
-            yield _deprecated(place, key, key.deprecated, section, written)
-
-
-def _deprecated(
-    place: Place, key: Key, replaced: Deprecation, section: Section, written: Mapping[str, Place]
-) -> Problem:
-    new = section.keys.get(replaced.by)
-    names = {replaced.by} if new is None else {new.name, new.written}
-    instead = replaced.by if new is None else new.written
-    if replaced.moved and names & set(written):
-        message = f"the deprecated `{key.name}` is written together with `{instead}`, which replaces it"
-        return place.problem("PARSE013", message, f"remove `{key.name}`", at_key=True, fix=place.removal)
-    rule = "ZERO003" if key.name.startswith("cpu_offload") else "ZERO004"
-    message = f"`{key.name}` is deprecated: DeepSpeed reads it as `{instead}` and logs a warning"
-    if not replaced.moved:
-        message = f"`{key.name}` is deprecated and has no effect"
-    hint, fix = _replacement(place, key.name, instead)
-    return place.problem(rule, message, hint, at_key=True, fix=fix)
-
-
-def _replacement(place: Place, name: str, instead: str) -> tuple[str, Fix]:
-    """What to write in place of a deprecated key, and the fix that writes it."""
-    if name == "cpu_offload_use_pin_memory":
-        return 'write "pin_memory" in "offload_optimizer" and "offload_param"', place.removal
-    if not name.startswith("cpu_offload"):
-        return f'write "{instead}": {place.shown}', partial(rename_key, pointer=place.pointer, name=instead)
-    device = "cpu" if place.value else "none"
-    fix = partial(_rewritten, pointer=place.pointer, name=instead, value={"device": "cpu"})
-    return f'write "{instead}": {{"device": "{device}"}}', fix if place.value else place.removal
-
-
-def _rewritten(doc: JsonText, pointer: str, name: str, value: object) -> tuple[Edit, ...]:
-    """Edits that replace a key and its value."""
-    key_edits, value_edits = rename_key(doc, pointer, name), replace_value(doc, pointer, value)
-    return (*key_edits, *value_edits) if key_edits and value_edits else ()
+        yield from written_twice(places, section)

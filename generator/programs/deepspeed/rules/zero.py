@@ -10,8 +10,7 @@ from ....rules.sources import deepspeed, deepspeed_now, derived
 from ...launching.program_options import gathers_weights
 from ...world import world_of
 from ..config import ZERO, Config
-from .subjects import Run, building, configs, runs
-from .values import shown, unused
+from .subjects import Run, building, configs, runs, shown, unused
 
 _STAGE: Final = f"{ZERO}/stage"
 #: Keys of stages 1 and 2 that the engine does not hand to the optimizer of stage 3.

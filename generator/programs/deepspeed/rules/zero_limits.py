@@ -9,8 +9,7 @@ from ....rules.numbers import divisors, listed, neighbours
 from ....rules.sources import deepspeed, deepspeed_now
 from ...world import world_of
 from ..config import ZERO, Config
-from .subjects import Run, configs, runs
-from .values import removed, shown, unused
+from .subjects import Run, configs, runs, shown, to_remove, unused
 from .zero import has_bf16_optimizer
 
 #: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left out.
@@ -43,9 +42,8 @@ def _scaled_before(config: Config, stage: int) -> Violations:
     found += [scaled] if config.switch(scaled) else []
     for pointer in found:
         message = f"{pointer[1:]}: {shown(config.value(pointer))} is refused at stage {stage} with reduce_scatter,"
-        where, hint = config.locate(pointer), f"remove {pointer[1:]}, or set reduce_scatter to false"
-        edits = removed(config, pointer)
-        yield Violation(where, f"{message} which is its default", hint, edits=edits)
+        hint = f"remove {pointer[1:]}, or set reduce_scatter to false"
+        yield to_remove(config, pointer, f"{message} which is its default", hint)
 
 
 @configs.rule("ZERO016", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:346"))
@@ -76,8 +74,7 @@ def stage_1_is_the_new_one(config: Config) -> Violations:
     pointer = f"{ZERO}/legacy_stage1"
     if config.switch(pointer) and config.stage:
         message = "legacy_stage1: true is refused: DeepSpeed 0.5.9 removed it"
-        where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where, message, "remove legacy_stage1", edits=edits)
+        yield to_remove(config, pointer, message)
 
 
 @configs.rule("ZERO019", WARNING, "silent", deepspeed_now("runtime/engine.py:2758"))
@@ -90,8 +87,7 @@ def stage_3_saves_rigid_checkpoints(config: Config) -> Violations:
     if config.switch(pointer) and config.stage == 3:
         message = "elastic_checkpoint: true has no effect at stage 3:"
         message += " checkpoints are for as many replicas as wrote them"
-        where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where, message, "remove it, and use universal checkpoints", edits=edits)
+        yield to_remove(config, pointer, message, "remove it, and use universal checkpoints")
 
 
 @configs.rule(
@@ -172,8 +168,7 @@ def offload_copies_contiguous_gradients(config: Config) -> Violations:
     pointer = f"{ZERO}/contiguous_gradients"
     if config.stage in (1, 2) and config.offloads("optimizer") and config.switch(pointer) is False:
         message = "contiguous_gradients: false has no effect: offload turns it on"
-        where, edits = config.locate(pointer), removed(config, pointer)
-        yield Violation(where, message, "remove contiguous_gradients", edits=edits)
+        yield to_remove(config, pointer, message)
 
 
 @runs.rule("ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943"))

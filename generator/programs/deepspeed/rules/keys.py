@@ -1,4 +1,4 @@
-"""Keys that the release of DeepSpeed doesn't know: refused, ignored, removed, or of another release."""
+"""Names of keys: unknown to a release, removed from it, deprecated, or written twice."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Final
 
-from ....facts.hjson.edits import move_member
-from ....findings import Severity, printable
+from ....facts.hjson.edits import move_member, rename_key, replace_value
+from ....facts.hjson.text import JsonText
+from ....findings import Edit, Severity, printable
+from ..config import ZERO
 from ..schema import (
     DeepSpeedSchema,
+    Deprecation,
+    Key,
     Section,
     Version,
     first_version_of,
@@ -19,14 +23,20 @@ from ..schema import (
     table_for,
     versions,
 )
-from .problem import Place, Problem, named
+from .place import Place, Problem
+from .subjects import Fix, named
 
-#: More in one section tell nothing new, and each costs a search for what was meant.
-_MOST: Final = 50
 #: Mappings whose keys are checked by what they are handed to, and by other rules.
 _HANDED_ON: Final = frozenset({"/optimizer/params", "/scheduler/params"})
 #: Mappings that are handed on whole, but only read for their own keys (deepspeed/runtime/pipe/engine.py).
 _TAKEN_BUT_CLOSED: Final = frozenset({"/pipeline", "/data_efficiency/data_sampling"})
+#: Unknown keys that models refuse and that break a rule of their own.
+_OWN_RULES: Final[Mapping[str, str]] = {
+    f"{ZERO}/cpu_offload_params": "ZERO005",
+    f"{ZERO}/aio": "ZERO014",
+    "/fp16/opt_level": "PREC004",
+    "/fp16/type": "PREC004",
+}
 #: Known misplaced or misnamed keys: what to write instead.
 _INSTEAD: Final[Mapping[str, str]] = {
     "micro_batch_size_per_gpu": "`train_micro_batch_size_per_gpu`",
@@ -49,34 +59,27 @@ _AFTER_REMOVAL: Final[Mapping[str, str]] = {
 }
 
 
-def unknown_keys(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
-    """A problem for each of a section's keys that it doesn't know."""
-    found = 0
-    for name, place in places.items() if section.pointer not in _HANDED_ON else ():
-        if found == _MOST or (section.kind == "model" and (place.value == "auto" or name == "strict")):
-            continue  # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves
-        problem = _unknown(place, name)
-        if problem is not None:
-            found += 1
-            yield problem
-
-
-def _unknown(place: Place, name: str) -> Problem | None:
+def unknown_key(place: Place, name: str) -> Problem | None:
+    """The problem of a key that its section doesn't know; None where it does no harm."""
     section, schema = place.section, place.config.schema
+    in_model = section.kind == "model"
+    # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
+    if section.pointer in _HANDED_ON or (in_model and (place.value == "auto" or name == "strict")):
+        return None
     if name in schema.removed.get(section.pointer, ()):
         return _removed(place, name)
-    refused = section.kind == "model" and section.extra == "forbidden"
+    refused = in_model and section.extra == "forbidden"
     if _is_for_others(place, name, refused):
         return None
-    other = _of_another_release(place, name, refused)
-    if other is not None:
+    if (other := _of_another_release(place, name, refused)) is not None:
         return other
-    rule = _rule(name, section, schema) if refused else "PARSE006" if section.pointer else "PARSE004"
-    effect = "refuses" if refused else "silently ignores"
-    message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed {effect} it"
-    if rule in ("PREC003", "PREC004"):
-        hint = "remove it; it belongs to fp16" if rule == "PREC003" else "remove it"
-        return place.problem(rule, message, hint, at_key=True, fix=place.removal)
+    message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed"
+    message += " refuses it" if refused else " silently ignores it"
+    rule = _OWN_RULES.get(place.pointer, "PARSE005") if refused else "PARSE006" if section.pointer else "PARSE004"
+    if refused and section.pointer in ("/bf16", "/bfloat16") and schema.key(f"/fp16/{name}") is not None:
+        return place.problem("PREC003", message, "remove it; it belongs to fp16", at_key=True, fix=place.removal)
+    if rule == "PREC004":
+        return place.problem(rule, message, "remove it", at_key=True, fix=place.removal)
     hint, home = _meant(name, section, schema)
     fix = None if home is None else partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
     return place.problem(rule, message, hint, at_key=True, fix=fix)
@@ -96,12 +99,11 @@ def _is_for_others(place: Place, name: str, refused: bool) -> bool:
 def _removed(place: Place, name: str) -> Problem:
     section, version = place.section.pointer, place.config.version
     last = last_version_of(section, name)
-    until = f"; {_until(last)}" if last else ""
-    what = f"`{name}`" if not section else f"`{name}` in {named(section)}"
-    message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed{until}"
+    what = f"`{name}` in {named(section)}" if section else f"`{name}`"
+    message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed"
+    message += f"; {_until(last)}" if last else ""
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
-    rule = "VER002" if section else "VER001"
-    return place.problem(rule, message, hint, at_key=True, fix=place.removal, until=last)
+    return place.problem("VER002" if section else "VER001", message, hint, at_key=True, fix=place.removal, until=last)
 
 
 def _until(last: Version) -> str:
@@ -110,17 +112,6 @@ def _until(last: Version) -> str:
     if after is None or after == (*last[:-1], last[-1] + 1):
         return f"{_dots(last)} is the last release that accepts it"
     return f"{_dots(last)} accepts it, and {_dots(after)} doesn't"
-
-
-def _rule(name: str, section: Section, schema: DeepSpeedSchema) -> str:
-    """The rule for a key that a model refuses."""
-    if section.pointer in ("/bf16", "/bfloat16"):
-        return "PREC003" if schema.key(f"/fp16/{name}") is not None else "PARSE005"
-    if section.pointer == "/fp16" and name in ("opt_level", "type"):
-        return "PREC004"
-    if section.pointer == "/zero_optimization":
-        return {"cpu_offload_params": "ZERO005", "aio": "ZERO014"}.get(name, "PARSE005")
-    return "PARSE005"
 
 
 def _of_another_release(place: Place, name: str, refused: bool) -> Problem | None:
@@ -145,8 +136,7 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
     """What the key was probably meant to be; and the section it belongs to, where that is certain."""
     if name in _INSTEAD:
         return f"write {_INSTEAD[name]}", None
-    homes = _homes(schema.version).get(name, ())
-    if homes:
+    if homes := _homes(schema.version).get(name, ()):
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return f"write it {places}", homes[0] if len(homes) == 1 else None
     known = section.known_names()
@@ -170,3 +160,46 @@ def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
 
 def _dots(version: Version | None) -> str:
     return ".".join(map(str, version or ()))
+
+
+def written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
+    """Keys by their field's name and their alias, and deprecated keys, alone or with what replaces them."""
+    written = {name: place for name, place in places.items() if place.value != "auto"}
+    for key in {section.keys[name].name: section.keys[name] for name in places if name in section.keys}.values():
+        place = written.get(key.name)
+        if place is None:
+            continue
+        if key.alias is not None and key.alias in written:
+            message = f"`{key.name}` and `{key.alias}` are the same key: DeepSpeed refuses both together"
+            fix = place.removal if place.value == written[key.alias].value else None
+            yield place.problem("PARSE012", message, f"keep `{key.alias}`", at_key=True, fix=fix)
+        if key.deprecated is not None:
+            yield _deprecated(place, key, key.deprecated, section, written)
+
+
+def _deprecated(
+    place: Place, key: Key, replaced: Deprecation, section: Section, written: Mapping[str, Place]
+) -> Problem:
+    new = section.keys.get(replaced.by)
+    instead = replaced.by if new is None else new.written
+    if replaced.moved and {instead, new.name if new else instead} & set(written):
+        message = f"the deprecated `{key.name}` is written together with `{instead}`, which replaces it"
+        return place.problem("PARSE013", message, f"remove `{key.name}`", at_key=True, fix=place.removal)
+    message = f"`{key.name}` is deprecated: DeepSpeed reads it as `{instead}` and logs a warning"
+    if not replaced.moved:
+        message = f"`{key.name}` is deprecated and has no effect"
+    offload = key.name.startswith("cpu_offload")
+    hint: str = f'write "{instead}": {place.shown}'
+    fix: Fix = partial(rename_key, pointer=place.pointer, name=instead)
+    if key.name == "cpu_offload_use_pin_memory":
+        hint, fix = 'write "pin_memory" in "offload_optimizer" and "offload_param"', place.removal
+    elif offload:
+        hint = f'write "{instead}": {{"device": "{"cpu" if place.value else "none"}"}}'
+        fix = partial(_offload_to_cpu, pointer=place.pointer, name=instead) if place.value else place.removal
+    return place.problem("ZERO003" if offload else "ZERO004", message, hint, at_key=True, fix=fix)
+
+
+def _offload_to_cpu(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
+    """Edits that replace a key and its value."""
+    key_edits, value_edits = rename_key(doc, pointer, name), replace_value(doc, pointer, {"device": "cpu"})
+    return (*key_edits, *value_edits) if key_edits and value_edits else ()

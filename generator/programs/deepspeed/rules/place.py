@@ -1,24 +1,17 @@
-"""`Problem`: what DeepSpeed's parser refuses, ignores or replaces at one place of a config."""
+"""A key in its place in a DeepSpeed config, and a problem with it: what the parser refuses, ignores or replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
-from ....facts.hjson.edits import remove_member
-from ....facts.hjson.text import JsonText
-from ....findings import Edit, Severity, Version, Violation
-from ....job.wording import dotted
+from ....facts.hjson.edits import remove_member, replace_value
+from ....findings import Severity, Version, Violation
+from ....job.pointer import NOTHING
 from ..config import Config
 from ..schema import Section
-from .values import shown as shown
-
-Fix = Callable[[JsonText], tuple[Edit, ...]]
-
-#: Finding a safe change may read the text again; in a text that nobody wrote by hand that is too slow.
-_MOST_CHARACTERS: Final = 200_000
+from .subjects import Fix, edits_of, named, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,34 +51,18 @@ class Place:
         self,
         rule: str,
         message: str,
-        hint: str | None,
+        hint: str | None = None,
         *,
+        answer: object = NOTHING,
         severity: Severity | None = None,
         fix: Fix | None = None,
         at_key: bool = False,
         until: Version | None = None,
     ) -> Problem:
-        """What is wrong with the value, or with the key itself."""
+        """Say what is wrong with the value, or with the key itself; `answer`: the one value to write in its place."""
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
+        if answer is not NOTHING:
+            hint, fix = f"write {json.dumps(answer)}", partial(replace_value, pointer=self.pointer, value=answer)
         edits = edits_of(self.config, fix)
         violation = Violation(where, message, hint, severity=severity, edits=edits)
         return Problem(rule=rule, violation=violation, until=until)
-
-
-def edits_of(config: Config, fix: Fix | None) -> tuple[Edit, ...]:
-    """The edits of a fix to a config of its own file; none in what a script writes."""
-    if fix is None or config.embedded or len(config.json.text.content) > _MOST_CHARACTERS:
-        return ()
-    return fix(config.json)
-
-
-def as_hjson(value: object) -> object:
-    """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py `getfn`)."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
-        return int(value)
-    return value
-
-
-def named(pointer: str) -> str:
-    """A pointer as people write it, in backquotes."""
-    return f"`{dotted(pointer)}`" if pointer else "the config"

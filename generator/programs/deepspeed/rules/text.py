@@ -1,0 +1,107 @@
+"""The text of a DeepSpeed config: whether its reader can read it, and whether a template was filled in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from ....facts.hjson.edits import to_strict
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, printable
+from ....rules.sources import deepspeed
+from ...rule import submissions
+from ...subjects import ds_configs
+from ...submission import Submission
+from ..config import Config
+from .subjects import edits_of
+from .templates import bare_placeholders, is_used_as_it_is, leftover, placeholders
+from .walk import problems_of
+
+
+@ds_configs.rule("PARSE001", ERROR, "parse", deepspeed("runtime/config_utils.py:205-211"))
+def keys_are_once(config: Config) -> Violations:
+    """An object of the config has each key once.
+
+    Prevents: ValueError: Duplicate keys in DeepSpeed config
+    Fix: keep one of the two"""
+    effect, severity = "DeepSpeed refuses the config", None
+    if config.consumer != "deepspeed":
+        effect, severity = "the last one is used, silently", Severity.WARNING
+    for duplicate in config.json.duplicates:
+        key = printable(duplicate.pointer.rpartition("/")[2])[:80]
+        line = config.json.lines.locate(duplicate.first).line
+        where = config.json.lines.locate(duplicate.second, duplicate.pointer)
+        message = f"duplicate key `{key}`, first on line {line}: {effect}"
+        yield Violation(where, message, "keep one of them", severity=severity)
+
+
+@ds_configs.rule("PARSE002", WARNING, "parse", deepspeed("runtime/config.py:699"))
+def text_is_json(config: Config) -> Violations:
+    """The config is JSON, which every program that may read it understands.
+
+    Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON
+    Fix: write strict JSON"""
+    slips = config.json.deviations
+    if config.json.broken is not None or not slips or config.is_empty or any(bare_placeholders(config)):
+        return
+    more = len(slips) - 1
+    rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
+    message = f"{slips[0].what} is HJSON, not JSON{rest}: DeepSpeed reads it,"
+    strict = "Transformers, accelerate and Megatron-DeepSpeed don't"
+    others = "Lightning doesn't" if config.consumer == "lightning" else strict
+    message += f" {others}"
+    yield Violation(
+        config.json.lines.locate(slips[0].start),
+        message,
+        "write strict JSON: double quotes, commas between members only, no comments",
+        severity=Severity.WARNING if config.guessed or config.consumer == "deepspeed" else Severity.ERROR,
+        edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
+    )
+
+
+@ds_configs.rule("PARSE016", ERROR, "parse", deepspeed("runtime/config.py:699"))
+def text_can_be_read(config: Config) -> Violations:
+    """The config is well-formed for the program that reads it.
+
+    Prevents: HjsonDecodeError, or json.JSONDecodeError
+    Fix: correct the text at the place named"""
+    broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
+    if config.is_empty:
+        hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
+        yield Violation(config.locate(""), "the file is empty: there is no config in it", hint)
+    elif broken is not None and leftover(config) is None:
+        where = config.json.lines.locate(broken.offset)
+        yield Violation(where, f"the config can't be read: {broken.message}", _correction(broken.message))
+
+
+def _correction(message: str) -> str:
+    """What would let the text be read."""
+    opened = re.search(r"the `([{\[])` in line \d+ is not closed", message)
+    if opened:
+        return f"add the missing `{'}' if opened[1] == '{' else ']'}`"
+    if "quote is missing" in message:
+        return 'add the missing `"`'
+    if message.startswith("`,` stands"):
+        return "remove a comma: there is one too many"
+    return "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
+
+
+@submissions.rule(
+    "PARSE015",
+    ERROR,
+    "parse",
+    deepspeed("runtime/zero/config.py:95, runtime/config.py:699"),
+    reads=("DeepSpeed config", "launch script"),
+)
+def templates_are_filled_in(submission: Submission) -> Violations:
+    """No unfilled placeholder of a template is left in place of a value of a config that a job reads as it is.
+
+    Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError
+    Fix: fill the template in before the job starts"""
+    made = {config.path for config in submission.configs if config.embedded}  # judged by what scripts make of them
+    for config in submission.configs:
+        found = [problem.violation for problem in problems_of(config) if problem.rule == "PARSE015"]
+        if found and is_used_as_it_is(submission, config):
+            yield from found
+        elif found and config.path not in made:
+            message = f"a template: {', '.join(placeholders(config))} to be filled in"
+            yield replace(found[0], message=message, severity=NOTE)
