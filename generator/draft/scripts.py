@@ -138,10 +138,8 @@ def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
         draft.set("training.precision", precision)
     names = {"deepspeed_config", "distributed_type", "num_machines", "num_processes", "mixed_precision"}
     usual = {"machine_rank", "rdzv_backend", "same_network", "compute_environment", "debug", "main_training_function"}
-    off = {"downcast_bf16", "enable_cpu_affinity", "tpu_env", "tpu_use_cluster", "tpu_use_sudo", "use_cpu"}
     for name, place, value in config.entries(""):
-        off_or_empty = name in off and (value in ("no", False, None) or value == [])
-        if name not in names | usual and not off_or_empty:
+        if name not in names | usual and value not in ("no", False, None, []):
             why = "dsgen's launch files start the processes without accelerate launch"
             draft.leave(f"{name}: {value}", config.locate(place), why)
     if config.uses_deepspeed and not config.config_file:

@@ -78,7 +78,6 @@ _WORDS = (
     "${PATHLIKE#/data/}",
     "a\\ b",
     "\\$ONE",
-    "$'tab\\tnew\\x41\\'q'",
     '$"localised"',
     "a'b'\"c\"$ONE",
     "a\\\nb",

@@ -17,7 +17,7 @@ from ...dataclass import dataclass
 from ...search.plan import Plan
 from ..launcher import Launcher, Scheduler
 from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
-from ..launching.yaml_text import yaml_text
+from ..launching.quoting import yaml_text
 from ..program import ConfigPath, Program, RenderedFile
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"

@@ -161,22 +161,19 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     config = json.loads(program.files[0].text) if cut else {}
     own = config.get("checkpoint", {})
     own = own if isinstance(own, dict) else {}
+    # What sed does to the config, so that it loads a universal checkpoint: it may have no key twice.
+    loads = f's/^  "checkpoint": {{/&"load_universal": true{"," if own else ""}/'
+    if "load_universal" in own:
+        loads = 's/"load_universal": false/"load_universal": true/'
+    elif "checkpoint" not in config:
+        loads = '1s/{/{ "checkpoint": {"load_universal": true},/'
     # Where nodes save on their own disks, none of them has all the files.
     counted = cut and job.output.resume and not own.get("use_node_local_storage")
     return {
         "replicas": layout.data * layout.context if counted else 0,
         "universal_argument": job.framework.universal_option,
-        "loads_universal": _loading_universal(own, is_there="checkpoint" in config),
+        "loads_universal": loads,
     }
-
-
-def _loading_universal(section: Mapping[str, object], *, is_there: bool) -> str:
-    """The edit by which sed makes a DeepSpeed config load a universal checkpoint; no key may be there twice."""
-    if not is_there:
-        return '1s/{/{ "checkpoint": {"load_universal": true},/'
-    if "load_universal" in section:
-        return 's/"load_universal": false/"load_universal": true/'
-    return f's/^  "checkpoint": {{/&"load_universal": true{"," if section else ""}/'
 
 
 def fill(name: str, plan: Plan, program: Program, **values: object) -> str:

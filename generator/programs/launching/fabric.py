@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -44,28 +44,25 @@ def settings() -> tuple[Setting, ...]:
     return tuple(Setting(**{**empty, **entry, "sourced": tuple(entry.get("sourced", ()))}) for entry in entries)
 
 
-def _of(job: Job) -> Iterator[Setting]:
+def needed(job: Job) -> tuple[Setting, ...]:
     """The entries that a job's nodes need; one node needs none."""
-    cluster = job.cluster
-    for each in settings() if job.nodes > 1 else ():
-        fits = fnmatchcase(cluster.name, each.nodes) and each.vendor in ("", cluster.accelerator.vendor)
-        if each.network == cluster.network and fits:
-            yield each
+    cluster, entries = job.cluster, settings() if job.nodes > 1 else ()
+    return tuple(
+        each
+        for each in entries
+        if (each.network == cluster.network and each.vendor in ("", cluster.accelerator.vendor))
+        and fnmatchcase(cluster.name, each.nodes)
+    )
 
 
 def variables(job: Job) -> dict[str, str]:
     """Variables of every process."""
-    return {name: value for each in _of(job) for name, value in each.variables.items()}
+    return {name: value for each in needed(job) for name, value in each.variables.items()}
 
 
 def host_files(job: Job) -> dict[str, str]:
     """Files of the host that a container needs as well, by the variable that names each."""
-    return {name: path for each in _of(job) for name, path in each.files.items()}
-
-
-def sourced(job: Job) -> tuple[str, ...]:
-    """Scripts that set variables, where they are there."""
-    return tuple(path for each in _of(job) for path in each.sourced)
+    return {name: path for each in needed(job) for name, path in each.files.items()}
 
 
 def allocator(plan: Plan, program: Program) -> dict[str, str]:

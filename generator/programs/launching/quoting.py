@@ -1,4 +1,4 @@
-"""Text that a shell, sbatch or a comment takes as data: nothing in a job may come out as code."""
+"""Text that a shell, sbatch, a comment or any YAML parser takes as data: nothing in a job may come out as code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import yaml
 
 from ...dataclass import dataclass
 from ..program import ConfigPath
@@ -68,3 +71,34 @@ def sbatch_word(value: object) -> Raw:
     if re.fullmatch(r"[A-Za-z0-9._,:/@%+=\[\]&|*()-]+", text):
         return Raw(text)
     return Raw('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"')
+
+
+#: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text.
+#: What is text to every parser without quotes: a word that begins with a letter, a slash, or an option's dashes.
+_PLAIN: Final = re.compile(r"(?:--?)?[A-Za-z_/][\w./-]*", re.ASCII)
+_OTHER: Final = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper with text in quotes or as lines, and lists below their keys."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def generate_anchor(self, node: yaml.Node) -> str:
+        number = super().generate_anchor(node)
+        return f"same{number.removeprefix('id').lstrip('0')}"
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    plain = _PLAIN.fullmatch(value) and value.lower() not in _OTHER
+    style = None if plain else "|" if "\n" in value else '"' if not value.isprintable() else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def yaml_text(document: Any) -> str:
+    """The YAML of plain data, keys in their order."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)

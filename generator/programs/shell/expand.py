@@ -21,8 +21,6 @@ _UNQUOTED: Final = re.compile(rf"([^\\\"'$`{HOLE}<>]+)|{_VARIABLE}")
 _QUOTED: Final = re.compile(rf'([^\\"$`{HOLE}]+)|{_VARIABLE}')
 _BODY: Final = re.compile(rf"([^\\$`{HOLE}]+)|{_VARIABLE}")
 _BRACES: Final = re.compile(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one of the middle two
-_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|(.))", re.DOTALL)
-_ESCAPED: Final = dict(zip("ntrabfveE\\'\"?", "\n\t\r\a\b\f\v\x1b\x1b\\'\"?", strict=True))
 _GLOB: Final = re.compile(r"[*?]|\[[^\[\]]+\]")
 _OPTION: Final = re.compile(r"--?[A-Za-z]")
 _BLANK: Final = re.compile(r"[ \t\n]")
@@ -146,7 +144,9 @@ class Expander:
         if character == '"' or text.startswith('$"', position):
             return self._double(position + (character == "$"), end)
         if text.startswith("$'", position):
-            return self._ansi(position + 2, end)
+            close = min(scan(text, position)[0], end)
+            self._unknown(position, close)
+            return close
         return self._expansion(position, end, quoted=False)
 
     def _double(self, position: int, end: int) -> int:
@@ -187,21 +187,6 @@ class Expander:
                 position += 1
             else:
                 position = self._expansion(position, end, quoted=True)
-
-    def _ansi(self, position: int, end: int) -> int:
-        text = self._source.text
-        self._open()
-        while position < end and text[position] != "'":
-            match = _ESCAPE.match(text, position, end)
-            if match is None:
-                self._written(position, position + 1)
-                position += 1
-                continue
-            hexadecimal, octal, wide, letter = match.groups()
-            code = int(octal, 8) if octal else int(hexadecimal or wide or "0", 16)
-            self._literal(_ESCAPED.get(letter, "\\" + letter) if letter else chr(code), position, match.end())
-            position = match.end()
-        return position + 1
 
     def _expansion(self, position: int, end: int, quoted: bool) -> int:
         """Read what begins with `$`, a backtick, `<(` or a hole; return where it ends."""

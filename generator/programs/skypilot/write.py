@@ -15,8 +15,7 @@ from ...job.records import Launch
 from ...search.plan import Plan
 from ..launcher import Launcher, Scheduler, from_the_scripts_folder
 from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
-from ..launching.quoting import Raw
-from ..launching.yaml_text import yaml_text
+from ..launching.quoting import Raw, yaml_text
 from ..program import Program, RenderedFile
 
 _PORT: Final = 29500

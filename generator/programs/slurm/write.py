@@ -52,7 +52,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         exclusive=takes_nodes(plan, options),
         threads=threads,
         environment=tuple((Raw(name), text) for name, text in variables.items() if not (threads and name == THREADS)),
-        sourced=fabric.sourced(plan.job),
+        sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
         host_files=tuple((Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
         signal=signal_s > 0,
         worker_signal=Raw("TERM" if _saves_on_term(plan, program) else "USR1"),

@@ -10,7 +10,7 @@ from ....job.wording import show
 from ....rules.numbers import listed
 from ....rules.sources import accelerate
 from ....rules.violations import note_if_to_fill, suggest, violation
-from ..accelerate import AccelerateConfig, is_digits
+from ..accelerate import is_digits
 from .subjects import Accelerated, clusters
 
 #: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the last two are legacy.
@@ -63,17 +63,12 @@ def type_is_known(run: Accelerated) -> Violations:
     config = run.config
     if not config.has("distributed_type"):
         yield violation(config, "", "distributed_type is missing", "add distributed_type: DEEPSPEED")
-    elif isinstance(config.value("distributed_type"), str):
-        yield from _not_among(config, "distributed_type", DISTRIBUTED_TYPES)
-    if config.has("compute_environment"):
-        yield from _not_among(config, "compute_environment", ENVIRONMENTS)
-
-
-def _not_among(config: AccelerateConfig, name: str, choices: tuple[str, ...]) -> Violations:
-    value = config.value(name)
-    if value not in choices:
-        message = f"{name} is {show(value)}, which accelerate doesn't have"
-        yield violation(config, name, message, suggest(str(value).upper(), choices))
+    for name, choices in (("distributed_type", DISTRIBUTED_TYPES), ("compute_environment", ENVIRONMENTS)):
+        value = config.value(name)
+        text = isinstance(value, str) or name != "distributed_type"  # else ACC019 reports it
+        if config.has(name) and text and value not in choices:
+            message = f"{name} is {show(value)}, which accelerate doesn't have"
+            yield violation(config, name, message, suggest(str(value).upper(), choices))
 
 
 @clusters.rule("ACC019", ERROR, "silent", accelerate("commands/config/config_args.py (__post_init__)"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 from ....facts.placeholders import is_left_open
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
@@ -67,39 +66,33 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
         entry = known_arguments().get(name)
         if entry is None or value is None or value == entry.get("default"):
             continue
-        if entry["type"] == "choice":
-            yield from _not_a_choice(arguments, name, value, entry)
-        elif type(value) not in _TYPES.get(entry["type"], (type(value),)) and name != "include_num_input_tokens_seen":
-            yield from _not_of_the_type(arguments, name, value, entry["type"])
-
-
-def _not_a_choice(arguments: TrainingArguments, name: str, value: object, entry: Mapping[str, Any]) -> Violations:
-    choices = entry["choices"]
-    if isinstance(value, str) and value in choices:
-        return
-    message = f"{name} is {show(value)}, which transformers doesn't have"
-    if isinstance(value, bool) and name.endswith("_strategy"):
-        message = f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
-    close = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]}?" if close else suggest("", choices[:12])
-    hint = "write 'no', in quotes" if value is False and "no" in choices else hint
-    to_fill = isinstance(value, str) and is_left_open(value, name)
-    severity = NOTE if name == "optim" or to_fill else None  # trainers of others have more
-    yield violation(arguments, name, message, hint, severity=severity)
-
-
-def _not_of_the_type(arguments: TrainingArguments, name: str, value: object, kind: str) -> Violations:
-    match = _NO_DOT.fullmatch(value) if isinstance(value, str) else None
-    message, hint = f"{name} is {show(value)}, not {_NAMES[kind]}", None
-    if match is not None and arguments.launch is None:
-        message += ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
-    if match is not None:
-        hint = f"write {name}: {match[1]}.0e{match[2]}"
-    elif isinstance(value, str) and len(value) < 40 and (number := number_of_text(value)) is not None:
-        hint = f"write {name}: {number:g}"
-    severity = WARNING if arguments.launch is None and kind != "int" else None
-    severity = note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
-    yield violation(arguments, name, message, hint, severity=severity)
+        kind, hint, severity = entry["type"], None, None
+        if kind == "choice":
+            choices = entry["choices"]
+            if isinstance(value, str) and value in choices:
+                continue
+            message = f"{name} is {show(value)}, which transformers doesn't have"
+            if isinstance(value, bool) and name.endswith("_strategy"):
+                message = f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
+            close = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]}?" if close else suggest("", choices[:12])
+            hint = "write 'no', in quotes" if value is False and "no" in choices else hint
+            to_fill = isinstance(value, str) and is_left_open(value, name)
+            severity = NOTE if name == "optim" or to_fill else None  # trainers of others have more
+        elif type(value) not in _TYPES.get(kind, (type(value),)) and name != "include_num_input_tokens_seen":
+            match = _NO_DOT.fullmatch(value) if isinstance(value, str) else None
+            message = f"{name} is {show(value)}, not {_NAMES[kind]}"
+            if match is not None and arguments.launch is None:
+                message += ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
+            if match is not None:
+                hint = f"write {name}: {match[1]}.0e{match[2]}"
+            elif isinstance(value, str) and len(value) < 40 and (number := number_of_text(value)) is not None:
+                hint = f"write {name}: {number:g}"
+            severity = WARNING if arguments.launch is None and kind != "int" else None
+            severity = note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
+        else:
+            continue
+        yield violation(arguments, name, message, hint, severity=severity)
 
 
 @training_arguments.rule("HF026", ERROR, "init", transformers(f"{_ARGUMENTS} (TrainingArguments._validate_args)"))
@@ -186,7 +179,9 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     evaluation steps
     Fix: use a multiple of eval_steps"""
     by_steps = _strategies(arguments) == ("steps", "steps")
-    saved, evaluated = _steps(arguments, "save_steps") or 0, _eval_steps(arguments) or 0
+    saved, own = _steps(arguments, "save_steps") or 0, arguments.has("eval_steps")
+    evaluated = _steps(arguments, "eval_steps") if own else 0 if arguments.complete else None
+    evaluated = _steps(arguments, "logging_steps") or 0 if evaluated == 0 else evaluated or 0  # as transformers does
     if not by_steps or not arguments.is_on("load_best_model_at_end") or saved <= 0 or evaluated <= 0:
         return
     mixed = (saved < 1) != (evaluated < 1)
@@ -204,14 +199,6 @@ def _steps(arguments: TrainingArguments, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if isfinite(value) else None
-
-
-def _eval_steps(arguments: TrainingArguments) -> float | None:
-    """eval_steps, or logging_steps where there is none, as transformers fills it in."""
-    if arguments.has("eval_steps"):
-        steps = _steps(arguments, "eval_steps")
-        return steps or (None if steps is None else _steps(arguments, "logging_steps"))
-    return _steps(arguments, "logging_steps") if arguments.complete else None
 
 
 @training_arguments.rule("HF032", ERROR, "init", _CHECKED)
