@@ -1,4 +1,4 @@
-"""What dsgen knows about hardware and models, every entry with its source."""
+"""Facts on hardware and models, every entry with its source."""
 
 from .loader import closest, find_accelerator, find_model, find_node_type, load_catalog
 from .records import Accelerator, Catalog, Model, ModelEntry, NodeType

@@ -99,44 +99,37 @@ def _slice(name: str, entry: Mapping[str, Any], whole: Accelerator) -> Accelerat
     )
 
 
+#: Keys of entries in a vendor's unit: the field that each fills, and the unit.
+_UNITS: Mapping[str, tuple[str, float]] = {
+    "memory_mib_usable": ("memory_bytes", MIB),
+    "memory_gbytes_per_s": ("memory_bytes_per_s", GB_PER_S),
+    "link_gbytes_per_s_per_gpu_per_direction": ("link_bytes_per_s", GB_PER_S),
+    "pcie_gbytes_per_s_per_gpu_per_direction": ("pcie_bytes_per_s", GB_PER_S),
+    "network_gbits_per_s_per_node": ("network_bytes_per_s_per_node", GBIT_PER_S),
+    "host_memory_gib": ("host_memory_bytes", GIB),
+    "local_nvme_gb": ("local_nvme_bytes", GB),
+}
+
+
+def _fields(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record that an entry gives as they are, or in another unit."""
+    plain = {key: value for key, value in entry.items() if key not in _UNITS and key != "aliases"}
+    converted = {field: entry[key] * unit for key, (field, unit) in _UNITS.items() if key in entry}
+    own = {"name": name, "source": _source(name, entry), "unverified": tuple(entry.get("unverified", ()))}
+    return {**plain, **converted, **own}
+
+
 def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
-    peak = {precision: tflops * TFLOPS for precision, tflops in entry["dense_tflops"].items()}
-    measured = entry.get("measured_tflops")
-    return Accelerator(
-        name=name,
-        vendor=entry["vendor"],
-        generation=entry["generation"],
-        memory_bytes=entry["memory_mib_usable"] * MIB,
-        memory_bytes_per_s=entry["memory_gbytes_per_s"] * GB_PER_S,
-        flops_per_s=peak,
-        achievable_fraction=measured * TFLOPS / peak.get("bf16", peak["fp16"]) if measured else None,
-        link_bytes_per_s=entry["link_gbytes_per_s_per_gpu_per_direction"] * GB_PER_S,
-        pcie_bytes_per_s=entry["pcie_gbytes_per_s_per_gpu_per_direction"] * GB_PER_S,
-        tdp_watts=entry.get("tdp_watts"),
-        is_slice=entry.get("is_slice", False),
-        source=_source(name, entry),
-        unverified=tuple(entry.get("unverified", ())),
-    )
+    fields = _fields(name, entry)
+    peak = {precision: tflops * TFLOPS for precision, tflops in fields.pop("dense_tflops").items()}
+    measured = fields.pop("measured_tflops", None)
+    achievable = measured * TFLOPS / peak.get("bf16", peak["fp16"]) if measured else None
+    return Accelerator(flops_per_s=peak, achievable_fraction=achievable, **fields)
 
 
 def _node_type(name: str, entry: Mapping[str, Any]) -> NodeType:
-    memory_gib, nvme_gb = entry.get("host_memory_gib"), entry.get("local_nvme_gb")
-    return NodeType(
-        name=name,
-        provider=name.partition("/")[0],
-        accelerator=entry["accelerator"],
-        accelerators_per_node=entry["accelerators_per_node"],
-        intra_node=entry["intra_node"],
-        link_domain=entry.get("link_domain", entry["accelerators_per_node"]),
-        network=entry["network"],
-        network_bytes_per_s_per_node=entry["network_gbits_per_s_per_node"] * GBIT_PER_S,
-        host_memory_bytes=None if memory_gib is None else memory_gib * GIB,
-        cpu_cores=entry.get("cpu_cores"),
-        local_nvme_bytes=None if nvme_gb is None else nvme_gb * GB,
-        price_per_node_hour=entry.get("price_per_node_hour"),
-        source=_source(name, entry),
-        unverified=tuple(entry.get("unverified", ())),
-    )
+    own = {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
+    return NodeType(**{**own, **_fields(name, entry)})
 
 
 def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -26,7 +26,7 @@ class Accelerator:
     unverified: tuple[str, ...] = ()
 
     def supports(self, precision: str) -> bool:
-        """Whether the hardware computes in `precision` (fp32, fp16, bf16, fp8)."""
+        """Tell whether the hardware computes in `precision` (fp32, fp16, bf16, fp8)."""
         return precision in self.flops_per_s
 
 
@@ -42,8 +42,8 @@ class NodeType:
     link_domain: int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
     network: str  #: infiniband | roce | efa | slingshot | omni-path | ethernet | none
     network_bytes_per_s_per_node: float  #: all NICs of the node together, one direction
-    host_memory_bytes: float | None
-    cpu_cores: int | None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
+    host_memory_bytes: float | None = None
+    cpu_cores: int | None = None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
     local_nvme_bytes: float | None = None
     price_per_node_hour: float | None = None
     source: str
@@ -123,12 +123,12 @@ class Model:
 
     @property
     def is_moe(self) -> bool:
-        """Whether any layer routes tokens to experts."""
+        """Tell whether any layer routes tokens to experts."""
         return self.experts > 0
 
     @property
     def is_mla(self) -> bool:
-        """Whether attention is multi-head latent attention (DeepSeek)."""
+        """Tell whether attention is multi-head latent attention (DeepSeek)."""
         return self.kv_lora_rank > 0
 
 

@@ -1,4 +1,7 @@
-"""Communication inside a replica: seconds per layer and micro-batch, or per micro-batch, by dimension."""
+"""Communication: seconds of collectives by message, group and place, and of a replica by dimension.
+
+Seconds of a dimension are of one layer and one micro-batch, forward and backward together; sends are of a micro-batch.
+"""
 
 from __future__ import annotations
 
@@ -125,31 +128,13 @@ def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
 
 #: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
 _DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
-#: Of a layer's products by time, those cut by columns: queries, keys and values, and the MLP's first: half of a GPT's,
+#: Share of a layer's products by time that is cut by columns: queries, keys and values, and the MLP's first: half of a GPT's,
 #: more with gated MLPs.
 _COLUMN_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCommunication:
-    """Seconds that one layer and one micro-batch spend in communication: forward and backward together."""
-
-    tensor_s: Any
-    context_s: Any
-    expert_s: Any
-
-
-def layer_communication(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool) -> LayerCommunication:
-    """All three, of one layer and one micro-batch which computes for `time`."""
-    return LayerCommunication(
-        tensor_s=tensor_s(job, layout, time, moe=moe),
-        context_s=context_s(job, layout, time),
-        expert_s=expert_s(job, layout, time) if moe else 0.0 * layout.expert,
-    )
-
-
 def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False) -> Any:
-    """Two all-reduces forward, two backward, two more with full recomputation; routed experts have none of the MLP's.
+    """Seconds of all-reduces: two forward, two backward, two more repeated; routed experts have none of the MLP's.
 
     Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once more. Megatron-LM
     starts the backward collectives of those products beside their own arithmetic. User buffers cut every collective
@@ -172,7 +157,7 @@ def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False
 
 
 def context_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
-    """Ring hidden behind attention step by step, and all-to-alls of heads, which are not.
+    """Seconds of a ring, hidden behind attention step by step, and of all-to-alls of heads, which are not.
 
     A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
     evenly. Only heads of keys and values move, at least one on each tensor rank; MLA's are expanded before. Backward,
@@ -196,7 +181,7 @@ def context_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
 
 
 def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
-    """Dispatch and combine of a MoE layer, forward and backward, once more with full recomputation.
+    """Seconds of dispatch and combine of a MoE layer, forward and backward, once more with full recomputation.
 
     The rank with most tokens sets the pace. Experts that are cut gather their tokens after the dispatch, and scatter
     the sums before the combination. With overlap, the all-to-alls run beside the other pass of the next micro-batch,
@@ -223,14 +208,14 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
-    """Whether experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
+    """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
     ring = group(job, layout.expert, layout.expert_tensor)
     possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
     return possible & (ring.size > ring.per_node)
 
 
 def boundary_s(job: Job, layout: LayoutLike) -> Any:
-    """One send of a micro-batch's activations to the next stage.
+    """Seconds of one send of a micro-batch's activations to the next stage.
 
     **Source**: 2104.04473 sec 4.1: the tensor is cut by sequence parallelism, whole otherwise; DeepSpeed's pipeline
     engine cuts it by tensor parallelism too (runtime/pipe/engine.py:137, `pipe_partitioned`).

@@ -104,7 +104,7 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
 
 
 def _mlp(job: Job, rows: Any, width: Any, count: Any = 1) -> Passes:
-    """Both products of an MLP, `count` times."""
+    """Seconds of both products of an MLP, `count` times."""
     ups = 2 if job.model.gated_mlp else 1
     return linear(job, rows, job.model.hidden, ups * width, count) + linear(job, rows, width, job.model.hidden, count)
 
@@ -170,32 +170,26 @@ def _ring_steps(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
 
 
 def _streams(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
-    """Normalisation, residuals, activation, rotary, routing: kernels that only move data."""
-    constants = rates(job)
-    traffic = constants.streaming_passes * _elementwise_bytes(job, layout, moe=moe)
-    kernels = constants.streaming_passes * (_KERNELS + _ROUTING_KERNELS * moe) * constants.kernel_start_s
-    forward = stream_s(job, tokens * traffic) + kernels
-    casts = Passes(0.0, 0.0)
-    if job.training.precision == "fp8":
-        casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, moe=moe)))
-    return Passes(forward, _STREAM_BACKWARD * forward) + casts
-
-
-def _elementwise_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
-    """Device memory traffic a token of a layer's forward streaming kernels, each fused.
+    """Normalisation, residuals, activation, rotary, routing: fused kernels that only move data.
 
     Norms read and write the hidden vector, residual additions read two and write one, the activation reads its inputs
     and writes its product. Routing reads a token and writes its copies, and the reverse.
     """
-    model, element = job.model, weight_bytes(job)
+    model, element, constants = job.model, weight_bytes(job), rates(job)
     queries, keys, _ = attention_widths(model)
     hidden = (2 * model.norms_per_layer + 6) * element * model.hidden
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    permuted = 2 * (1 + model.experts_per_token) / rates(job).permute_share
+    permuted = 2 * (1 + model.experts_per_token) / constants.permute_share
     routed = permuted * element * model.hidden if moe else 0
     activation = (3 if model.gated_mlp else 2) * element * width
     rotary = 2 * element * (queries + keys) if model.position_embedding == "rotary" else 0
-    return (hidden + routed) / sequence_cut(layout) + (activation + rotary) / layout.tensor
+    traffic = (hidden + routed) / sequence_cut(layout) + (activation + rotary) / layout.tensor
+    kernels = constants.streaming_passes * (_KERNELS + _ROUTING_KERNELS * moe) * constants.kernel_start_s
+    forward = stream_s(job, tokens * (constants.streaming_passes * traffic)) + kernels
+    casts = Passes(0.0, 0.0)
+    if job.training.precision == "fp8":
+        casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, moe=moe)))
+    return Passes(forward, _STREAM_BACKWARD * forward) + casts
 
 
 def _cast_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> tuple[Any, Any]:

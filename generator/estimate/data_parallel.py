@@ -32,12 +32,12 @@ class Traffic:
     messages: Any  #: for the gradients of a model chunk
 
 
-#: What traffic depends on, beside what the stages hold.
+#: Fields that traffic depends on, beside those that decide what stages hold.
 TRAFFIC_BY = ("data", "context", "zero_stage", "zero_copies", "zero_hpz")
 
 
 def traffic(job: Job, layout: LayoutLike, held: StageParameters) -> Traffic:
-    """That of the parameters that all replicas share, and of the experts."""
+    """Add the traffic of the parameters that all replicas share, and of the experts."""
     whole, updated = layout.data * layout.context, trained(job, held)
     found = _seconds(job, layout, whole, layout.tensor, held.shared, updated.shared)
     if job.model.is_moe:
@@ -51,51 +51,38 @@ def traffic(job: Job, layout: LayoutLike, held: StageParameters) -> Traffic:
 def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
     """Exposed gradient and parameter communication of a step.
 
+    Stages 0 and 1 reduce gradients beside the last micro-batch's backward passes, and gather parameters beside the
+    first's forward passes; DeepSpeed gathers after the update, and its pipeline engine overlaps nothing. Stages 2 and 3
+    communicate with every micro-batch, behind its compute but for the first or the last layer; stage 2 gathers the
+    parameters once, after the update. Where the optimizer is offloaded the host waits for every reduced gradient, so
+    that nothing is hidden behind backward passes. Copies of what is sharded (MiCS) are summed after the last
+    micro-batch; ZeRO++'s second copy serves the gathers of backward passes.
+
     **Source**: ZeRO (1910.02054 sec 7): an all-reduce for stage 0, reduce-scatter and all-gather for stage 1 per step;
-    DeepSpeed reduces per micro-batch in stage 2 and gathers twice per micro-batch in stage 3. **Symbols**: `forward_s`
-    and `backward_s` are one micro-batch's compute on the stage, recomputation included in the latter.
+    DeepSpeed reduces per micro-batch in stage 2 and gathers twice per micro-batch in stage 3. Megatron-LM
+    `--overlap-grad-reduce`, `--overlap-param-gather`; DeepSpeed runtime/engine.py:2390 @ 0.19.6; DeepSpeed 0.16.9
+    runtime/zero/partitioned_param_coordinator.py (fetch_sub_module prefetches what comes next), stage3.py:1461
+    (partition_grads copies to the host and blocks); FSDP prefetches alike; 2205.00119 sec 3 (MiCS); 2306.10209 sec 3.2
+    (ZeRO++). **Symbols**: `forward_s` and `backward_s` are one micro-batch's compute on the stage, recomputation
+    included in the latter.
     """
-    whole = layout.data * layout.context
-    once = _once_a_step_s(job, layout, traffic, forward_s, backward_s)
-    each = _each_pass_s(job, layout, traffic, forward_s, backward_s)
-    return np.where(whole > 1, np.where(layout.zero_stage >= 2, each, once), 0.0)
-
-
-def _once_a_step_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
-    """Stages 0 and 1: gradients beside the last micro-batch's backward passes, parameters beside the first's forward.
-
-    **Source**: Megatron-LM `--overlap-grad-reduce`, `--overlap-param-gather`; DeepSpeed gathers after the update, and
-    its pipeline engine overlaps nothing (runtime/engine.py:2390 @ 0.19.6).
-    """
-    v, apart = layout.virtual_pipeline, layout.pipeline
+    m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     reduced = traffic.reduce_s + traffic.across_s
-    reduce = spread_s(job, reduced, backward_s / v, v, apart, traffic.messages)
-    gather = spread_s(job, traffic.gather_s, forward_s / v, v, apart, traffic.messages)
-    if not job.framework.runs("DeepSpeed engine"):
-        return reduce + gather
-    return np.where(layout.pipeline > 1, reduced, reduce) + traffic.gather_s
-
-
-def _each_pass_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
-    """Stages 2 and 3: with every micro-batch, behind its compute but for the first or the last layer.
-
-    Where the optimizer is offloaded the host waits for every reduced gradient, so that nothing is hidden behind
-    backward passes. Stage 2 gathers the parameters once, after the update. Copies of what is sharded (MiCS) are summed
-    after the last micro-batch; ZeRO++'s second copy serves the gathers of backward passes.
-
-    **Source**: DeepSpeed 0.16.9 runtime/zero/partitioned_param_coordinator.py (fetch_sub_module prefetches what comes
-    next), stage3.py:1461 (partition_grads copies to the host and blocks); FSDP prefetches alike; 2205.00119 sec 3
-    (MiCS); 2306.10209 sec 3.2 (ZeRO++).
-    """
-    layers = job.model.layers / layout.pipeline
+    once = spread_s(job, reduced, backward_s / v, v, p, traffic.messages)
+    if job.framework.runs("DeepSpeed engine"):
+        once = np.where(p > 1, reduced, once) + traffic.gather_s
+    else:
+        once = once + spread_s(job, traffic.gather_s, forward_s / v, v, p, traffic.messages)
+    layers = job.model.layers / p
     window = np.where(layout.offload == Offload.NONE, backward_s, 0.0)
     again = np.where(layout.recompute == Recompute.FULL, _gathered_again(job), 0.0)
     both = (1 + again) * traffic.near_s + traffic.reduce_s
     three = exposed_s(job, traffic.gather_s, forward_s, traffic.gather_s / layers)
     three = three + exposed_s(job, both, window, both / layers)
     two = exposed_s(job, traffic.reduce_s, window, traffic.reduce_s / np.maximum(traffic.messages, 1))
-    m = layout.gradient_accumulation
-    return np.where(layout.zero_stage >= 3, m * three, m * two + traffic.gather_s) + traffic.across_s
+    each = np.where(layout.zero_stage >= 3, m * three, m * two + traffic.gather_s) + traffic.across_s
+    exposed = np.where(layout.zero_stage >= 2, each, once)
+    return np.where(layout.data * layout.context > 1, exposed, 0.0)
 
 
 def _matrices(job: Job) -> tuple[int, ...]:
@@ -119,7 +106,7 @@ def _gathered_again(job: Job) -> float:
 
 
 def _seconds(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: Any, updated: Any) -> dict[str, Any]:
-    """Of `count` parameters of the rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
+    """Traffic of `count` parameters of a rank that `replicas` ranks, `stride` apart, hold; `updated` have gradients.
 
     Of a frozen base, stage 3 gathers all, and the other stages what they updated.
 

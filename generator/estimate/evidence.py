@@ -1,4 +1,4 @@
-"""How near a layout is to measured runs: what is far from all of them is extrapolated, and less certain.
+"""Distance of a layout from measured runs: far from all of them, an estimate is extrapolated, and less certain.
 
 A run is described by a few traits that its speed depends on in ways the formulae don't know exactly: how small the
 pieces are that each rank works on, and how many ranks work together. `evidence.json` has those of the published runs,
@@ -25,7 +25,7 @@ from .products import peak_flops_per_s
 
 Floats = NDArray[np.float64]
 _FAR = 1000.0  #: more octaves than there are between any two values
-#: What having a trait that a run lacks, or lacking it, counts as.
+#: Distance between having a trait and lacking it.
 _OTHER_KIND_OCTAVES = 1.0
 
 
@@ -87,7 +87,7 @@ _COMBINATION = "each part was measured, but not together"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What speaks for an estimate."""
+    """Measured runs that speak for an estimate."""
 
     runs: int  #: measured runs that are like the layout in every trait
     octaves: float  #: how far beyond them the nearest is, all traits together; 0 where there are any
@@ -145,7 +145,7 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
 
 
 def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, whatever: Collection[str] = ()) -> Floats:
-    """How far each of `count` layouts is from the nearest measured run; `whatever`: traits that aren't compared."""
+    """Distance of each of `count` layouts from the nearest measured run; `whatever`: traits that aren't compared."""
     runs, _ = _measured()
     compared = np.array([name not in whatever for name in TRAITS])
     steps = np.rint(4 * np.nan_to_num(traits(job, layouts, count), nan=-_FAR)).astype(np.int64)
@@ -161,7 +161,7 @@ def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, whatever: Colle
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:
-    """What speaks for the estimate of one layout."""
+    """Find the measured runs that speak for the estimate of one layout."""
     found, (runs, counts) = traits(job, layout, 1), _measured()
     each = zip(TRAITS.values(), found.T, runs.T, strict=True)
     octaves = np.stack([_excess(trait, mine, theirs)[0] for trait, mine, theirs in each], axis=1)

@@ -96,7 +96,7 @@ class LayoutLike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(LayoutLike):
-    """How one job is cut up. `world = data * tensor * pipeline * context`."""
+    """One full assignment of the decision variables. `world = data * tensor * pipeline * context`."""
 
     data: int  #: model replicas
     tensor: int = 1

@@ -91,7 +91,7 @@ _NOISE = 0.03
 #: Multiples of the priors' spreads that are tried, widest first: a cluster may be farther from the average of many than
 #: those are uncertain. Three steps, for ten measurements can't tell finer ones apart.
 _SCALES = (2.0, 1.0, 0.5)
-#: Of fewer measurements none can be called an outlier.
+#: Fewest measurements of which one can be called an outlier.
 _FEW = 3
 #: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
 LEAST_RUNS = 3

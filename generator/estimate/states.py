@@ -40,7 +40,7 @@ def weight_bytes(job: Job) -> int:
 
 
 def sums_gradients_in_fp32(job: Job) -> bool:
-    """Whether gradients are summed in fp32: the default of 16-bit training but for fp16."""
+    """Tell whether gradients are summed in fp32: the default of 16-bit training but for fp16."""
     if job.training.gradient_dtype is None:
         return job.training.precision != "fp16"
     return job.training.gradient_dtype == "fp32"
@@ -53,7 +53,7 @@ def moment_bytes(job: Job) -> float:
 
 
 def is_precision_aware(job: Job) -> bool:
-    """Whether Megatron-LM's optimizer is the precision-aware one, which the types of its states ask for."""
+    """Tell whether Megatron-LM's optimizer is the precision-aware one, which the types of its states ask for."""
     kept = (job.training.moment_dtype, job.training.master_dtype)
     return job.framework.runs("Megatron-LM") and any(dtype is not None for dtype in kept)
 
@@ -104,7 +104,7 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
 
 
 def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
-    """Whether DeepSpeed's BF16_Optimizer runs, which keeps all of a rank's gradients in one flat tensor.
+    """Tell where DeepSpeed's BF16_Optimizer runs, which keeps all of a rank's gradients in one flat tensor.
 
     **Source**: DeepSpeed 0.19.8, runtime/engine.py, `_do_optimizer_sanity_check`: for bf16 at stage 1 with fp32 sums
     and no offload, and under a pipeline without ZeRO, where it shards the optimizer all the same.
@@ -116,7 +116,7 @@ def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
 
 
 def reduces_at_once(layout: LayoutLike) -> Any:
-    """Whether ZeRO reduces each gradient in its backward pass, so that stage 1 keeps its share alone, as stage 2 does.
+    """Tell where ZeRO reduces each gradient in its backward pass, so that stage 1 keeps its share alone, as stage 2.
 
     **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: gradients are reduced as they come on the step's last
     micro-batch; a pipeline engine reduces when all are done.
@@ -148,7 +148,7 @@ def _deepspeed(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
 
 
 def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
-    """What stays on the device: DeepSpeed's gradient partitions go with an offloaded optimizer.
+    """Bytes that stay on the device: DeepSpeed's gradient partitions go with an offloaded optimizer.
 
     **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the device first, and
     fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).

@@ -87,14 +87,13 @@ def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
         if share == 0:
             continue
         time = compute.layer_time(job, layout, moe=moe)
-        talk = communication.layer_communication(job, layout, time, moe=moe)
         parts = {
             "compute": time.forward_s + time.backward_s,
             "backward": time.backward_s,
             "recompute": repeated_share(job, layout) * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
-            "tensor": talk.tensor_s,
-            "context": talk.context_s,
-            "expert": talk.expert_s,
+            "tensor": communication.tensor_s(job, layout, time, moe=moe),
+            "context": communication.context_s(job, layout, time),
+            "expert": communication.expert_s(job, layout, time) if moe else 0.0 * layout.expert,
         }
         total = {key: total[key] + share * parts[key] for key in total}
     return total

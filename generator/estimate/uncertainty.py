@@ -1,4 +1,4 @@
-"""How far an estimate may be off: bands that hold four of five runs of sources the model never saw.
+"""Uncertainty of the estimates: bands that hold four of five runs of sources the model never saw.
 
 The numbers are in `uncertainty.yaml`, which `python -m benchmarks.uncertainty --write` makes from published runs: each
 source is estimated with constants fitted without it, and counts once.
@@ -30,14 +30,14 @@ _DEVIATIONS = 1.2816
 #: experts, whose load and dispatch differ from run to run. `recent`: parts with fp8 (Hopper and later), in whatever
 #: precision: their clocks follow the power that a run draws. `sharded`: gathers of every layer between nodes.
 TIME_REGIMES = ("unknown", "moe", "recent", "sharded", "dense")
-#: What memory is measured as: the allocator's own peak, or what nvidia-smi shows, which holds its cache as well.
+#: Measures of memory: the allocator's own peak, or what nvidia-smi shows, which holds its cache as well.
 MEMORY_KINDS = ("allocated", "device")
 _BANDS = {"step_time": TIME_REGIMES, "memory": MEMORY_KINDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """Both ends of a range, in the unit of what it is about."""
+    """A range, in the unit of its estimate."""
 
     low: Any
     high: Any

@@ -144,7 +144,7 @@ class Comparison:
 
     @property
     def difference(self) -> Difference | None:
-        """Both side by side, where there are both."""
+        """The plans side by side, where there are both."""
         return None if self.ours is None or self.theirs is None else Difference(ours=self.ours, theirs=self.theirs)
 
     @property

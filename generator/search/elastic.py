@@ -198,7 +198,7 @@ def _shared_layout(job: Job, counts: tuple[int, ...], bold: bool) -> Layout | No
 
 
 def _unsuited(job: Job, layout: Layout, gpus: int) -> str | None:
-    """Why the replicas of `layout` can't be on `gpus`, with the batch."""
+    """The reason why the replicas of `layout` can't be on `gpus`, with the batch; `None` where they can."""
     replica, batch = layout.world // layout.data, job.training.global_batch
     if gpus % replica:
         return f"not whole replicas of {replica} GPUs"

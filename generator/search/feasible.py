@@ -224,7 +224,7 @@ def make_plan(job: Job, layout: Layout) -> Plan:
 
 
 def make_plans(job: Job, rows: Layouts) -> Iterator[Plan]:
-    """The same for each of a few layouts."""
+    """Plans of a few layouts, as `make_plan` makes one."""
     ledgers, times = memory(job, rows), step_time(job, rows)
     return (_plan(job, layout, ledgers.row(i), times.row(i)) for i, layout in enumerate(rows))
 

@@ -149,9 +149,9 @@ _DECISIONS = tuple(name for name in FIELDS if name not in ("data", "gradient_acc
 _PLAIN = Layout(data=1)
 #: Alternatives that a reason compares, best first.
 _MOST_COMPARED = 2
-#: Of each value, the fastest rows whose details are turned before they are compared.
+#: Fastest rows of each value whose details are turned before they are compared.
 _RIVALS = 4
-#: Of each value, the fastest rows that may be the best once what is extrapolated counts as slower.
+#: Fastest rows of each value that may be the best once what is extrapolated counts as slower.
 _MOST_LIKELY = 64
 
 
