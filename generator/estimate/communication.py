@@ -128,7 +128,7 @@ def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
 
 #: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
 _DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
-#: Share of a layer's products by time that is cut by columns: queries, keys and values, the MLP's first: half of a GPT's,
+#: Share of a layer's products by time that is cut by columns: queries, keys and values, the MLP's first: half of GPT's,
 #: more with gated MLPs.
 _COLUMN_SHARE = 0.5
 
