@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import click
@@ -14,17 +16,22 @@ from click.shell_completion import CompletionItem
 from click_default_group import DefaultGroup
 
 from ..version import __version__
-from .calibrate import calibrate
-from .catalog import catalog, completion, rules, schema
-from .generate import generate
-from .init import init
-from .plan import estimate, plan
+from .options import COMMANDS
 from .printing import ExitStatus, echo, shown_errors
-from .report import report
-from .submit import submit
-from .sweep import sweep
-from .tune import tune
-from .validate import validate
+
+
+class _OnDemand(Mapping[str, click.Command]):
+    """The commands by name; the module of one is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        command: click.Command = getattr(import_module(f".{COMMANDS[name]}", __package__), name)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
 class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has no types
@@ -58,7 +65,7 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
                 click.echo(ctx.get_help())
                 ctx.exit()
             args = [args[1], "--help"]
-        elif args[0] not in self.commands and len(args) > 1 and not args[0].startswith("-"):
+        elif args[0] not in COMMANDS and len(args) > 1 and not args[0].startswith("-"):
             from .loading import suggest_command  # here, to save start-up time
 
             suggest_command(args[0])
@@ -73,6 +80,7 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
 
 @click.group(
     cls=_Commands,
+    commands=_OnDemand(),
     default="generate",
     default_if_no_args=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -84,25 +92,6 @@ def commands() -> None:
 
     `dsgen --gpus 1024` plans a job and writes the files that launch it: it is short for `dsgen generate --gpus 1024`.
     """
-
-
-for _command in (
-    init,
-    generate,
-    plan,
-    submit,
-    tune,
-    sweep,
-    report,
-    estimate,
-    validate,
-    calibrate,
-    rules,
-    catalog,
-    schema,
-    completion,
-):
-    commands.add_command(_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

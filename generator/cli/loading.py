@@ -25,25 +25,9 @@ from ..programs.program import RenderedFile
 from ..search import Infeasible, SearchResult, search
 from ..search.elastic import Elastic, plan_counts
 from .findings_text import print_findings, stop
-from .options import DEFAULT_SPEC, Request
+from .options import COMMANDS, DEFAULT_SPEC, Request
 from .printing import ExitStatus, echo, print_json, working
 from .tables import print_parts
-
-_COMMANDS = (
-    "calibrate",
-    "catalog",
-    "estimate",
-    "generate",
-    "init",
-    "plan",
-    "report",
-    "rules",
-    "schema",
-    "submit",
-    "sweep",
-    "tune",
-    "validate",
-)
 
 
 class _BuiltIn(io.StringIO):
@@ -210,10 +194,10 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
 
 def suggest_command(spec: str) -> None:
     """A mistyped command is parsed as SPEC: suggest the closest command when no such file exists."""
-    matches = difflib.get_close_matches(spec, _COMMANDS, n=1)
+    matches = difflib.get_close_matches(spec, COMMANDS, n=1)
     if os.path.lexists(spec):
         return
-    if spec in _COMMANDS:
+    if spec in COMMANDS:
         raise click.UsageError(f"put the command first: `dsgen {spec} ...`, then options")
     if matches:
         raise click.UsageError(f"no such command or file: {spec!r}; did you mean `dsgen {matches[0]}`?")

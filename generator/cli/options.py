@@ -21,6 +21,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 MOST_PLANS = 100  #: that are listed; each is explained against all others
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
 
+#: The commands in the order of a job's life, and their modules.
+COMMANDS: Mapping[str, str] = {
+    **{name: name for name in ("init", "generate", "plan", "submit", "tune", "sweep", "report")},
+    "estimate": "plan",
+    **{name: name for name in ("validate", "calibrate")},
+    **dict.fromkeys(("rules", "catalog", "schema", "completion"), "catalog"),
+}
+
 FLAGS: Mapping[str, str] = {
     "gpus": "gpus",
     "nodes": "nodes",
