@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from types import ModuleType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from .dataclass import dataclass
 from .findings import Finding, Location, Severity, Version, Violation, Violations, When
@@ -45,6 +45,13 @@ class Columns:
     binds: Callable[[Any], bool] = _always  #: whether the rule applies to a job
 
 
+#: The documents that state the facts of a kind of file.
+STATED_IN: Final = {
+    "Megatron arguments": ("launch script", "AzureML job", "Megatron arguments"),
+    "DeepSpeed config": ("DeepSpeed config",),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFiles:
     """How a rule on jobs or layouts judges the facts that files state of a run."""
@@ -54,6 +61,11 @@ class InFiles:
     unless: tuple[str, ...] = ()  #: options with which something else decides what the rule would judge
     severity: Severity | None = None  #: where it is not the rule's own: the run goes on and trains what is written
     facts: tuple[str, ...] = ()  #: of a rule on jobs: what it reads
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The kinds of documents that state these facts."""
+        return tuple(dict.fromkeys(name for kind in self.kinds for name in STATED_IN[kind]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

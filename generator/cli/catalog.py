@@ -86,17 +86,20 @@ def rules(rule_id: str | None, form: str) -> None:
 
     A prefix of ids, such as SLM, lists the rules of a subject.
     """
-    from .known_rules import known_rules, rule_document, rule_text, rules_page, rules_table
-    from .printing import (
-        print_json,
-        unknown,  # here, to save start-up time
+    from .known_rules import (  # here, to save start-up time
+        known_rules,
+        rule_document,
+        rule_text,
+        rules_called,
+        rules_page,
+        rules_table,
     )
+    from .printing import print_json, unknown
     from .tables import print_parts
 
     name = (rule_id or "").upper()
-    chosen = [rule for rule in known_rules() if rule.id == name] or [
-        rule for rule in known_rules() if rule.id.startswith(name)
-    ]
+    chosen = [*rules_called(name)] if name else []
+    chosen = chosen or [rule for rule in known_rules() if rule.id.startswith(name)]
     if not chosen and rule_id is not None:
         unknown("rule", rule_id, (rule.id for rule in known_rules()))
     if form == "json":

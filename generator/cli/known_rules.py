@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from itertools import groupby
+from pathlib import Path
 from typing import Final
 
 from ..dataclass import dataclass
@@ -32,11 +35,24 @@ def known_rules() -> tuple[Rule, ...]:
     from ..check.rules.registry import all_file_rules
     from ..facts import measurement
 
-    rules = {rule.id: rule for rule in (*_planning_rules(), *rules_in(measurement, of_files))}
-    for rule in all_file_rules():
-        known = rules.get(rule.id)
-        rules[rule.id] = rule if known is None else _joined(known, rule)
-    return tuple(sorted(rules.values(), key=lambda rule: rule.id))
+    found = _joined((*_planning_rules(), *rules_in(measurement, of_files), *all_file_rules()))
+    return tuple(sorted(found, key=lambda rule: rule.id))
+
+
+def rules_called(rule_id: str) -> tuple[Rule, ...]:
+    """Return the rule of an id, as in `known_rules`, or nothing. Only modules whose text has the id are imported."""
+    found = list[Rule]()
+    package = Path(__file__).parents[1]
+    for folder, _, names in sorted(os.walk(package)):
+        for path in (Path(folder, name) for name in sorted(names) if name.endswith(".py")):
+            text = path.read_bytes()
+            if f'"{rule_id}"'.encode() in text or f'"{rule_id}:'.encode() in text:
+                parts = path.relative_to(package).with_suffix("").parts
+                found += rules_in(import_module(f"..{'.'.join(parts)}", __package__))
+    found = [rule for rule in found if rule.id == rule_id]
+    found.sort(key=lambda rule: rule.checks in ("files", "engine"))
+    in_files = (replace(rule, checks="files", reads=rule.in_files.reads) for rule in found if rule.in_files)
+    return _joined((*found, *in_files))
 
 
 def checks(rule: Rule) -> str:
@@ -74,16 +90,21 @@ def _planning_rules() -> Iterable[Rule]:
     return (*rules_in(codes), *PLANNING_RULES)
 
 
-def _joined(known: Rule, rule: Rule) -> Rule:
-    """A rule that checks files too, or other files too, with the text of the first."""
-    others = known if known.reads else rule
-    return replace(
-        known,
-        source=known.source if rule.source in known.source else f"{known.source}; {rule.source}",
-        since=others.since,
-        before=others.before,
-        reads=tuple(dict.fromkeys((*known.reads, *rule.reads))),
-    )
+def _joined(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """A rule an id: one that checks files too, or other files too, has the text of the first."""
+    found: dict[str, Rule] = {}
+    for rule in rules:
+        known = found.setdefault(rule.id, rule)
+        if known is not rule:
+            others = known if known.reads else rule
+            found[rule.id] = replace(
+                known,
+                source=known.source if rule.source in known.source else f"{known.source}; {rule.source}",
+                since=others.since,
+                before=others.before,
+                reads=tuple(dict.fromkeys((*known.reads, *rule.reads))),
+            )
+    return tuple(found.values())
 
 
 def _longest(prefixes: tuple[str, ...], rule: str) -> int:

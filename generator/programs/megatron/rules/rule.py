@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ....findings import Violations
+from ....rule import STATED_IN
 from ....rules.numbers import divisors, listed, nearest
 from ....rules.violations import violation
 from ...rule import Subject
@@ -15,7 +16,7 @@ from ..run import MegatronRun, megatron_runs
 
 #: Where Megatron-LM checks the model's shape.
 CONFIG: Final = "core/transformer/transformer_config.py"
-READS: Final = ("launch script", "AzureML job", "Megatron arguments")
+READS: Final = STATED_IN["Megatron arguments"]
 
 
 def _of(flavour: Flavour, *, trains: bool, forks: bool = True) -> Subject[MegatronRun]:
