@@ -26,7 +26,7 @@ import dsgen
 from benchmarks.agreement_plans import words_of
 from dsgen.check.rendered import check_rendered
 from dsgen.findings import Finding, InvalidJob, Severity
-from dsgen.job.schema_check import load_schema
+from dsgen.job.schema import load_schema
 from dsgen.programs.launchers import LAUNCHERS
 from dsgen.programs.program import RenderedFile
 from dsgen.search.plan import Infeasible, Plan

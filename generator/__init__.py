@@ -100,13 +100,13 @@ def check_job(
     source: Source, *, overrides: Mapping[str, object] | None = None, check_pins: bool = True
 ) -> tuple[Job, tuple[Finding, ...]]:
     """The job as `load_job` gives it, pinned keys checked, with its warnings and notes. Raises `InvalidJob`."""
-    from . import job as spec  # imports in functions save start-up time, here and below
-    from .findings import InvalidJob, Severity, in_file_order
+    from .findings import InvalidJob, Severity, in_file_order  # imports in functions save start-up time, here and below
+    from .job.load import load_with_findings
     from .programs import job_rules
     from .programs.frameworks import FRAMEWORKS
     from .rules import run
 
-    job, findings = spec.load_with_findings(source, FRAMEWORKS, overrides=overrides or {})
+    job, findings = load_with_findings(source, FRAMEWORKS, overrides=overrides or {})
     pinned = run.check_pins(job) if check_pins else ()
     findings = in_file_order((*findings, *job_rules.check_job(job), *pinned))
     if any(finding.severity is Severity.ERROR for finding in findings):

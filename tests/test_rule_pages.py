@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import dsgen
 from docs.make_rule_pages import FOLDER, pages, write
-from dsgen.cli.known_rules import SUBJECTS, known_rules
+from dsgen.cli.known_rules import SUBJECTS, checks, known_rules, rule_document, rules_called
 from tests.cli.running import run
 
 
@@ -35,3 +37,14 @@ def test_markdown_has_every_rule() -> None:
 def test_every_subject_has_a_name() -> None:
     """The prefixes of ids that the pages explain are those that rules have."""
     assert {rule.id.rstrip("0123456789") for rule in known_rules()} == set(SUBJECTS)
+
+
+def test_a_rule_is_explained_without_the_others() -> None:
+    """The modules whose text has an id give the same rule as all modules do."""
+    known = known_rules()
+    texts = [path.read_text(encoding="utf-8") for path in Path(dsgen.__file__).parent.rglob("*.py")]
+    for rule in known:
+        assert any(re.search(f'"{rule.id}[":]', text) for text in texts), rule.id
+    several = [rule for rule in known if ", files" in checks(rule) or len(rule.reads) > 1]
+    for rule in (*several[::8], *known[::50]):
+        assert [rule_document(one) for one in rules_called(rule.id)] == [rule_document(rule)]

@@ -108,7 +108,7 @@ def _text_of_spec(job: Path | None) -> dict[str, Text]:
 
 def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job of a spec, where it can be resolved, and every finding in it, pinned keys included."""
-    from ..job import load_with_findings  # saves start-up time where there is no job spec
+    from ..job.load import load_with_findings  # saves start-up time where there is no job spec
     from ..programs.job_rules import check_job
     from ..rules.run import check_pinned_fit, check_pins
 

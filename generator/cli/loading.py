@@ -16,8 +16,8 @@ import click
 
 from .. import InvalidJob, check_job
 from ..findings import Finding, Flag
-from ..job import load as load_spec
 from ..job.codes import WRONG_VALUE, error
+from ..job.load import load as load_spec
 from ..job.records import Job
 from ..job.resolve import DEFAULT_FRAMEWORK
 from ..programs.frameworks import FRAMEWORKS

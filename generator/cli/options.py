@@ -12,7 +12,7 @@ import click
 
 from ..dataclass import dataclass
 from ..findings import printable
-from ..job.schema_check import launch_targets
+from ..job.schema import launch_targets
 from ..job.wording import listed
 from ..secrets import mask
 

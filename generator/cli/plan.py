@@ -31,7 +31,8 @@ def _keys(text: str) -> Asked:
     from ..job.overrides import parse_value  # here, to save start-up time
     from ..job.plain import plain_source
     from ..job.resolve import pinned_value
-    from ..job.schema_check import check_schema, load_schema
+    from ..job.schema import load_schema
+    from ..job.schema_check import check_schema
 
     known = load_schema()["$defs"]["layout"]["properties"]
     asked: dict[str, object] = {}

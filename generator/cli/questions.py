@@ -13,7 +13,7 @@ import click
 
 from ..dataclass import dataclass
 from ..draft.machines import ASSUMED_GBITS
-from ..job.schema_check import launch_targets
+from ..job.schema import launch_targets
 from .printing import echo
 from .proposals import Proposals
 

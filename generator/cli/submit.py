@@ -111,7 +111,7 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
     import jsonschema  # here, to save start-up time
 
     from .. import validate
-    from ..job.schema_check import load_schema
+    from ..job.schema import load_schema
     from ..programs.launchers import LAUNCHERS
     from .findings_text import print_findings, stop
 

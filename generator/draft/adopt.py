@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import Location
-from ..job.schema_check import launch_keys
+from ..job.schema import launch_keys
 from .configs import read_config
 from .draft import Draft
 from .find import Found

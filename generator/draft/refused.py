@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..check.rendered import check_rendered
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Severity
-from ..job import load_with_findings
+from ..job.load import load_with_findings
 from ..job.records import Job
 from ..programs.deepspeed.write_config import FILE_NAME
 from ..programs.frameworks import FRAMEWORKS

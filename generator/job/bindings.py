@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .records import Job
-from .schema_check import launch_keys
+from .schema import launch_keys
 
 #: What the target replaces with a path; the whole of it, and the section and the name.
 EXPRESSION: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .records import Job
-from .schema_check import launch_keys
+from .schema import launch_keys
 
 
 def can_continue(job: Job) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..dataclass import dataclass
 from .framework import Need
 from .records import Job
-from .schema_check import launch_keys
+from .schema import launch_keys
 
 _RESUME: Final = "output.resume"
 #: Endings of files that hold arguments: what is in them isn't known.

@@ -16,7 +16,7 @@ from .codes import LEFT_OUT, UNKNOWN_KEY, UNUSABLE_MODEL, error, warning
 from .hf_config import ConfigError, model_from_config
 from .overrides import PATH as FLAGS
 from .resolve_cluster import unknown_name
-from .schema_check import load_schema
+from .schema import load_schema
 from .source import Source, escape
 from .text import UnreadableText, read_path
 from .wording import kind_of_value, show

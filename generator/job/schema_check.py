@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 from ..catalog import closest
@@ -15,6 +14,7 @@ from ..rule import Rule
 from . import codes
 from .codes import error
 from .other_names import OTHER_NAMES
+from .schema import load_schema
 from .source import Source, escape
 from .wording import dotted, show
 from .yaml_core import resolve_plain
@@ -38,26 +38,6 @@ _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
 _KEY_KEYWORDS: Final = frozenset({"additionalProperties", "required", "oneOf", "dependentRequired"})
 _MOST_KEYS: Final = 100  # that are named one by one
-
-
-@cache
-def load_schema(name: str = "job") -> dict[str, Any]:
-    """A published schema: of the job spec, or of another document."""
-    schemas = __package__.split(".")[0] + ".schemas"
-    schema: dict[str, Any] = json.loads(files(schemas).joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
-    return schema
-
-
-def launch_targets() -> tuple[str, ...]:
-    """The values of `launch.target`."""
-    return tuple(load_schema()["$defs"]["launch"]["properties"]["target"]["enum"])
-
-
-def launch_keys(target: str) -> Mapping[str, Any]:
-    """The schemas of the keys that `launch.<target>` may have; empty for a target that there isn't."""
-    section: Mapping[str, Any] = load_schema()["$defs"]["launch"]["properties"].get(target, {})
-    keys: Mapping[str, Any] = section.get("properties", {})
-    return keys
 
 
 def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:

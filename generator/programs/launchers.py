@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ..job.schema_check import launch_targets
+from ..job.schema import launch_targets
 from ..search.plan import Plan
 from .launcher import Launcher
 from .launching.call import arguments_file

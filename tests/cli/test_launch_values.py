@@ -14,7 +14,7 @@ from benchmarks.round_trip import round_trips
 from dsgen.check.rendered import check_rendered
 from dsgen.cli.printing import ExitStatus
 from dsgen.findings import Severity
-from dsgen.job.schema_check import load_schema
+from dsgen.job.schema import load_schema
 from dsgen.programs.slurm import values as slurm_values
 from tests.cli.running import run
 from tests.examples import NAMES, plan_for_target

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dsgen.check.runs.run import read_runs
 from dsgen.check.runs.run_table import read_table, spec_columns
 from dsgen.facts.measurement import Read
-from dsgen.job.schema_check import load_schema
+from dsgen.job.schema import load_schema
 from dsgen.units import GIB
 
 

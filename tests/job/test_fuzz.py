@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.findings import InvalidJob
-from dsgen.job import load
-from dsgen.job.schema_check import load_schema
+from dsgen.job.load import load
+from dsgen.job.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
 
 TEXT = """\

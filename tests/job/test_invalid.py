@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dsgen.findings import Finding, InvalidJob
-from dsgen.job import codes, load
+from dsgen.job import codes
+from dsgen.job.load import load
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.rule import rules_in
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from dsgen import job as spec
 from dsgen.findings import InvalidJob, Severity
+from dsgen.job import load as spec
 from dsgen.job.other_names import OTHER_NAMES
 from dsgen.job.records import Job
 from dsgen.job.resolve import DEFAULT_HEADROOM
-from dsgen.job.schema_check import load_schema
+from dsgen.job.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GBIT_PER_S, GIB
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dsgen.job.needs import CONDITIONS, missing, not_ready
-from dsgen.job.schema_check import load_schema
+from dsgen.job.schema import load_schema
 from dsgen.job.versions import written_for
 from dsgen.programs.frameworks import FRAMEWORKS
 from tests.jobs import job

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dsgen.findings import InvalidJob
-from dsgen.job import load, parse_value
+from dsgen.job.load import load
+from dsgen.job.overrides import parse_value
 from dsgen.programs.frameworks import FRAMEWORKS
 
 TEXT = """\

@@ -14,7 +14,7 @@ import pytest
 import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.findings import Finding, InvalidJob
-from dsgen.job import load, load_with_findings
+from dsgen.job.load import load, load_with_findings
 from dsgen.job.records import Cluster
 from dsgen.programs.frameworks import FRAMEWORKS
 

@@ -26,7 +26,7 @@ from ...facts.measurement import (
     short_name,
 )
 from ...findings import Finding, Location
-from ...job.schema_check import load_schema
+from ...job.schema import load_schema
 from ...units import GIB
 
 STEP_TIME: Final = "step_time_s"
