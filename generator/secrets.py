@@ -1,0 +1,367 @@
+"""What a secret is, and text without it: the only judge of that, for planning, checking and all that is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from functools import cache, lru_cache
+from importlib.resources import files
+from string import ascii_letters, digits
+from typing import Any, Final
+
+from .dataclass import dataclass
+
+#: The words of a name: separated, or in camel case.
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_LONGEST: Final = 100  # characters of a name
+
+
+class Likeness(IntEnum):
+    """How likely a name's value is a secret."""
+
+    NONE = 0
+    SOME = 1  #: where the value looks like one
+    SURE = 2
+
+
+@cache
+def patterns() -> Any:
+    """Names and forms of secrets, with where they are from."""
+    read = json.loads(files(__package__).joinpath("secrets.json").read_text(encoding="utf-8"))
+    return {**read, "placeholders": frozenset(read["placeholders"])}
+
+
+@lru_cache(maxsize=4096)
+def likeness(name: str) -> Likeness:
+    """How likely the value of a variable, option or key of this name is a secret.
+
+    **Source**: `secrets.json`, which names the detectors that its words are from.
+    """
+    words = _words(name)
+    if not words or words[0] in patterns()["settings"]:
+        return Likeness.NONE
+    if words[-3:] == ["access", "key", "id"]:
+        return Likeness.SURE
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last in patterns()["words"]:
+        return Likeness.SURE
+    for head, known in patterns()["pairs"].items():
+        if last == head:
+            return _of_pair(head, before, known)
+        if last.endswith(head) and last.removesuffix(head) in known:  # without a separator: APIKEY, hftoken
+            return Likeness.SURE
+    joined = last.endswith(("password", "passwd", "passphrase", "credentials", "connectionstring"))
+    return Likeness.SURE if joined else Likeness.SOME if last in patterns()["maybe"] else Likeness.NONE
+
+
+def _of_pair(head: str, before: str, known: list[str]) -> Likeness:
+    """Of a word that is a secret's after some words, and ordinary after others."""
+    if before in patterns()["ordinary"].get(head, ()):
+        return Likeness.NONE
+    if before in known or (before and head in patterns()["whole"]):
+        return Likeness.SURE
+    return Likeness.SOME if head in patterns()["maybe"] else Likeness.NONE
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name in small letters, without a number or a word like PROD at its end."""
+    words = [word.lower() for word in _WORD.findall(name[-_LONGEST:])]
+    while len(words) > 1 and (words[-1].isdigit() or words[-1] in patterns()["tails"]):
+        words.pop()
+    return words
+
+
+#: A variable, a part of a template or of a program, a comment, an alias or tag of YAML, a scheme of HTTP.
+_REFERENCE: Final = re.compile(
+    r"\$[\w({'\"@*?!-].*|`.*|%\w+%|<[^<>]*>|\$?\{\{.*|[\[{(].*|\*\w+|\W|@\w+\(.*"
+    r"|#(?:\s.*)?|!(?:Ref|Sub|GetAtt|Join|ImportValue|reference)\b.*"
+    r"|(?:os\.|env\.|secrets\.|args\.|vault:|azureml:|id=).*|(?i:bearer|basic|token|write|read)",
+    re.DOTALL,
+)
+_PATH: Final = re.compile(
+    r"(?:[~/]|\.{1,2}/|file:|[A-Za-z]:\\).*|[a-z][a-z0-9+.-]*://.*|(?:[\w.+-]{1,200}/)*[\w.+-]*"
+    r"\.(?:json|txt|pem|key|crt|cer|env|ya?ml|toml|ini|cfg|conf|pub|asc|gpg|sh|py|netrc)",
+    re.DOTALL,
+)
+_FILLER: Final = re.compile(r"[xX*._<>?#-]+|(.)\1*")  # one character again and again
+_NUMBER: Final = re.compile(r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|\d{1,15}(?:\.\d*)?(?:[eE][+-]?\d+)?[KMGBT]?)")
+_SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
+#: Words of a language.
+_PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[0-9]{{0,2}}")
+#: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
+_EXAMPLE: Final = re.compile(r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}")
+_SHORTEST: Final = 6  # characters of what is a secret by its looks
+_SHORTEST_SURE: Final = 8
+_LONG: Final = 16
+_NO_WORD: Final = re.compile(r"[^a-z0-9]+")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
+
+
+def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) -> bool:
+    """Whether a value is a secret that no file may hold, by the name of its variable, option or key.
+
+    With `sure`, as a stranger's files are judged: a value that may be an example or a word isn't taken for one.
+    With `variable`, as a spec's variables are judged: after KEY or AUTH, any text but a short word.
+    """
+    kind = likeness(name)
+    text = value.strip()
+    if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
+        return False
+    if sure:
+        if "$" in text or _EXAMPLE.fullmatch(text):
+            return False
+        return (_looks_random if kind is Likeness.SURE else _is_random)(text)
+    if _NUMBER.fullmatch(text):  # a password may be a number
+        return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
+    plain = _SHORT_WORD if variable else _PLAIN
+    return kind is Likeness.SURE or (len(text) >= _SHORTEST and not plain.fullmatch(text))
+
+
+def _says_where(text: str) -> bool:
+    """Whether a value is empty, a variable, a path, or a placeholder."""
+    if not text or _REFERENCE.fullmatch(text) or _PATH.fullmatch(text):
+        return True
+    if len(text) > 2 and _FILLER.fullmatch(text):
+        return True
+    words = _NO_WORD.split(text.lower())
+    return "xxxx" in text.lower() or not patterns()["placeholders"].isdisjoint(words)
+
+
+def _looks_random(value: str) -> bool:
+    """Whether a value is long, without spaces, and neither a number nor a word of a language."""
+    mixed = re.search(r"\d", value) is not None and re.search(r"[A-Za-z]", value) is not None
+    return mixed and len(value) >= _SHORTEST_SURE and re.search(r"\s", value) is None
+
+
+def _is_random(value: str) -> bool:
+    """Whether a value has nothing of a word: there are digits, and its letters and digits change often."""
+    changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", value))
+    numbers = sum(char.isdigit() for char in value)
+    return len(value) >= _LONG and numbers > 1 and _TOKEN.fullmatch(value) is not None and changes >= len(value) // 5
+
+
+_WORDS: Final = "token|key|pass(?:word|wd|phrase|code)?|pwd|pw|secret|cred(?:ential)?s?|auth(?:orization)?|bearer"
+_MORE: Final = "pat|sas|jwt|dsn|cookie|str(?:ing)?|key_?id|contrasena"
+_QUOTED: Final = r""""(?P<double>(?:[^"\\\n]|\\.){0,4096})"|'(?P<single>[^'\n]{0,4096})'"""
+_BARE: Final = r"""(?P<bare>(?:[^\s"';|<>()`,}\]&]|[,&](?=[^\s&"'])){1,4096})"""
+_VALUE: Final = f"(?:{_QUOTED}|{_BARE})"
+#: Between a name and its value: `=` and its like; for options also a space, a comma, or the next item of a list.
+_SET: Final = r"""["']?\]?[ \t]{0,8}(?::[-=]|=>|=(?!=)|:)[ \t]{0,8}"""
+_NEXT: Final = r"""["']?[ \t]{0,8}(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"""
+_NAMED: Final = (
+    rf"(?i)(?P<word>{_WORDS}|{_MORE})(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?P<value>{_VALUE})"
+)
+_IN_NAMES: Final = f"{ascii_letters}{digits}_.-"
+_LONGEST_NAME: Final = 80
+_LONGEST_INDENT: Final = 200
+_LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
+_SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
+_CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|password|secret)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A secret in a text: characters `start` up to `end`."""
+
+    start: int
+    end: int
+    name: str  #: of its variable, option or key; empty where only its form tells
+    what: str  #: `a token of Hugging Face`; empty where only its name tells
+    at: int  #: where its name starts
+    sure: bool = True  #: whether a stranger's file is judged by it
+
+    def value_in(self, text: str) -> str:
+        """The secret itself."""
+        return text[self.start : self.end]
+
+
+def find(text: str) -> tuple[Secret, ...]:
+    """The secrets in a text, in order, none within another."""
+    found = sorted((*_by_form(text), *_by_name(text)), key=lambda secret: (secret.start, -secret.end))
+    kept: list[Secret] = []
+    for secret in found:
+        if not kept or secret.start >= kept[-1].end:
+            kept.append(secret)
+        elif secret.end > kept[-1].end or (secret.what and not kept[-1].what):
+            kept[-1] = _joined(kept[-1], secret)
+    return tuple(kept)
+
+
+def _joined(one: Secret, other: Secret) -> Secret:
+    """Two that overlap as one: named by the one, with the form of either."""
+    return Secret(
+        start=min(one.start, other.start),
+        end=max(one.end, other.end),
+        name=one.name or other.name,
+        what=one.what or other.what,
+        at=min(one.at, other.at),
+        sure=one.sure or other.sure,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How secrets of a kind are written."""
+
+    what: str
+    pattern: re.Pattern[str]
+    needs: frozenset[str]  #: a text without any of these, in small letters, has none
+    ends: str  #: where the secret ends, if not with the pattern
+
+
+@cache
+def _forms() -> tuple[_Form, ...]:
+    """**Source**: `secrets.json`, which names the detector of each."""
+    return tuple(
+        _Form(
+            what=form["what"],
+            pattern=re.compile(form["pattern"]),
+            needs=frozenset(form["needs"]),
+            ends=form.get("ends", ""),
+        )
+        for form in patterns()["forms"]
+    )
+
+
+@cache
+def _needed() -> tuple[str, ...]:
+    """What the forms need, of which most texts have nothing."""
+    return tuple(frozenset[str]().union(*(form.needs for form in _forms())))
+
+
+def _by_form(text: str) -> Iterator[Secret]:
+    small = text.lower()
+    there = [part for part in _needed() if part in small]
+    for form in _forms() if there else ():
+        if not form.needs.isdisjoint(there):
+            yield from _of_block(text, form) if form.ends else _of_form(text, form)
+
+
+def _of_form(text: str, form: _Form) -> Iterator[Secret]:
+    for match in form.pattern.finditer(text):
+        start, end = match.span(form.pattern.groups)
+        if not form.pattern.groups or not _is_variable(match[1]):
+            yield Secret(start=start, end=end, name="", what=form.what, at=start)
+
+
+def _of_block(text: str, form: _Form) -> Iterator[Secret]:
+    position, last = 0, text.rfind(form.ends)
+    while match := form.pattern.search(text, position):
+        end = text.find(form.ends, match.end()) if last >= match.end() else -1
+        stop = text.find("\n", end) if end >= 0 else match.end() + _LONGEST_BLOCK
+        position = len(text) if stop < 0 else min(stop, len(text))
+        yield Secret(start=match.start(), end=position, name="", what=form.what, at=match.start())
+
+
+def _is_variable(value: str) -> bool:
+    """Whether what is where a secret would be is a variable, or says that one belongs there."""
+    plain = value.strip("*x.X") == "" or value.lower() in ("password", "pass", "passwd", "token", "pw", "pwd")
+    return plain or value.startswith(("$", "%", "{", "<", "[")) or "${" in value
+
+
+@cache
+def _named_value() -> re.Pattern[str]:
+    """A word of a secret's name with the value after it; compiled when first used."""
+    return re.compile(_NAMED)
+
+
+def _by_name(text: str) -> Iterator[Secret]:
+    position, named = 0, _named_value()
+    while match := named.search(text, position):
+        before = text[max(0, match.start() - _LONGEST_NAME) : match.start()]
+        begin = match.start() - len(before) + len(before.rstrip(_IN_NAMES))
+        name = text[begin : match.start("set" if match["set"] is not None else "next")]
+        secret = _named(text, match, name, begin)
+        position = secret.end if secret else match.start("value") if match["set"] is not None else match.end("word")
+        if secret:
+            yield secret
+
+
+def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | None:
+    """The secret that a match is, by the name before it."""
+    if not likeness(name):
+        return None
+    option, bare = name.startswith("-"), match["bare"]
+    if match["next"] is not None and not option and not _SETENV.search(text, max(0, begin - 12), begin):
+        return None
+    group = "bare" if bare is not None else "double" if match["double"] is not None else "single"
+    start, end = match.span(group)
+    if bare is not None:
+        end = _end_of_line(text, begin, start, end, match["set"] or "")
+        code = not option and (_CODE.fullmatch(text, start, end) is not None or text[end : end + 1] == "(")
+        if code or bare[0] in "?+" or (match["next"] is not None and bare[0] == "-"):
+            return None
+    value, plain = text[start:end], name.strip("-.")
+    if not holds(plain, value):
+        return None
+    return Secret(start=start, end=end, name=name, what="", at=begin, sure=holds(plain, value, sure=True))
+
+
+def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
+    """Where a bare value ends: in YAML it may have spaces."""
+    before = text[max(0, begin - _LONGEST_INDENT) : begin]  # not the whole line, which may be the whole file
+    if between.strip() != ":" or before.rpartition("\n")[2].strip(" \t-"):
+        return end
+    stop = text.find("\n", end)
+    rest = text[end : len(text) if stop < 0 else stop].split(" #")[0].rstrip()
+    return end + len(rest)
+
+
+_SHORTEST_HIDDEN: Final = 4  # characters; a shorter secret is part of ordinary words
+_BEGIN: Final = 8  # characters of a secret by which one that is cut short is known
+_VISIBLE: Final = re.compile("[^\r\n\x85\u2028\u2029]")
+
+
+def mask(text: str, found: Iterable[Secret] | None = None) -> str:
+    """The text with asterisks for its secrets, of the same length: places stay what they are."""
+    found = find(text) if found is None else found
+    parts, position = list[str](), 0
+    for secret in found:
+        parts += [text[position : secret.start], _VISIBLE.sub("*", secret.value_in(text))]
+        position = secret.end
+    return "".join((*parts, text[position:]))
+
+
+def mask_sure(text: str) -> str:
+    """The same for our own sentences, where `secret: it` is none."""
+    return mask(text, [secret for secret in find(text) if secret.sure])
+
+
+class Hider:
+    """Masks secrets that are known by their values, whole or cut short, besides those that a text shows by itself."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self._values = sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def __call__(self, text: str) -> str:
+        """The text without the secrets."""
+        for value in self._values:
+            text = _without(text, value)
+        return text
+
+
+def _written(value: str) -> Iterable[str]:
+    """A value as messages may write it."""
+    value = value.strip()
+    if len(value) < _SHORTEST_HIDDEN:
+        return ()
+    lines = (line for line in value.splitlines() if len(line) >= 2 * _BEGIN)
+    return value, repr(value)[1:-1], json.dumps(value)[1:-1], *lines
+
+
+def _without(text: str, value: str) -> str:
+    begin, position = value[:_BEGIN], 0
+    while (at := text.find(begin, position)) >= 0:
+        end = at + len(begin)
+        while end < len(text) and end - at < len(value) and text[end] == value[end - at]:
+            end += 1
+        alone = len(value) >= _BEGIN or not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum())
+        if alone:
+            text = f"{text[:at]}***{text[end:]}"
+        position = at + 3
+    return text
