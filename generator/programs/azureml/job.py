@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeGuard
 
+from ...dataclass import dataclass
 from ...facts.claims import Claim
 from ...facts.document import Kind
 from ...findings import Location

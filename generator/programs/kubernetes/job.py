@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from ...dataclass import dataclass
 from ...facts.claims import Claim, claims_of_nodes
 from ...facts.document import Kind
 from ...facts.yaml_document import YamlDocument

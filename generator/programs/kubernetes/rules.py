@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from ...dataclass import dataclass
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.source import escape
 from ...job.wording import show

@@ -56,12 +56,8 @@ def block(
     own = options.get("directives", {})
     pairs |= {key: None if value is True else value for key, value in own.items() if value is not False}
     pairs |= instead or {}
-    return tuple(_line(option, value) for option, value in pairs.items())
-
-
-def _line(option: str, value: object) -> Raw:
-    """An option in a line; `None` is an option without value."""
-    return Raw(f"#SBATCH --{option}" if value is None else f"#SBATCH --{option}={sbatch_word(value).text}")
+    values = {option: "" if value is None else f"={sbatch_word(value).text}" for option, value in pairs.items()}
+    return tuple(Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
 
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -115,18 +115,16 @@ class Request(CommandLine):
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
         """The option that says how many GPUs a node gives: --gres before --gpus-per-node, as Slurm has it."""
-        return self.read("--gres", _gpus_of_gres) or self.gpus("--gpus-per-node")
+        asked = self.read(
+            "--gres", lambda text: [one.count for one in gres_list(text) or () if one.name == "gpu"] or None
+        )
+        return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property
     def gpus_of_tasks(self) -> Argument[int] | None:
         """--gpus-per-task with the GPUs of all tasks of a node."""
         each, tasks = self.gpus("--gpus-per-task"), self.count("--ntasks-per-node")
         return self.view(each.option, each.value * tasks.value) if each and tasks else None
-
-
-def _gpus_of_gres(text: str) -> int | None:
-    counts = [item.count for item in gres_list(text) or () if item.name == "gpu"]
-    return sum(counts) if counts else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from ....rules.sources import slurm, slurm_manual
 from ...launching.command_line import Argument
 from ...launching.options import Table
 from ...launching.script import LaunchScript
-from ...shell.script import Word
 from ...subjects import blocks, requests, scripts
 from ..request import Request
 
@@ -152,6 +151,7 @@ def nothing_but_options(request: Request) -> Violations:
 
     Prevents: sbatch: error: Invalid directive found in batch script.
     Fix: quote values with spaces; put remarks behind a #"""
+    shell = request.shell
     for word in request.options.rest[:1]:
         text = word.value or word.raw
         hint, edits, severity = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...](), ERROR
@@ -159,18 +159,14 @@ def nothing_but_options(request: Request) -> Violations:
             plain = f"--{text.lstrip(_DASHES)}"
             hint = f"write two plain hyphens: {plain}"
             edits = request.edit(word, plain) if word.raw == text else ()
-        elif is_placeholder(_line_of(request, word)):
+        elif any(
+            is_placeholder(" ".join(w.raw for w in line.words)) for line in shell.directives if word in line.words
+        ):
             hint, severity = "fill it in", NOTE
         elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
             hint = f"did you mean --{text}?"
         message = f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
         yield Violation(request.shell.locate(word), message, hint, severity=severity, edits=edits)
-
-
-def _line_of(request: Request, word: Word) -> str:
-    """The text of the #SBATCH line that a word is on."""
-    line = next((line for line in request.shell.directives if word in line.words), None)
-    return " ".join(each.raw for each in line.words) if line is not None else word.raw
 
 
 @blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))

@@ -139,17 +139,16 @@ def types_of_gpus_agree(request: Request) -> Violations:
     Prevents: sbatch: error: Invalid GRES specification (with and without type identification).
     Fix: write the same type in all, or none"""
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
-    found = (request.read("--gres", _first_gpus), *(request.read(name, gpus) for name in names))
+    # None where --gres asks for none, or can't be read.
+    first = request.read(
+        "--gres", lambda text: next(((one.type, one.count) for one in gres_list(text) or () if one.name == "gpu"), None)
+    )
+    found = (first, *(request.read(name, gpus) for name in names))
     typed = [argument for argument in found if argument is not None]
     odd = next((argument for argument in typed[1:] if argument.value[0] != typed[0].value[0]), None)
     if odd is not None:
         message = f"{odd} and {typed[0].name}={typed[0].text} differ in type"
         yield odd.bad_value(message, "write the same type in both, or none")
-
-
-def _first_gpus(text: str) -> tuple[str | None, int] | None:
-    """The type and number of the first GPUs of --gres; None where it asks for none, or can't be read."""
-    return next(((item.type, item.count) for item in gres_list(text) or () if item.name == "gpu"), None)
 
 
 @blocks.rule("SLM061", ERROR, "submit", slurm_manual("sbatch(1), --mem-per-gpu; seen with sbatch --test-only"))

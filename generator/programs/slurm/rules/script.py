@@ -35,7 +35,8 @@ def address_is_that_of_one_node(request: Request) -> Violations:
     Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) in the batch shell"""
     if request.nodes is None or request.nodes < 2:
         return
-    meets = _met_at(request)
+    options = [call.options.get(name) for launch in request.launches for call in launch.calls for name in _MEET]
+    meets = {name for option in options if option is not None for word in option.values for name in word.variables}
     for assignment in request.shell.assignments:
         named = assignment.name in meets or assignment.name in _ADDRESSES
         wrong = _wrong_address(request.shell, assignment, request.nodes, assignment.name in meets) if named else None
@@ -43,12 +44,6 @@ def address_is_that_of_one_node(request: Request) -> Violations:
             message = f"{assignment.name}={assignment.raw} {wrong[0]}"
             hint = f'write {assignment.name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
             yield Violation(request.shell.locate(assignment.value_offset), message, hint, severity=wrong[1])
-
-
-def _met_at(request: Request) -> set[str]:
-    """The variables in the addresses at which launchers have their nodes meet."""
-    options = [call.options.get(name) for launch in request.launches for call in launch.calls for name in _MEET]
-    return {name for option in options if option is not None for word in option.values for name in word.variables}
 
 
 def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool) -> tuple[str, Severity] | None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import deepspeed_now, slurm_manual
 from ...launching.command_line import Argument
 from ...launching.launch_line import Launch
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port, program_text
 from ...rule import submissions
-from ...shell.script import Command, ShellScript, Word
+from ...shell.script import Word
 from ...subjects import blocks
 from ...submission import Submission
 from ...world import FLAGS, world_of
@@ -21,8 +21,6 @@ from ..request import LAUNCHERS, Request
 from .steps import in_background, trains_nothing
 
 _FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0:53, and no line of the script run")
-_MAKES: Final = re.compile(r"\b(?:mkdir|makedirs)\b[^\r\n]{0,999}")
-_BETWEEN: Final = re.compile(r"[\s;&|,`'\"()]+")
 
 
 @submissions.rule("SLM020", WARNING, "launcher", _FAILED_JOB, reads=("launch script",))
@@ -43,20 +41,9 @@ def log_folder_exists(submission: Submission) -> Violations:
             late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
             tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
             message = f"{found}: without the folder {folder} the job fails at its start, with no log; {tail}"
-            less = NOTE if folder in _told_to_make(request) else None
+            makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
+            less = NOTE if any(map(makes.match, request.shell.text.lines)) else None
             yield found.bad_value(message, f"run mkdir -p {folder} before sbatch", severity=less)
-
-
-def _told_to_make(request: Request) -> frozenset[str]:
-    """The folders that the script's comments tell whoever submits it to make."""
-    comments = (line for line in request.shell.text.lines if line.lstrip().startswith("#"))
-    return _made_in("\n".join(comments))
-
-
-def _made_in(text: str) -> frozenset[str]:
-    """The folders that a text makes, as far as they are written out."""
-    names = (name for line in _MAKES.findall(text) for name in _BETWEEN.split(line))
-    return frozenset(name.removeprefix("./").rstrip("/") for name in names)
 
 
 #: Options of training programs for the folder that checkpoints are written to: Transformers', Megatron's and others'.
@@ -65,12 +52,6 @@ _FOLDERS: Final = frozenset(
     | {"--ckpt_dir", "--ckpt-dir", "--checkpoints_path", "--save_path", "--save-path", "--out_dir", "--output"}
 )
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
-#: An option for a part of the data: `--shard-name`, `--start_index`.
-_PIECE: Final = re.compile(
-    r"--?(?:\w+[-_])?(?:shard|split|part|partition|chunk|slice|piece|block|file|input|subset|index|idx|start|end|offset)s?"
-    r"(?:[-_](?:name|path|file|id|idx|index|num|number))?(?:=.*)?",
-    re.IGNORECASE,
-)
 _USUAL_GPUS: Final = 8  # of a node; a job that asks for less may share one, where nothing says how many there are
 _PORT: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
 
@@ -92,33 +73,22 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
             if not re.search(r"%\d*[aAjJ]", log.value) and log.value != "/dev/null":
                 yield log.bad_value(f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out")
         for launch in request.launches:
-            if not launch.calls[0].command.guarded and not trains_nothing(launch):
+            # Without a launcher it may work on a piece of data, and name its outputs by that.
+            started = any(call.program in LAUNCHERS for call in launch.calls)
+            if started and not launch.calls[0].command.guarded and not trains_nothing(launch):
                 yield from _shared(request, array, launch)
 
 
 def _shared(request: Request, array: Argument[str], launch: Launch) -> Violations:
     """Folders and a port that are literal in a launch line, and so the same in every job."""
-    apart = _has_own_piece(request.shell, launch)  # whose outputs may have names of their own in the folder
     for name, word, value in _folders(launch):
         message = f"{name} {value} is one folder for all jobs of {array}"
         hint = f'write {name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
-        yield Violation(launch.script.locate(word), message, hint, severity=NOTE if apart else None)
+        yield Violation(launch.script.locate(word), message, hint)
     port = None if request.has("--exclusive") else fixed_port(launch)
     if port is not None:
         message = f"{port.text}, for all jobs of {array}, which may run on one node"
         yield Violation(port.where, message, f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}")
-
-
-def _has_own_piece(shell: ShellScript, launch: Launch) -> bool:
-    """Whether a program, started without a launcher, is given another piece of data by each job of an array."""
-    own, size = {_OWN[0]}, 0
-    while len(own) > size:
-        size, uses = len(own), re.compile(rf"\b(?:{'|'.join(map(re.escape, own))})\b")
-        own |= {assignment.name for assignment in shell.assignments if uses.search(assignment.raw)}
-    pairs = zip((None, *launch.arguments), launch.arguments, strict=False)
-    named = ((word if "=" in word.raw or before is None else before, word) for before, word in pairs)
-    pieces = any(own & set(word.variables) and _PIECE.fullmatch(option.prefix) for option, word in named)
-    return pieces and not any(call.program in LAUNCHERS for call in launch.calls)
 
 
 def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
@@ -165,7 +135,8 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
     running: list[Port] = []
     for last, launch in zip((None, *launches), launches, strict=False):
         port, command = fixed_port(launch), launch.calls[0].command
-        if last is not None and _waits_between(last, launch):
+        between = last.script.commands[last.calls[0].command.index : command.index] if last is not None else ()
+        if any(one.words and one.words[0].value in ("wait", "sleep", "kill", "exit", "return") for one in between):
             running = []
         elsewhere = any(call.program in (*ON_EVERY_NODE, "sbatch") for call in launch.calls)
         if port is None or elsewhere or command.guarded or command.shell is not None:
@@ -180,14 +151,6 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
             yield Violation(port.where, message, hint, severity=ERROR)
         if in_background(launch.script, command):
             running.append(port)
-
-
-def _waits_between(first: Launch, second: Launch) -> bool:
-    start, end = first.calls[0].command.index, second.calls[0].command.index
-    return any(
-        command.words and command.words[0].value in ("wait", "sleep", "kill", "exit", "return")
-        for command in first.script.commands[start:end]
-    )
 
 
 #: Options by which training programs go on from a checkpoint, and words of programs that look for one by themselves.
@@ -205,7 +168,9 @@ def requeued_jobs_go_on(request: Request) -> Violations:
 
     Prevents: Training starts anew each time, over the checkpoints of before. A note where the program may find them.
     Fix: pass --resume_from_checkpoint, or --load with the folder of --save"""
-    place = next(_requeues(request), None)
+    given, commands = request.argument("--requeue"), request.shell.commands
+    again = (one for one in commands if [word.value for word in one.words[:2]] == ["scontrol", "requeue"])
+    place = given.where if given is not None else next(map(request.shell.locate, again), None)
     for launch in request.launches if place is not None else ():
         words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
         texts = [word.raw for word in words]
@@ -231,15 +196,3 @@ def _starts_anew(launch: Launch, texts: list[str]) -> bool:
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
     told = "--overwrite_output_dir" in texts
     return told or program_text(launch) is not None or (name.startswith("pretrain_") and "--save" in texts)
-
-
-def _requeues(request: Request) -> Iterator[Location]:
-    """What has the job start again: --requeue, or scontrol requeue."""
-    given = request.argument("--requeue")
-    if given is not None:
-        yield given.where
-    yield from (request.shell.locate(command) for command in request.shell.commands if _is_requeue(command))
-
-
-def _is_requeue(command: Command) -> bool:
-    return [word.value for word in command.words[:2]] == ["scontrol", "requeue"]

@@ -203,7 +203,8 @@ def _steps_side_by_side(shell: ShellScript) -> Violations:
         name = command.words[0].value if command.words else None
         if name in ("wait", "kill") and command.shell is None:
             behind = None
-        if command.shell is not None or command.guarded or not _is_srun(command) or _has_a_share(command):
+        shares = any(word.prefix.startswith(_SHARES) for word in command.words[1:])
+        if command.shell is not None or command.guarded or not _is_srun(command) or shares:
             continue
         if behind is not None:
             line = shell.locate(behind).line
@@ -213,11 +214,6 @@ def _steps_side_by_side(shell: ShellScript) -> Violations:
             return
         if in_background(shell, command):
             behind = command
-
-
-def _has_a_share(command: Command) -> bool:
-    """Whether a step says which part of the job it takes, so that others may run at the same time."""
-    return any(word.prefix.startswith(_SHARES) for word in command.words[1:])
 
 
 def _is_srun(command: Command) -> bool:
