@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from ..dataclass import dataclass
@@ -12,7 +12,6 @@ from ..facts.shapes import AS_WRITTEN, Problem, differences
 from ..findings import ERROR, WARNING, Violation, Violations
 from ..job.wording import counted, dotted, show
 from .kubernetes.job import KubernetesJob
-from .launching.launch_line import Call, Launch
 from .launching.rules.ranks import TRAINING
 from .skypilot.job import SkyPilotTask
 
@@ -83,25 +82,6 @@ def differences_of(
             yield found
 
 
-@dataclass(frozen=True, slots=True)
-class Replicated:
-    """A launcher that is started on each of several nodes."""
-
-    job: KubernetesJob | SkyPilotTask
-    nodes: int
-    launch: Launch
-    call: Call
-
-
-def replicated(jobs: Iterable[KubernetesJob | SkyPilotTask]) -> Iterator[Replicated]:
-    """The launchers of jobs of several nodes whose options can all be known."""
-    for job in jobs:
-        for launch in job.launches if (job.nodes or 1) > 1 else ():
-            for call in launch.calls:
-                if call.program in _OPTIONS and not call.options.opaque and not call.command.guarded:
-                    yield Replicated(job, job.nodes or 1, launch, call)
-
-
 def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
     """A training with DeepSpeed or Megatron that python alone starts, where there are several GPUs."""
     for launch in job.launches if (job.gpus or 1) > 1 else ():
@@ -113,14 +93,16 @@ def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
             yield Violation(launch.script.locate(start.word), message, hint)
 
 
-def without_the_other_nodes(started: Replicated, hint: str) -> Violations:
-    """A launcher that trains on its own node alone: an error for torchrun; another may read a file of its image's."""
-    call, (option, other) = started.call, _OPTIONS[started.call.program]
-    alone = call.program == "torchrun" and call.options.has("--standalone")
-    by_variable = call.program == "torchrun" and "PET_NNODES" in started.launch.environment
-    if not alone and (by_variable or call.options.has(option) or call.options.has(other)):
-        return
-    lacks = "--standalone" if alone else f"without {option}"
-    message = f"{call.program} {lacks} on {counted(started.nodes, 'node')}: each node trains on its own"
-    severity = ERROR if call.program == "torchrun" else WARNING
-    yield Violation(started.launch.script.locate(call.word), message, hint, severity=severity)
+def without_the_other_nodes(job: KubernetesJob | SkyPilotTask, hint: str) -> Violations:
+    """Launchers that train on their own node alone: an error for torchrun; another may read a file of its image's."""
+    calls = ((launch, call) for launch in job.launches for call in launch.calls if call.program in _OPTIONS)
+    for launch, call in calls if (job.nodes or 1) > 1 else ():
+        by_torchrun, (option, other) = call.program == "torchrun", _OPTIONS[call.program]
+        alone = by_torchrun and call.options.has("--standalone")
+        by_variable = by_torchrun and "PET_NNODES" in launch.environment
+        told = not alone and (by_variable or call.options.has(option) or call.options.has(other))
+        if not (told or call.options.opaque or call.command.guarded):
+            lacks = "--standalone" if alone else f"without {option}"
+            message = f"{call.program} {lacks} on {counted(job.nodes or 1, 'node')}: each node trains on its own"
+            severity = ERROR if by_torchrun else WARNING
+            yield Violation(launch.script.locate(call.word), message, hint, severity=severity)

@@ -14,14 +14,12 @@ from ...rules.sources import derived, kubernetes, training_operator
 from ...rules.violations import suggest, violation
 from ..cluster_jobs import (
     Difference,
-    Replicated,
     differences_of,
     one_process,
-    replicated,
     to_fill,
     without_the_other_nodes,
 )
-from ..rule import subject
+from ..rule import subject, submissions
 from ..secret_rules import secrets_of
 from ..submission import Submission
 from .job import KubernetesJob, Role, containers_of
@@ -322,23 +320,16 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
         yield violation(job, at, message, f"set {key} to {gpus}", severity=ERROR if count > gpus else WARNING)
 
 
-@subject("Kubernetes job")
-def _replicated(submission: Submission) -> Iterator[Replicated]:
-    return replicated(jobs(submission))
-
-
-@_replicated.rule("KUB021", ERROR, "silent", _OTHERS)
-def launchers_know_the_other_pods(started: Replicated) -> Violations:
+@jobs.rule("KUB021", ERROR, "silent", _OTHERS)
+def launchers_know_the_other_pods(job: KubernetesJob) -> Violations:
     """A launcher in the pods of a job gets the number of nodes, from the controller or by an option.
 
     Prevents: No error: as many trainings as there are pods, each by itself. A warning for a launcher that may read a
     file of the image's.
     Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR"""
-    job_set = isinstance(started.job, KubernetesJob) and started.job.kind_of_job == "JobSet"
     hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
-    yield from without_the_other_nodes(
-        started, hint if job_set else "start torchrun, which the controller's variables tell"
-    )
+    hint = hint if job.kind_of_job == "JobSet" else "start torchrun, which the controller's variables tell"
+    yield from without_the_other_nodes(job, hint)
 
 
 @jobs.rule("KUB023", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
@@ -350,13 +341,10 @@ def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
     yield from one_process(job)
 
 
-@subject("Kubernetes job")
-def _submissions(submission: Submission) -> Iterator[Submission]:
-    if submission.kubernetes_jobs:
-        yield submission
+_READABLE: Final = derived("whoever may read the resource reads its variables")
 
 
-@_submissions.rule("KUB022", WARNING, "silent", derived("whoever may read the resource reads its variables"))
+@submissions.rule("KUB022", WARNING, "silent", _READABLE, reads=("Kubernetes job",))
 def jobs_hold_no_secret(submission: Submission) -> Violations:
     """Tokens and passwords are not written into a job: everybody who may read it has them.
 

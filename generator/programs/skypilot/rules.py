@@ -7,8 +7,8 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.sources import derived, skypilot
-from ..cluster_jobs import Difference, Replicated, differences_of, one_process, replicated, without_the_other_nodes
-from ..rule import subject
+from ..cluster_jobs import Difference, differences_of, one_process, without_the_other_nodes
+from ..rule import subject, submissions
 from ..secret_rules import secrets_of
 from ..submission import Submission
 from .job import SkyPilotTask
@@ -65,13 +65,8 @@ def there_is_a_node(task: SkyPilotTask) -> Violations:
         )
 
 
-@subject("SkyPilot task")
-def _replicated(submission: Submission) -> Iterator[Replicated]:
-    return replicated(tasks(submission))
-
-
-@_replicated.rule("SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1"))
-def launchers_know_the_other_nodes(started: Replicated) -> Violations:
+@tasks.rule("SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1"))
+def launchers_know_the_other_nodes(task: SkyPilotTask) -> Violations:
     """A launcher in a task of several nodes gets their number, its own, and the address of the first.
 
     Prevents: No error: as many trainings as there are nodes, each by itself. A warning for a launcher that may read a
@@ -81,7 +76,7 @@ def launchers_know_the_other_nodes(started: Replicated) -> Violations:
         "write torchrun --nnodes=$SKYPILOT_NUM_NODES --node-rank=$SKYPILOT_NODE_RANK "
         '--master-addr=$(echo "$SKYPILOT_NODE_IPS" | head -n1)'
     )
-    yield from without_the_other_nodes(started, hint)
+    yield from without_the_other_nodes(task, hint)
 
 
 @tasks.rule("SKY005", NOTE, "submit", skypilot("task.py:712-719"))
@@ -105,13 +100,10 @@ def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
     yield from one_process(task)
 
 
-@subject("SkyPilot task")
-def _submissions(submission: Submission) -> Iterator[Submission]:
-    if submission.skypilot_tasks:
-        yield submission
+_STORED: Final = derived("a task's variables are stored with its job, and shown")
 
 
-@_submissions.rule("SKY006", WARNING, "silent", derived("a task's variables are stored with its job, and shown"))
+@submissions.rule("SKY006", WARNING, "silent", _STORED, reads=("SkyPilot task",))
 def tasks_hold_no_secret(submission: Submission) -> Violations:
     """Tokens and passwords are not written into a task.
 

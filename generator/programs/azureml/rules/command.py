@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from ....catalog import find_node_type
-from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import azureml, azureml_examples, deepspeed, derived
 from ....rules.violations import suggest, violation
-from ...launching.launch_line import Call, Launch
-from ...rule import subject
+from ...rule import submissions
 from ...submission import Submission
 from ..job import AzureMLJob
 from .loading import jobs
@@ -28,45 +25,26 @@ _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
 _LAUNCHERS: Final = ("deepspeed", "torchrun", "accelerate")
 
 
-@dataclass(frozen=True, slots=True)
-class _Sized:
-    """A command job whose nodes have a known number of GPUs."""
-
-    job: AzureMLJob
-    gpus: int
-    node: str
-
-
-@subject("AzureML job")
-def _sized(submission: Submission) -> Iterator[_Sized]:
-    """Nodes are the job's size of virtual machine, else as the command line has them, else the cluster's."""
-    given, cluster = submission.context.gpus_per_node, submission.cluster
-    for job in jobs(submission):
-        named = find_node_type(job.text("resources/instance_type") or "")
-        if named is not None:
-            yield _Sized(job, named.accelerators_per_node, f"a node of {named.name}")
-        elif given is not None:
-            yield _Sized(job, given, "a node")
-        elif cluster is not None:
-            yield _Sized(job, cluster.accelerators_per_node, f"a node of {cluster.name}")
-
-
-@_sized.rule("AML007", ERROR, "init", _EACH_GPU)
-def processes_are_the_gpus(sized: _Sized) -> Violations:
+@submissions.rule("AML007", ERROR, "init", _EACH_GPU, reads=("AzureML job",))
+def processes_are_the_gpus(submission: Submission) -> Violations:
     """distribution.process_count_per_instance is the number of GPUs of a node; a warning where it is less.
 
     Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and not used.
     Fix: set it to the GPUs of the virtual machine"""
-    job, gpus, at = sized.job, sized.gpus, "distribution/process_count_per_instance"
-    count = job.count(at)
-    if count is None or count < 1 or count == gpus or job.distribution not in ("pytorch", "mpi"):
-        return
-    if count < gpus and job.runs(*_LAUNCHERS):
-        return  # one process a node that starts the others
-    effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
-    message = f"process_count_per_instance is {count}; {sized.node} has {gpus} GPUs: {effect}"
-    severity = Severity.WARNING if count < gpus else None  # it runs
-    yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
+    given, at = submission.context.gpus_per_node, "distribution/process_count_per_instance"
+    for job in jobs(submission):
+        count, named = job.count(at), find_node_type(job.text("resources/instance_type") or "")
+        known = named or (submission.cluster if given is None else None)
+        gpus = known.accelerators_per_node if known else given
+        if gpus is None or count is None or count < 1 or count == gpus or job.distribution not in ("pytorch", "mpi"):
+            continue
+        if count < gpus and job.runs(*_LAUNCHERS):
+            continue  # one process a node that starts the others
+        effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
+        node = f"a node of {known.name}" if known else "a node"
+        message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
+        severity = Severity.WARNING if count < gpus else None  # it runs
+        yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
 
 
 @jobs.rule("AML013", ERROR, "launcher", azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"))
@@ -138,27 +116,6 @@ def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
             break
 
 
-@dataclass(frozen=True, slots=True)
-class _NodeLaunch:
-    """A launcher in the command of a job of several nodes."""
-
-    nodes: int
-    launch: Launch
-    call: Call
-
-
-@subject("AzureML job", "accelerate config")
-def _node_launches(submission: Submission) -> Iterator[_NodeLaunch]:
-    """Without the launches that may know the other nodes by an accelerate config, or an option that isn't known."""
-    several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
-    for job in jobs(submission):
-        for launch in job.launches if job.nodes > 1 else ():
-            for call in launch.calls:
-                configured = call.program == "accelerate" and (several or call.options.has("--config_file"))
-                if call.program in _OF_NODES and not call.options.opaque and not configured:
-                    yield _NodeLaunch(job.nodes, launch, call)
-
-
 _OF_NODES: Final = {
     "torchrun": ("--nnodes", "add --nnodes {nodes} --node_rank $NODE_RANK --master_addr $MASTER_ADDR"),
     "deepspeed": ("--hostfile", "use distribution pytorch with process_count_per_instance, and plain python"),
@@ -169,17 +126,21 @@ _OF_NODES: Final = {
 }
 
 
-@_node_launches.rule("AML038", ERROR, "silent", _ONE_NODE)
-def launchers_know_the_nodes(started: _NodeLaunch) -> Violations:
+@submissions.rule("AML038", ERROR, "silent", _ONE_NODE, reads=("AzureML job", "accelerate config"))
+def launchers_know_the_nodes(submission: Submission) -> Violations:
     """A launcher in the command of a job of several nodes gets the number of nodes, or a hostfile.
 
     Prevents: No error: as many trainings as there are nodes, each by itself.
     Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes"""
-    call, nodes = started.call, started.nodes
-    option, hint = _OF_NODES[call.program]
-    if not call.options.has(option):
-        message = f"{call.program} without {option} on {nodes} nodes: each node trains on its own"
-        yield Violation(started.launch.script.locate(call.word), message, hint.format(nodes=nodes))
+    several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
+    for job in jobs(submission):
+        calls = ((launch, call) for launch in job.launches for call in launch.calls if call.program in _OF_NODES)
+        for launch, call in calls if job.nodes > 1 else ():
+            option, hint = _OF_NODES[call.program]
+            by_file = call.program == "accelerate" and (several or call.options.has("--config_file"))
+            if not (by_file or call.options.opaque or call.options.has(option)):
+                message = f"{call.program} without {option} on {job.nodes} nodes: each node trains on its own"
+                yield Violation(launch.script.locate(call.word), message, hint.format(nodes=job.nodes))
 
 
 @jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)
@@ -280,28 +241,26 @@ def debugging_is_off(job: AzureMLJob) -> Violations:
         yield violation(job, at, message, "remove it")
 
 
-@subject("AzureML job")
-def _jobs_with_sizes(submission: Submission) -> Iterator[tuple[AzureMLJob, str]]:
-    """The command jobs, each with the size of its virtual machines, or the cluster's; empty where it isn't known."""
-    usual = submission.cluster.name if submission.cluster else ""
-    return ((job, job.text("resources/instance_type") or usual) for job in jobs(submission))
-
-
-@_jobs_with_sizes.rule(
-    "AML016", WARNING, "training", azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:21-26")
+@submissions.rule(
+    "AML016",
+    WARNING,
+    "training",
+    azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:21-26"),
+    reads=("AzureML job",),
 )
-def topology_is_given(sized: tuple[AzureMLJob, str]) -> Violations:
+def topology_is_given(submission: Submission) -> Violations:
     """On several ND A100 v4 nodes, a custom image sets NCCL_TOPO_FILE.
 
     Prevents: No error: all-reduce across nodes at a fraction of its rate.
     Fix: set NCCL_TOPO_FILE and NCCL_IB_PCI_RELAXED_ORDERING"""
-    job, size = sized
-    node = find_node_type(size)
-    custom = job.has("environment/image") or job.has("environment/build")
-    if node is None or not re.search(r"nd96am?sr(_a100)?_v4", node.name) or not custom or job.nodes < 2:
-        return
-    exported = job.script is not None and any(item.name == "NCCL_TOPO_FILE" for item in job.script.shell.assignments)
-    if not exported and not job.has("environment_variables/NCCL_TOPO_FILE"):
-        message = f"{job.nodes} nodes of {node.name} and a custom image without NCCL_TOPO_FILE"
-        hint = "set NCCL_TOPO_FILE to the image's ndv4-topo.xml, and NCCL_IB_PCI_RELAXED_ORDERING to '1'"
-        yield violation(job, "environment", message, hint)
+    usual, name = submission.cluster.name if submission.cluster else "", "NCCL_TOPO_FILE"
+    for job in jobs(submission):
+        node = find_node_type(job.text("resources/instance_type") or usual)
+        custom = job.has("environment/image") or job.has("environment/build")
+        if node is None or not re.search(r"nd96am?sr(_a100)?_v4", node.name) or not custom or job.nodes < 2:
+            continue
+        exported = job.script is not None and any(item.name == name for item in job.script.shell.assignments)
+        if not exported and not job.has(f"environment_variables/{name}"):
+            message = f"{job.nodes} nodes of {node.name} and a custom image without {name}"
+            hint = f"set {name} to the image's ndv4-topo.xml, and NCCL_IB_PCI_RELAXED_ORDERING to '1'"
+            yield violation(job, "environment", message, hint)

@@ -12,7 +12,7 @@ from ....job.wording import show
 from ....rules.sources import azureml
 from ....rules.violations import violation
 from ...links import Reference, references
-from ...rule import subject
+from ...rule import submissions
 from ...submission import Submission
 from ..job import AzureMLJob
 from ..schema import FILE_PREFIX
@@ -104,45 +104,44 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
             yield violation(job, f"{at}/path", message, f"write {path}:1 or {path}@latest")
 
 
-@subject("AzureML job", "DeepSpeed config")
-def _configs_of_commands(submission: Submission) -> Iterator[tuple[AzureMLJob, Reference]]:
-    """DeepSpeed configs that commands name by a path relative to the folder in which they start."""
-    for job in jobs(submission):
-        commands = job.script.shell.commands if job.script is not None else ()
-        moves = any(command.words and command.words[0].value in ("cd", "pushd") for command in commands)
-        for link in references(submission) if job.source.folder is not None and not moves else ():
-            prefix = job.locate("command").pointer.removesuffix("/command")
-            inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
-            own = inside and not link.where.pointer.removeprefix(prefix).startswith("/inputs/")
-            if (
-                own
-                and link.kind == "DeepSpeed config"
-                and not link.path.startswith(("/", "~"))
-                and "$" not in link.path
-            ):
-                yield job, link
-
-
-@_configs_of_commands.rule(
-    "AML043", ERROR, "parse", azureml("operations/_job_operations.py (only code and inputs are uploaded)")
+@submissions.rule(
+    "AML043",
+    ERROR,
+    "parse",
+    azureml("operations/_job_operations.py (only code and inputs are uploaded)"),
+    reads=("AzureML job", "DeepSpeed config"),
 )
-def configs_travel_with_the_code(named: tuple[AzureMLJob, Reference]) -> Violations:
+def configs_travel_with_the_code(submission: Submission) -> Violations:
     """A DeepSpeed config that the command names by its path is within the code folder.
 
     Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
     Fix: move the config into code, or pass it as an input of type uri_file"""
-    job, link = named
-    code, base = job.value("code"), job.source.folder
-    if code is None:
-        message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
-        yield Violation(link.where, message, "set code to ., or add an input of type uri_file")
-    elif base is None or not isinstance(code, str) or _is_remote_code(code) or not _exists(base / code):
+    for job in jobs(submission):
+        code, base = job.value("code"), job.source.folder
+        for link in _configs_of(job, submission) if base is not None else ():
+            if code is None:
+                message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
+                yield Violation(link.where, message, "set code to ., or add an input of type uri_file")
+            elif base is None or not isinstance(code, str) or _is_remote_code(code) or not _exists(base / code):
+                continue
+            elif not _exists(base / code / link.path):
+                stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
+                message = f"the command reads {link.path}, which is not in the code folder {code}"
+                hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
+                yield Violation(link.where, message, hint)
+
+
+def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
+    """DeepSpeed configs that the command names by a path relative to the folder in which it starts."""
+    commands = job.script.shell.commands if job.script is not None else ()
+    if any(command.words and command.words[0].value in ("cd", "pushd") for command in commands):
         return
-    elif not _exists(base / code / link.path):
-        stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
-        message = f"the command reads {link.path}, which is not in the code folder {code}"
-        hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
-        yield Violation(link.where, message, hint)
+    prefix = job.locate("command").pointer.removesuffix("/command")
+    for link in references(submission):
+        inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
+        own = inside and not link.where.pointer.removeprefix(prefix).startswith("/inputs/")
+        if own and link.kind == "DeepSpeed config" and not link.path.startswith(("/", "~")) and "$" not in link.path:
+            yield link
 
 
 def _is_made(job: AzureMLJob, value: str) -> bool:
