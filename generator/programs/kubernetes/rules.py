@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ...dataclass import dataclass
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.source import escape
 from ...job.wording import show
@@ -146,30 +145,10 @@ _CONTAINERS: Final = ("initContainers", "containers")
 _FRACTION: Final = re.compile(r"\d*\.\d*[1-9]\d*|\d+m")
 
 
-@dataclass(frozen=True, slots=True)
-class _Container:
-    """A container of a pod whose specification is in the file."""
-
-    job: KubernetesJob
-    role: Role
-    at: str
-    name: object
-
-
-@subject("Kubernetes job")
-def _containers(submission: Submission) -> Iterator[_Container]:
-    for job in jobs(submission):
-        for role in job.roles if job.kind_of_job != "TrainJob" else ():
-            for at, container in containers_of(job, role.pod, *_CONTAINERS):
-                yield _Container(job, role, at, container.get("name"))
-
-
-@subject("Kubernetes job")
-def _resources(submission: Submission) -> Iterator[tuple[KubernetesJob, str]]:
-    """Each place of requests and limits: of a TrainJob, those of a node."""
-    for job in jobs(submission):
-        yield from ((job, role.resources) for role in job.roles if job.kind_of_job == "TrainJob")
-    yield from ((one.job, f"{one.at}/resources") for one in _containers(submission))
+def _containers(job: KubernetesJob) -> Iterator[tuple[Role, str, dict[str, object]]]:
+    """The containers of the pods whose specification is in the file, with their places."""
+    for role in job.roles if job.kind_of_job != "TrainJob" else ():
+        yield from ((role, at, container) for at, container in containers_of(job, role.pod, *_CONTAINERS))
 
 
 @jobs.rule("KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:149"))
@@ -185,45 +164,43 @@ def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
             yield violation(job, f"{role.container}/name", message, "set name to pytorch")
 
 
-@_containers.rule("KUB011", ERROR, "submit", kubernetes("core/validation/validation.go (validateContainerCommon)"))
-def containers_have_an_image(container: _Container) -> Violations:
+@jobs.rule("KUB011", ERROR, "submit", kubernetes("core/validation/validation.go (validateContainerCommon)"))
+def containers_have_an_image(job: KubernetesJob) -> Violations:
     """Every container has an image.
 
     Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled in.
     Fix: add image"""
-    job, at = container.job, f"{container.at}/image"
-    if not job.value(at):
-        message = f"the container {show(container.name)} of {container.role.name} has no image"
-        empty = job.has(at) and job.value(at) is None
-        yield violation(job, container.at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR)
+    for role, at, container in _containers(job):
+        if not container.get("image"):
+            message = f"the container {show(container.get('name'))} of {role.name} has no image"
+            empty = container.get("image", "") is None
+            yield violation(job, at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR)
 
 
-@_resources.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))
-def devices_are_whole_and_limited(found: tuple[KubernetesJob, str]) -> Violations:
+@jobs.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))
+def devices_are_whole_and_limited(job: KubernetesJob) -> Violations:
     """Devices are whole numbers with a limit, and a request for them is the same number.
 
     Prevents: No pod is created: must be equal to nvidia.com/gpu limit; must be an integer.
     Fix: write the number under limits; requests may be left out"""
-    job, at = found
-    limits = dict[str, object]()
-    for name, place, value in job.entries(f"{at}/limits"):
-        limits[str(name)] = "$" if value is None else value
-        yield from _whole(job, str(name), place, value)
-    for name, place, value in job.entries(f"{at}/requests"):
-        text, limit = str(name), limits.get(str(name))
-        if not _is_device(text) or value is None or to_fill(value) or to_fill(limit):
-            continue
-        if limit is None:
-            message = f"{text} is requested, {show(value)}, and has no limit"
-            yield violation(job, place, message, f"add {text}: {value} to limits")
-        elif str(value) != str(limit):
-            message = f"requests has {text}: {value}, and limits {limit}"
-            yield violation(job, place, message, f"write {limit} in both")
-
-
-def _whole(job: KubernetesJob, name: str, place: str, value: object) -> Iterator[Violation]:
-    if _is_device(name) and (isinstance(value, float) or (isinstance(value, str) and _FRACTION.fullmatch(value))):
-        yield violation(job, place, f"{name} is {value}; devices are whole numbers", "write a whole number")
+    of_nodes = [role.resources for role in job.roles if job.kind_of_job == "TrainJob"]
+    for at in (*of_nodes, *(f"{at}/resources" for _, at, _ in _containers(job))):
+        limits = dict[str, object]()
+        for name, place, value in job.entries(f"{at}/limits"):
+            limits[str(name)] = "$" if value is None else value
+            part = isinstance(value, float) or (isinstance(value, str) and _FRACTION.fullmatch(value))
+            if part and _is_device(str(name)):
+                yield violation(job, place, f"{name} is {value}; devices are whole numbers", "write a whole number")
+        for name, place, value in job.entries(f"{at}/requests"):
+            text, limit = str(name), limits.get(str(name))
+            if not _is_device(text) or value is None or to_fill(value) or to_fill(limit):
+                continue
+            if limit is None:
+                message = f"{text} is requested, {show(value)}, and has no limit"
+                yield violation(job, place, message, f"add {text}: {value} to limits")
+            elif str(value) != str(limit):
+                message = f"requests has {text}: {value}, and limits {limit}"
+                yield violation(job, place, message, f"write {limit} in both")
 
 
 def _is_device(name: str) -> bool:
@@ -232,23 +209,22 @@ def _is_device(name: str) -> bool:
     return bool(slash) and not domain.endswith("kubernetes.io")
 
 
-@_containers.rule("KUB013", ERROR, "submit", kubernetes("core/validation/validation.go (ValidateVolumeMounts)"))
-def mounts_name_volumes(container: _Container) -> Violations:
+@jobs.rule("KUB013", ERROR, "submit", kubernetes("core/validation/validation.go (ValidateVolumeMounts)"))
+def mounts_name_volumes(job: KubernetesJob) -> Violations:
     """Every volume that a container mounts is one of its pod's.
 
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
-    job, pod = container.job, container.role.pod
-    if job.has("spec/volumeClaimPolicies"):  # of a JobSet, whose claims are volumes of its pods
-        return
-    volumes, mounts = job.value(f"{pod}/volumes"), job.value(f"{container.at}/volumeMounts")
-    names = [each.get("name") for each in volumes if isinstance(each, dict)] if isinstance(volumes, list) else []
-    for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
-        name = mount.get("name") if isinstance(mount, dict) else None
-        if isinstance(name, str) and name not in names and not any(map(to_fill, (name, *names))):
-            known = f"; the pod has {', '.join(map(show, names))}" if names else ""
-            message = f"the mount {show(name)} is no volume of {container.role.name}{known}"
-            yield violation(job, f"{container.at}/volumeMounts/{index}/name", message, f"add a volume named {name}")
+    claimed = job.has("spec/volumeClaimPolicies")  # of a JobSet, whose claims are volumes of its pods
+    for role, at, _ in _containers(job) if not claimed else ():
+        volumes, mounts = job.value(f"{role.pod}/volumes"), job.value(f"{at}/volumeMounts")
+        names = [each.get("name") for each in volumes if isinstance(each, dict)] if isinstance(volumes, list) else []
+        for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
+            name = mount.get("name") if isinstance(mount, dict) else None
+            if isinstance(name, str) and name not in names and not any(map(to_fill, (name, *names))):
+                known = f"; the pod has {', '.join(map(show, names))}" if names else ""
+                message = f"the mount {show(name)} is no volume of {role.name}{known}"
+                yield violation(job, f"{at}/volumeMounts/{index}/name", message, f"add a volume named {name}")
 
 
 _SHM: Final = derived("a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there")

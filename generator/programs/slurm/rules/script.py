@@ -9,7 +9,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import ml_engineering, slurm_manual
 from ...rule import submissions
-from ...shell.script import Assignment, Command, ShellScript, Word
+from ...shell.script import Assignment, Command, ShellScript
 from ...subjects import blocks, requests, steps
 from ...submission import Submission
 from ..request import Request, Step
@@ -151,8 +151,8 @@ SET_BY: Final = {
     "SLURM_ARRAY_TASK_ID": ("--array",),
     "SLURM_ARRAY_JOB_ID": ("--array",),
 }
-#: A launcher's options for the node's rank, and for the rendezvous that reads it.
-_RANKS: Final = (("torchrun", "--node-rank", "--rdzv-backend"), ("accelerate", "--machine_rank", "--rdzv_backend"))
+#: A launcher's option for the rendezvous; any but the static one gives the nodes their ranks, whatever they are told.
+_RENDEZVOUS: Final = (("torchrun", "--rdzv-backend"), ("accelerate", "--rdzv_backend"))
 _INSTEAD: Final = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE",
@@ -185,7 +185,9 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
 
     Prevents: Every node takes itself for node 0, and the rendezvous hangs.
     Fix: put the text of bash -c in single quotes"""
-    if step.nodes == 1 and step.tasks in (None, 1):
+    calls = ((step.launch.call(program), option) for program, option in _RENDEZVOUS)
+    ranked = any(call is not None and call.options.text(option) not in (None, "static") for call, option in calls)
+    if ranked or (step.nodes == 1 and step.tasks in (None, 1)):
         return
     seen = set[int]()
     for name, offset, place in _early_numbers(step):
@@ -199,57 +201,25 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
     """The numbers that the batch script's shell expands: their names, offsets, and where that is."""
     shell = step.launch.script
-    last, unread = step.launch.calls[-1].command, _unread_ranks(step)
+    last = step.launch.calls[-1].command
     if last.shell is None or not last.single_quoted:
         command = shell.commands[last.inside] if last.inside is not None else last
         for word in command.words:
-            found = _OWN_NUMBERS.finditer(word.raw) if not word.raw.startswith("'") else ()
-            match = next((m for m in found if not _within(word.offset + m.start(), unread)), None)
+            match = _OWN_NUMBERS.search(word.raw) if not word.raw.startswith("'") else None
             if match:
                 yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
     for assignment in shell.assignments:
         if not assignment.exported or assignment.raw.startswith("'") or assignment.offset >= last.offset:
             continue
-        found = _OWN_NUMBERS.finditer(assignment.raw)
-        match = next((m for m in found if not _within(assignment.value_offset + m.start(), unread)), None)
+        match = _OWN_NUMBERS.search(assignment.raw)
         inner = _command_of(shell, assignment) if match else None
         if match and (inner is None or inner.shell is None):
-            if _gives_ranks(step) and not _is_used(shell, assignment.name, unread):
-                continue
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
 
 
 def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
     """The command that an assignment is part of, or that follows it."""
     return shell.commands[assignment.command_index] if assignment.command_index < len(shell.commands) else None
-
-
-def _within(offset: int, words: list[Word]) -> bool:
-    return any(word.offset <= offset < word.offset + len(word.raw) for word in words)
-
-
-def _is_used(shell: ShellScript, name: str, unread: list[Word]) -> bool:
-    """Whether a script expands a variable for more than to show it, and in other words than those that are unread."""
-    commands = (command for command in shell.commands if command.words and command.words[0].value not in _ASKING)
-    words = (word for command in commands for word in command.words if not _within(word.offset, unread))
-    uses = re.compile(rf"\$\{{?{re.escape(name)}\b")
-    return any(name in word.variables for word in words) or any(uses.search(one.raw) for one in shell.assignments)
-
-
-def _gives_ranks(step: Step) -> bool:
-    """Whether a launcher asks its rendezvous for the ranks of nodes, whatever it is told."""
-    calls = ((step.launch.call(program), rendezvous) for program, _, rendezvous in _RANKS)
-    return any(call is not None and call.options.text(name) not in (None, "static") for call, name in calls)
-
-
-def _unread_ranks(step: Step) -> list[Word]:
-    """The words of the node's rank that a launcher ignores: it reads them with the static rendezvous only."""
-    for program, rank, _ in _RANKS:
-        call = step.launch.call(program)
-        if call is not None:
-            option = call.options.get(rank)
-            return [] if option is None or not _gives_ranks(step) else [option.written, *option.values]
-    return []
 
 
 @blocks.rule("SLM058", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: set if the option is; seen in real jobs"))
