@@ -42,7 +42,7 @@ _EASY_WORD: Final = re.compile(rf"{_EASY}(?=([\s;&|()])?)")
 
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
 _PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
-_PLAIN_WORD: Final = re.compile(rf"{_PLAIN}(?=[\s;&|()<>]|\Z)")
+_PLAIN_WORD: Final = re.compile(_PLAIN)
 _AFTER: Final = r"[\s;&|)]|\Z"  # ends a word; what begins with another character needs a closer look
 #: The tokens that most scripts are made of, each a group; nothing but blanks where another one comes.
 _USUAL: Final = re.compile(
@@ -129,22 +129,13 @@ class Tokens:
                 start, end = match.span(group)
                 add(Token(WORD, start - 1, end + 1, value=match[group]))
             elif group == _IS_COMMENT:
-                self._comment(*match.span(_IS_COMMENT))
+                start, end = match.span(_IS_COMMENT)
+                if match[_IS_COMMENT].startswith("#SBATCH") and (start == 0 or self._text[start - 1] == "\n"):
+                    add(Token(COMMENT, start, end))
             else:
                 start = match.end() if group is None else match.start(group)
-                return self._unusual(start) if start < len(self._text) else None
+                return self._other(start) if start < len(self._text) else None
         return None
-
-    def _unusual(self, position: int) -> int:
-        plain = _PLAIN_WORD.match(self._text, position)
-        after = "" if plain is None else self._text[plain.end() : plain.end() + 1]
-        if plain is None or (after in ("<", ">") and (plain[0].isdigit() or IN_WORDS.match(self._text, plain.end()))):
-            return self._other(position)
-        return self._word(position, plain.end(), plain[0])
-
-    def _comment(self, start: int, end: int) -> None:
-        if self._text.startswith("#SBATCH", start) and (start == 0 or self._text[start - 1] == "\n"):
-            self.found.append(Token(COMMENT, start, end))
 
     def _other(self, position: int) -> int:
         text = self._text
@@ -164,12 +155,13 @@ class Tokens:
         end = self._word_end(position)
         return self._word(position, end) if end > position else position + 1  # what begins nothing is skipped
 
-    def _word(self, start: int, end: int, plain: str = "") -> int:
+    def _word(self, start: int, end: int) -> int:
         """A word, or an array where it is `NAME=` with a bracket behind it."""
         text = self._text
         if text[end : end + 1] == "(" and text[end - 1] == "=" and ASSIGNMENT.fullmatch(text, start, end):
             return self._array(start, end)
-        self.found.append(Token(WORD, start, end, plain))
+        plain = _PLAIN_WORD.fullmatch(text, start, end)
+        self.found.append(Token(WORD, start, end, plain[0] if plain else ""))
         return end
 
     def _begins_command(self) -> bool:
