@@ -22,7 +22,7 @@ import yaml
 
 import dsgen
 from benchmarks.azureml_mutations import places, put
-from dsgen.check.rules.registry import all_file_rules
+from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 
 SEED: Final = 20261121

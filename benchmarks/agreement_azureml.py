@@ -24,7 +24,7 @@ import yaml
 
 import dsgen
 from benchmarks.azureml_mutations import BASES, mutations
-from dsgen.check.rules.registry import all_file_rules
+from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Finding, Severity
 
 SEED: Final = 20261121

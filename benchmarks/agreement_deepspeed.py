@@ -144,8 +144,7 @@ def ask_deepspeed(texts: list[str], folder: Path | None) -> list[dict[str, Any]]
 
 def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     """dsgen's `errors` on a config that 8 GPUs read, and whether it is `filled` in first."""
-    from dsgen.check.rules.registry import all_file_rules
-    from dsgen.check.rules.run import check_submission
+    from dsgen.check.rules.run import all_file_rules, check_submission
     from dsgen.facts.hjson.text import read_json
     from dsgen.findings import Severity
     from dsgen.job.text import text_of

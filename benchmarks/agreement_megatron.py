@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from dsgen.check.rules.registry import all_file_rules
+from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 from dsgen.job.text import text_of
 from dsgen.programs.frameworks import FRAMEWORKS

@@ -167,8 +167,7 @@ def validate(
     though they are named. Raises nothing else: bad input is a finding.
     """
     from .check.context import ContextFlags
-    from .check.fold import folded
-    from .check.validate import validate
+    from .check.validate import folded, validate
 
     flags = ContextFlags(
         gpus=gpus,

@@ -1,9 +1,4 @@
-"""The installed DeepSpeed's own parser, asked about every DeepSpeed config: `--engine`. No GPU, no launch.
-
-torch's `fake` process group has as many ranks as the submission; DeepSpeed then checks the config
-as it would there. DeepSpeed is imported into this process; without `DS_ACCELERATOR` in the environment that is set to
-`cpu`, so that no device is touched.
-"""
+"""The installed DeepSpeed: its own parser, asked about the configs of a submission."""
 
 from __future__ import annotations
 
@@ -11,14 +6,22 @@ import copy
 import io
 import logging
 import os
+import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from importlib.util import find_spec
+from json import JSONDecodeError
 from types import SimpleNamespace
 from typing import Any, Final
+
+from ..findings import Finding, Location, Severity
+from ..programs.deepspeed.config import BATCH_KEYS, Config
+from ..programs.submission import Submission
+from ..programs.world import FLAGS, world_of
+from . import codes
 
 ACCELERATOR: Final = "DS_ACCELERATOR"
 _LOGGER: Final = "DeepSpeed"
@@ -122,3 +125,101 @@ def _descriptors_to_null() -> Iterator[None]:
         for descriptor, copied in kept:
             os.dup2(copied, descriptor)
             os.close(copied)
+
+
+_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own message
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """What DeepSpeed refuses in files in which no error was found so far. Raises `NoEngine` where there is none."""
+    version = installed_version()
+    wanted = ".".join(map(str, submission.deepspeed_version))
+    if version.split("+")[0] != wanted:
+        message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
+        hint = f"set --deepspeed-version {version.split('+')[0]}, or install DeepSpeed {wanted}"
+        yield codes.ENGINE_VERSION.at(Location(path=FLAGS), message, hint)
+    broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
+    for config in submission.configs:
+        if config.path not in broken:
+            yield from _ask(submission, config, version)
+
+
+def _ask(submission: Submission, config: Config, version: str) -> Iterator[Finding]:
+    world, replicas = _world(submission, config)
+    reader = f"DeepSpeed {version}" if config.consumer == "deepspeed" else "Python's json, which reads it first,"
+    try:
+        with quiet():
+            data = _as_given_to_deepspeed(config)
+            reader = f"DeepSpeed {version}"
+            parse(data, world, dp=replicas)
+    except NoEngine:
+        raise
+    except Exception as problem:  # whatever DeepSpeed raises is its answer
+        text = " ".join(_message(problem).split())
+        text = text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
+        offset = problem.pos if isinstance(problem, JSONDecodeError) else None
+        where = _place(config, text) if offset is None else config.json.lines.locate(offset)
+        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {text}")
+
+
+def _as_given_to_deepspeed(config: Config) -> Any:
+    """The config as it arrives at DeepSpeed's parser: programs before it have filled in what is `auto`."""
+    data = read(config.json.text.content, strict=config.consumer != "deepspeed")
+    if config.filled and isinstance(data, dict):
+        data = _filled(data)
+        batch = ("train_batch_size", "train_micro_batch_size_per_gpu")
+        if not any(key in data for key in batch):
+            data["train_micro_batch_size_per_gpu"] = 1
+    return data
+
+
+def _filled(block: dict[str, Any]) -> dict[str, Any]:
+    """The block without its `auto` values: DeepSpeed's defaults replace what would be filled in."""
+    kept = {key: value for key, value in block.items() if value != "auto"}
+    return {key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
+    """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of pipelines."""
+    world = world_of(submission)
+    parallel = world.model_parallel
+    passes_mpu = config.consumer == "megatron-deepspeed" or world.pipeline > 1
+    if not passes_mpu:
+        return world.gpus or _replicas(config), None
+    if world.gpus is not None:
+        return world.gpus, world.replicas or 1
+    replicas = _replicas(config)
+    return replicas * parallel, replicas
+
+
+def _replicas(config: Config) -> int:
+    """As many replicas as the batch sizes give, where that is an integer; else 1, which the parser refuses least."""
+    total, micro, steps = (config.whole(f"/{key}") or 0 for key in BATCH_KEYS)
+    if min(total, micro, steps) < 1:
+        return 1
+    share, rest = divmod(total, micro * steps)
+    return share if share and not rest and share <= 1 << 20 else 1
+
+
+def _on(submission: Submission) -> str:
+    gpus = world_of(submission).gpus
+    return "" if gpus is None else f" on {gpus:,} GPUs"
+
+
+def _message(problem: Exception) -> str:
+    """DeepSpeed's own message; of pydantic's, the first with its key."""
+    errors = getattr(problem, "errors", None)
+    if callable(errors):
+        first = errors()[0]
+        return f"{'.'.join(map(str, first.get('loc', ())))}: {first.get('msg', '')}"
+    return str(problem) or type(problem).__name__
+
+
+def _place(config: Config, text: str) -> Location:
+    """The first key that the message names and the config has, else the file."""
+    by_name: dict[str, str] = {}
+    for pointer in config.json.spans:
+        by_name.setdefault(pointer.rpartition("/")[2], pointer)
+    named = next((by_name[name] for name in _NAME.findall(text) if name in by_name), None)
+    return Location(path=config.path) if named is None else config.locate_key(named)

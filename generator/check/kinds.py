@@ -1,17 +1,14 @@
-"""What kind of document a file is: by its name where that is plain, else by its keys and lines.
-
-A kind needs enough evidence: a key that only its files have, or several of its keys that are most of the file's. What
-has some but not enough is another program's file, and is left alone.
-"""
+"""What kind of document a file is: by its name where that is plain, else by its keys and lines."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final, get_args
 
 from ..dataclass import dataclass
@@ -179,3 +176,38 @@ def _lines(content: str) -> list[str]:
     """The first lines that are neither blank nor comments."""
     lines = content[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES]
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+MAX_DEPTH: Final = 32  # folders below the one named
+_LIBRARIES: Final = frozenset({"node_modules", "site-packages"})  # others' files, by the ten thousand
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder."""
+    try:
+        return bool(os.fspath(path)) and path.is_dir()
+    except (OSError, ValueError):  # a name too long, or not one for this system
+        return False
+
+
+def candidates(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
+    """The files in and below a folder that may be documents, in order; hidden folders and links to folders left out."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        path = folder / entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if depth and not entry.name.startswith((".", "__")) and entry.name not in _LIBRARIES:
+                yield from candidates(path, depth - 1)
+        elif is_candidate(path) and _is_file(entry):
+            yield path
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to nowhere
+        return False

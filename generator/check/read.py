@@ -23,8 +23,7 @@ from ..programs.trainer.training_arguments import from_launches
 from ..rule import Rule
 from . import codes
 from .file import File
-from .folders import candidates, is_folder
-from .kinds import MAPPINGS, YAML, is_candidate, is_evidence, kind_of, tells_by_name
+from .kinds import MAPPINGS, YAML, candidates, is_candidate, is_evidence, is_folder, kind_of, tells_by_name
 from .other_programs import HANDS_ON, arguments_of_commands, handed_on
 
 MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here

@@ -1,4 +1,4 @@
-"""`dsgen validate`: paths → documents → submissions → rules → findings, less those that comments ignore."""
+"""`dsgen validate`: paths to documents, submissions, rules and findings, less those that comments ignore."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def validate(
     findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
     texts = {**_text_of_spec(job), **reading.texts}
     if engine:
-        from .ask_engine import ask_engine  # saves start-up time where it isn't asked
+        from .engine import ask_engine  # saves start-up time where it isn't asked
 
         known = tuple(filter(reported, without_ignored(findings, texts)))
         findings += dict.fromkeys(finding for submission in submissions for finding in ask_engine(submission, known))
@@ -120,3 +120,19 @@ def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     if any(finding.severity is Severity.ERROR for finding in findings):
         return None, in_file_order(findings)
     return job, in_file_order((*findings, *check_pinned_fit(job)))
+
+
+def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The first of the findings that say the same of one file, with the places and edits of the others."""
+    groups: dict[tuple[str, Severity, str, str, str | None], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.rule, finding.severity, finding.where.path, finding.message, finding.hint)
+        groups.setdefault(key, []).append(finding)
+    return tuple(_joined(group) for group in groups.values())
+
+
+def _joined(group: list[Finding]) -> Finding:
+    if len(group) == 1:
+        return group[0]
+    edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
+    return replace(group[0], again=tuple(finding.where for finding in group[1:]), edits=edits)

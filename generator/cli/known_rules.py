@@ -32,7 +32,7 @@ _UNREAD: Final = frozenset(
 def known_rules() -> tuple[Rule, ...]:
     """Rules by id; one that checks jobs and files alike is one entry."""
     from ..check import codes as of_files  # here, to save start-up time
-    from ..check.rules.registry import all_file_rules
+    from ..check.rules.run import all_file_rules
     from ..facts import measurement
 
     found = _joined((*_planning_rules(), *rules_in(measurement, of_files), *all_file_rules()))

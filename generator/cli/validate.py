@@ -67,7 +67,7 @@ def validate(
     With --fix, report the findings that remain. The diff goes to standard output, or to standard error for formats
     other than text.
     """
-    from ..check.fold import folded  # here, to save start-up time
+    from ..check.validate import folded  # here, to save start-up time
     from .known_rules import selection
 
     _require(not only_diff or fix, "--diff requires --fix")

@@ -13,11 +13,10 @@ from ..findings import Location
 from ..job.framework import Frameworks
 from ..programs.deepspeed.config import Config
 from ..programs.launching.launch_line import Launch
-from ..programs.links import ds_config_of, named_in, used_accelerate_config, used_config
 from ..programs.lookup import Files
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
-from ..programs.submission import Submission
+from ..programs.submission import Submission, ds_config_of, named_in, used_accelerate_config, used_config
 from ..programs.trainer.training_arguments import TrainingArguments
 
 

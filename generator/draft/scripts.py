@@ -9,7 +9,7 @@ from typing import Final
 from ..catalog import find_model
 from ..job.hf_config import model_from_config
 from ..programs.frameworks import FRAMEWORKS
-from ..programs.links import used_accelerate_config
+from ..programs.submission import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..programs.trainer.training_arguments import TrainingArguments

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal, Protocol
 
 from ..dataclass import dataclass
+from ..findings import Location
 from ..job.source import Source
 from ..job.text import Text
+from ..job.wording import counted
 from .hjson.text import JsonText
 
 Kind = Literal[
@@ -59,3 +62,26 @@ class JobSpec:
 
     path: str
     name: str  #: of the file as the user gave it; `path` may have escapes
+
+
+Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """How many there are of something, by one document."""
+
+    quantity: Quantity
+    value: int
+    where: Location
+    text: str  #: what is written, as in `#SBATCH --nodes 16 × --gres gpu:8`
+
+
+def claims_of_nodes(nodes: int | None, gpus: int | None, nodes_at: Location, gpus_at: Location) -> Iterator[Claim]:
+    """The claims of a job for `nodes` nodes with `gpus` GPUs each; None: unknown."""
+    if nodes:
+        yield Claim("nodes", nodes, nodes_at, counted(nodes, "node"))
+    if gpus:
+        yield Claim("GPUs per node", gpus, gpus_at, f"{counted(gpus, 'GPU')} a node")
+        if nodes:
+            yield Claim("GPUs", nodes * gpus, gpus_at, f"{counted(nodes, 'node')} × {counted(gpus, 'GPU')}")

@@ -15,7 +15,7 @@ from ..job.dialect import Dialect
 from ..job.source import Source, escape, parse
 from ..job.text import Text
 from ..job.yaml_core import MAX_DIGITS, resolve_scalar, short_tag
-from .reader import Reader
+from .places import Reader
 
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()
 _CONSTRUCTOR: Final = yaml.constructor.SafeConstructor()

@@ -1,10 +1,15 @@
-"""What a framework hands to a launcher: the program's arguments, environment and configuration files."""
+"""Programs as plans describe them: what every process of a job runs, its arguments and its files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
 
 from ..dataclass import dataclass
+from ..job.continuation import continuation
+from ..job.records import Job, Training
+from ..search.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +61,116 @@ class Program:
     def arguments(self) -> tuple[str | ConfigPath, ...]:
         """All arguments after the script, in order."""
         return tuple(a for group in self.groups for a in group.arguments)
+
+
+Value = str | int | float | bool | ConfigPath | tuple[int, ...] | tuple[str, ...] | None
+
+DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
+
+
+BETA1 = 0.9  #: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
+EPSILON = 1e-8
+
+
+def beta2(job: Job) -> float:
+    """Decay of the second moment.
+
+    **Source**: 0.95 for language models (GPT-3, arXiv 2005.14165, appendix B); 0.999 for encoders (BERT, 1810.04805).
+    """
+    return 0.95 if job.model.causal else 0.999
+
+
+def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
+    """One option: True is a bare flag; False and None leave it out; of a tuple each value is a word."""
+    if value is None or isinstance(value, bool):
+        return (option,) if value else ()
+    if isinstance(value, ConfigPath):
+        return (option, value)
+    if isinstance(value, tuple):
+        return (option, *map(str, value))
+    return (option, _number(value) if isinstance(value, float) else str(value))
+
+
+def _number(value: float) -> str:
+    """The shortest text that is read as the same number: a config beside it may hold that number too."""
+    short = format(value, "g")
+    return short if float(short) == value else repr(value)
+
+
+def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
+    """A group of arguments in the mapping's order."""
+    return ArgumentGroup(comment=comment, arguments=tuple(w for o, v in options.items() for w in _words(o, v)))
+
+
+def make_program(
+    job: Job,
+    groups: Iterable[ArgumentGroup],
+    *,
+    environment: Mapping[str, str] | None = None,
+    files: tuple[RenderedFile, ...] = (),
+    notes: tuple[str, ...] = (),
+    resume: Resume | None = None,
+) -> Program:
+    """The job's script with the groups that hold any argument.
+
+    An option that the job's own arguments give is left to them; they come last.
+    """
+    own = ArgumentGroup(comment="from the job's launch.arguments", arguments=job.launch.arguments)
+    given = {word.partition("=")[0] for word in job.launch.arguments if word.startswith("--")}
+    filled = tuple(g for g in (*(_less(group, given) for group in groups), own) if g.arguments)
+    return Program(
+        script=job.launch.script,
+        groups=filled,
+        environment=environment or {},
+        files=files,
+        notes=notes,
+        resume=resume,
+    )
+
+
+def _less(group: ArgumentGroup, given: Collection[str]) -> ArgumentGroup:
+    """A group without the options that are `given`."""
+    left: list[str | ConfigPath] = []
+    kept = True
+    for word in group.arguments if given else ():
+        if isinstance(word, str) and word.startswith("--"):
+            kept = word not in given
+        if kept:
+            left.append(word)
+    return replace(group, arguments=tuple(left)) if given else group
+
+
+def gives(arguments: Iterable[str], *options: str) -> bool:
+    """Whether any of `options` is among `arguments`, as `--option value` or `--option=value`."""
+    return any(a.partition("=")[0] in options for a in arguments)
+
+
+def holds(arguments: Iterable[str], value: object) -> bool:
+    """Whether a value is among `arguments`, after whatever option: the script's own names aren't known."""
+    return any(value in (a, a.partition("=")[2]) for a in arguments)
+
+
+def training_steps(training: Training) -> int | None:
+    """Optimizer steps that see `duration_tokens` tokens, rounded up; None when the job gives no duration."""
+    if training.duration_tokens is None:
+        return None
+    return max(1, -int(-training.duration_tokens // training.tokens_per_step))
+
+
+_STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
+_LEAST_MARGIN_S: Final = 600
+
+
+def exit_minutes(plan: Plan) -> int | None:
+    """Minutes after which a program that checks after each step has to save and exit; `None` where others end it.
+
+    A signal before the limit does so on Slurm, where the job's script then queues it again: a program that has exited
+    by itself would look as if it had finished.
+    """
+    launch = plan.job.launch
+    signalled = launch.options.get("signal_seconds") or continuation(plan.job) == "requeue"
+    if launch.time_limit_s is None or signalled:
+        return None
+    needed_s = _STARTING_S + 2 * (plan.saving.step_s + plan.saving.save_s)
+    margin_s = min(max(_LEAST_MARGIN_S, needed_s), launch.time_limit_s / 2)
+    return max(1, int(launch.time_limit_s - margin_s) // 60)

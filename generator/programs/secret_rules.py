@@ -7,7 +7,7 @@ from typing import Final
 
 from ..findings import ERROR, WARNING, Violation, Violations
 from ..rules.sources import derived
-from .rule import submissions
+from .subjects import submissions
 from .submission import Submission
 
 _COPIED: Final = derived("the script is copied to the controller, and kept with the job")

@@ -1,18 +1,38 @@
-"""Documents of a submission as subjects of rules, one by one, and the parts of launch scripts."""
+"""Subjects of rules on files: a submission divided into what is checked one by one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
+from ..rule import Subject
 from .deepspeed.config import Config
 from .launching.hostfile import EnvironmentFile
 from .launching.launch_line import Launch
 from .launching.launcher_call import LauncherCall
 from .launching.script import LaunchScript
-from .rule import Subject, subject
 from .slurm.request import LAUNCHERS, Request, Step, steps_of
 from .submission import Submission
 from .trainer.training_arguments import TrainingArguments
+
+__all__ = ["Subject", "subject", "submissions"]
+
+S = TypeVar("S")
+
+
+def subject(*reads: str) -> Callable[[Callable[[Submission], Iterable[S]]], Subject[S]]:
+    """Make a subject, which reads these kinds of documents, of the function below."""
+
+    def made(subjects: Callable[[Submission], Iterable[S]]) -> Subject[S]:
+        return Subject(reads, subjects)
+
+    return made
+
+
+@subject()
+def submissions(submission: Submission) -> Iterable[Submission]:
+    """A submission as a whole, for rules that hold its documents against one another."""
+    return (submission,)
 
 
 @subject("DeepSpeed config")

@@ -7,14 +7,13 @@ from functools import lru_cache
 from typing import Final
 
 from ..dataclass import dataclass
-from ..facts.claims import Claim, Quantity
+from ..facts.document import Claim, Quantity
 from ..findings import Location
 from ..job.wording import counted
 from .launching.launch_line import Launch
 from .launching.launcher_call import NODES, PER_NODE, LauncherCall
 from .launching.script import LaunchScript
-from .links import used_accelerate_config, used_config
-from .submission import Submission
+from .submission import Submission, used_accelerate_config, used_config
 
 #: No machine has more GPUs, or nodes: as many as a job spec can have.
 MOST_GPUS: Final = 2**20

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Protocol
 
-from ..facts.placeholders import is_to_fill
+from ..facts.words import is_to_fill
 from ..findings import NOTE, Edit, Location, Severity, Violation
 from .numbers import listed
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.check.fold import folded
+from dsgen.check.validate import folded
 from dsgen.cli.findings_text import annotation, counted
 from dsgen.cli.printing import ExitStatus
 from dsgen.findings import Edit, Finding, Location, Severity

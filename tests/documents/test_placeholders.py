@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from generator.facts.placeholders import is_left_open
+from generator.facts.words import is_left_open
 
 
 @pytest.mark.parametrize("text", ["x.x.x.x", "10.0.0.x", "192.168.1.*", "...", "xx", "node_ip", "<host>", "your_ip"])

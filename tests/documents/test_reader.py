@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsgen.facts.hjson.text import read_json
-from dsgen.facts.reader import Reader, ValueKind
+from dsgen.facts.places import Reader, ValueKind
 from dsgen.facts.yaml_document import YamlDocument, read_yaml
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig

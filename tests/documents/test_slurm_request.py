@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dsgen.facts.reader import Reader
+from dsgen.facts.places import Reader
 from dsgen.job.text import Text
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import launches, sbatch_options

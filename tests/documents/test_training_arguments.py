@@ -14,9 +14,8 @@ from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import launches
-from dsgen.programs.links import ds_config_of
 from dsgen.programs.shell.script import read_script
-from dsgen.programs.submission import Submission
+from dsgen.programs.submission import Submission, ds_config_of
 from dsgen.programs.trainer.training_arguments import TrainingArguments, from_launches, known_arguments, read_value
 from scripts.training_arguments_table import TABLE, table
 from tests.needs import needs_transformers

@@ -10,10 +10,9 @@ from ...dataclass import dataclass
 from ...findings import ERROR, WARNING, Violation, Violations
 from ...job.records import Job
 from ...programs.deepspeed.config import Config
-from ...programs.links import used_config
 from ...programs.megatron.arguments import MegatronArguments
-from ...programs.rule import subject, submissions
-from ...programs.submission import Submission
+from ...programs.subjects import subject, submissions
+from ...programs.submission import Submission, used_config
 from ...programs.world import world_of
 from ...rules.sources import derived
 

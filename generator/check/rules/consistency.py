@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import product, takewhile
 from pathlib import PurePath
 from typing import Final
 
-from ...facts.claims import Claim
-from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...facts.document import Claim
+from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...job.wording import counted
-from ...programs.links import used_config
-from ...programs.rule import submissions
-from ...programs.submission import Submission
-from ...programs.world import FLAGS, world_of
-from ...rules.sources import deepspeed, derived
+from ...programs.deepspeed.config import BATCH_KEYS, Config
+from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MICRO, PIPELINE, TENSOR
+from ...programs.megatron.table import LARGEST
+from ...programs.subjects import ds_configs, submissions
+from ...programs.submission import Submission, used_config
+from ...programs.world import FLAGS, MOST_GPUS, world_of
+from ...rules.sources import deepspeed, deepspeed_now, derived
 
 _KINDS: Final = ("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
 _CONFIG_READERS: Final = ("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config")
@@ -158,3 +161,87 @@ def named_files_are_there(submission: Submission) -> Violations:
         if link.kind == "hostfile" and not link.exists and present:
             message = f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})"
             yield Violation(link.where, message, "name the file that the job is to read, or add it to the submission")
+
+
+_OF_SIZES: Final = ("DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
+_SOURCE: Final = derived("NCCL's ncclCommInitRank takes an int; a job spec has at most 1,048,576 GPUs")
+_MEGATRON: Final = (
+    *(TENSOR, PIPELINE, CONTEXT, EXPERT, MICRO, GLOBAL, LAYERS, HEADS),
+    *("--hidden-size", "--ffn-hidden-size", "--kv-channels", "--num-query-groups", "--seq-length", "--num-experts"),
+    *("--max-position-embeddings", "--vocab-size", "--moe-ffn-hidden-size", "--moe-router-topk"),
+)
+_DEEPSPEED: Final = (
+    *(f"/{key}" for key in BATCH_KEYS),
+    *("/zero_optimization/zero_hpz_partition_size", "/mics_shard_size", "/sequence_parallel_size"),
+    *("/tensor_parallel/autotp_size", "/tensor_parallel/tp/tp_size", "/elasticity/max_train_batch_size"),
+)
+
+
+@submissions.rule("SUB016", ERROR, "launcher", _SOURCE, reads=_OF_SIZES)
+def sizes_are_possible(submission: Submission) -> Violations:
+    """A run has at most 1,048,576 nodes and GPUs, and a size of 32 bits: 2,147,483,647.
+
+    Prevents: The launcher waits for nodes that do not exist; integers overflow; memory runs out at once.
+    Fix: write the number that was meant"""
+    for claim in world_of(submission).beyond:
+        message = f"{claim.text[:80]} is more {claim.quantity} than any machine has: at most {MOST_GPUS:,}"
+        yield Violation(claim.where, message, f"write 1 to {MOST_GPUS}")
+    for name, number, where in _sizes(submission):
+        if number is not None and number > LARGEST:
+            shown = f"{number:,}" if number < 10**24 else "a number of more than 24 digits"
+            yield Violation(where, f"{name} is {shown}; the most is {LARGEST:,}", f"write 1 to {LARGEST}")
+
+
+def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]:
+    for arguments, option in product(submission.megatron, _MEGATRON):
+        yield option, arguments.integer(option), arguments.locate(option)
+    for config, pointer in product(submission.configs, _DEEPSPEED):
+        yield pointer[1:].replace("/", "."), config.whole(pointer), config.locate(pointer)
+
+
+#: Where clusters commonly mount file systems that all nodes share.
+_SHARED: Final = re.compile(
+    r"/(?:home|nfs|lustre|gpfs|beegfs|weka|fsx|efs|shared|blob|mnt/(?:nfs|lustre|shared|home|blob|azureml)|p?work|projects?)(?:/|$)"
+)
+_OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
+_WHOLE: Final = "every rank loads the whole model into the node's memory"
+
+
+@ds_configs.rule("MEM003", WARNING, "training", derived("DeepNVMe reads and writes the states of every step"))
+def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
+    """Offloading to NVMe goes to a disk of the node's own.
+
+    Prevents: No error: steps take minutes, and the file system is slow for everybody. A guess by the path's name.
+    Fix: use the node's own disk"""
+    for place in _OFFLOADS:
+        path = config.value(f"{place}/nvme_path")
+        if config.text(f"{place}/device") == "nvme" and isinstance(path, str) and _SHARED.match(path):
+            message = f"nvme_path: {path} looks like a file system that the nodes share: all of them swap over it"
+            where = config.locate(f"{place}/nvme_path")
+            yield Violation(where, message, "use the node's own disk, such as /local_nvme")
+
+
+@submissions.rule(
+    "MEM004",
+    WARNING,
+    "init",
+    deepspeed_now("runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"),
+    reads=("accelerate config", "launch script"),
+)
+def model_is_loaded_in_parts(submission: Submission) -> Violations:
+    """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag.
+
+    Prevents: Killed: one node's memory holds eight copies of the model.
+    Fix: set zero3_init_flag to true"""
+    for config in submission.accelerate_configs:
+        if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
+            message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
+            yield Violation(config.locate("deepspeed_config/zero3_init_flag"), message, "set zero3_init_flag to true")
+    for launch in submission.launches:
+        call = launch.call("accelerate")
+        option = call.options.get("--zero3_init_flag") if call else None
+        if call is None or option is None or (call.options.text("--zero3_init_flag") or "").lower() != "false":
+            continue
+        if call.options.integer("--zero_stage") == 3:
+            message = f"--zero_stage 3 with --zero3_init_flag false: {_WHOLE}"
+            yield Violation(launch.script.locate(option.written), message, "use --zero3_init_flag true")

@@ -20,9 +20,8 @@ from ...job.records import Job, Pins
 from ...programs.deepspeed.config import Config
 from ...programs.deepspeed.facts import ConfigFacts, config_facts
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
-from ...programs.rule import subject, submissions
 from ...programs.slurm.values import mebibytes
-from ...programs.subjects import blocks
+from ...programs.subjects import blocks, subject, submissions
 from ...programs.submission import Submission
 from ...programs.world import world_of
 from ...rules.layout.pins import known_values, whole_layout

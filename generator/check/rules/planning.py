@@ -14,7 +14,7 @@ from ...programs.job_rules import PLANNING_RULES
 from ...programs.megatron.facts import MegatronFacts, megatron_facts
 from ...programs.megatron.rules.rule import READS, at
 from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE, MegatronRun
-from ...programs.rule import Subject, subject
+from ...programs.subjects import Subject, subject
 from ...programs.submission import Submission
 from ...rule import InFiles, Rule
 from ...rules.layout.pipeline import micro_batches_fill_pipeline

@@ -1,17 +1,56 @@
-"""The rules on files applied to a submission."""
+"""The rules on files: those of the programs, and those on files of several; applied to a submission."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
 from ...findings import Finding, in_file_order
+from ...programs.deepspeed.facts import says_layout
+from ...programs.file_rules import all_rules_of_programs, rules_of_programs
 from ...programs.submission import Submission
-from ...rule import Rule, findings_by_rule
+from ...rule import Rule, findings_by_rule, rules_in
 from ..codes import TOO_MUCH
-from .registry import rules_for
+
+# Imports within functions save start-up time.
+
+
+@lru_cache(maxsize=1)
+def _rules_on_all() -> tuple[Rule, ...]:
+    """Rules that hold documents of several programs against one another."""
+    from ...programs import secret_rules
+    from . import against_job, consistency
+    from . import consistency as memory_places
+    from . import consistency as sizes
+
+    return rules_in(memory_places, consistency, sizes, secret_rules, against_job)
+
+
+@lru_cache(maxsize=1)
+def _rules_on_estimates() -> tuple[Rule, ...]:
+    """Rules on layouts, memory and time, which need numpy."""
+    from . import fits, planning, run_length
+
+    return (*planning.RULES, *rules_in(fits, run_length))
+
+
+def rules_for(submission: Submission) -> tuple[Rule, ...]:
+    """The rules that have something to look at in a submission, for its release of DeepSpeed."""
+    found = [*rules_of_programs(submission), *_rules_on_all()]
+    # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
+    if submission.megatron or (submission.cluster and submission.configs) or says_layout(submission):
+        found += _rules_on_estimates()
+    return tuple(rule for rule in found if rule.holds_for(submission.deepspeed_version))
+
+
+@lru_cache(maxsize=1)
+def all_file_rules() -> tuple[Rule, ...]:
+    """Every rule on files."""
+    return (*all_rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())
+
 
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 

@@ -12,9 +12,8 @@ from ...estimate.flops import model_flops_per_step
 from ...findings import NOTE, WARNING, Violation, Violations
 from ...job.wording import counted
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
-from ...programs.rule import subject
 from ...programs.slurm.request import Request
-from ...programs.subjects import blocks
+from ...programs.subjects import blocks, subject
 from ...programs.submission import Submission
 from ...rules.sources import derived, slurm_manual
 from ...units import clock

@@ -13,8 +13,7 @@ from ...dataclass import dataclass
 from ...findings import Location
 from ...job.pointer import value_at
 from ...job.text import Text
-from ..lines import Lines
-from ..reader import Reader
+from ..places import Lines, Reader
 from .reader import Broken as Broken
 from .reader import Duplicate as Duplicate
 from .reader import Span as Span

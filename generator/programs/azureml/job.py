@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeGuard
 
 from ...dataclass import dataclass
-from ...facts.claims import Claim
-from ...facts.document import Kind
+from ...facts.document import Claim, Kind
 from ...findings import Location
 from ...job.source import Source, escape
 from ..launching.script import CommandDocument

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ...dataclass import dataclass
 from ...facts.document import Kind
 from ...facts.hjson.text import JsonText
-from ...facts.reader import Reader
+from ...facts.places import Reader
 from ...findings import Location
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...facts.document import FileText
 from ...facts.hjson.text import JsonText, Span
-from ...facts.lines import Lines
+from ...facts.places import Lines
 from ...findings import Location
 from ...job.pointer import value_at
 from ...job.source import Source, escape

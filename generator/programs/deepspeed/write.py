@@ -9,8 +9,7 @@ from ...job.framework import Framework, Need
 from ...job.needs import spec_values
 from ...job.records import Job
 from ...search.plan import Plan
-from ..arguments import Value, gives, group, holds, make_program, training_steps
-from ..program import ArgumentGroup, ConfigPath, Program
+from ..program import ArgumentGroup, ConfigPath, Program, Value, gives, group, holds, make_program, training_steps
 from . import write_config as ds_config
 
 #: What the script is given of `data` and `output`, named after the parameters of engine.save_checkpoint and

@@ -14,8 +14,7 @@ from ...estimate.buffers import bucket_elements, max_live_elements, persistence_
 from ...estimate.layout import Layout, Offload
 from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.records import Job
-from ..arguments import BETA1, EPSILON, beta2
-from ..program import RenderedFile
+from ..program import BETA1, EPSILON, RenderedFile, beta2
 
 FILE_NAME = "ds_config.json"
 MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")

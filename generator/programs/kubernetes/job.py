@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.claims import Claim, claims_of_nodes
-from ...facts.document import Kind
+from ...facts.document import Claim, Kind, claims_of_nodes
 from ...facts.yaml_document import YamlDocument
 from ..launching.script import CommandDocument
 

@@ -18,8 +18,8 @@ from ..cluster_jobs import (
     to_fill,
     without_the_other_nodes,
 )
-from ..rule import subject, submissions
 from ..secret_rules import secrets_of
+from ..subjects import subject, submissions
 from ..submission import Submission
 from .job import KubernetesJob, Role, containers_of
 

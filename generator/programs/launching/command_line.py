@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Generic, TypeVar
 
 from ...dataclass import dataclass
-from ...facts.reader import Reader
+from ...facts.places import Reader
 from ...findings import Edit, Location, Severity, Violation
 from ..shell.script import ShellScript
 from .launch_line import Option, Options

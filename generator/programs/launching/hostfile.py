@@ -9,8 +9,7 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
-from ...facts.lines import Lines
-from ...facts.reader import Reader
+from ...facts.places import Lines, Reader
 from ...findings import Location
 from ...job.text import Text
 

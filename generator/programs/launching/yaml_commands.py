@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
-from ...facts.lines import Lines
+from ...facts.places import Lines
 from ...findings import Location
 from ...job.source import Source
 from ...job.text import Text

@@ -9,9 +9,8 @@ from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
 from ...facts.document import FileText, Kind
-from ...facts.lines import Lines
-from ...facts.placeholders import IN_WORDS
-from ...facts.reader import Reader, ValueKind, kind_of_value
+from ...facts.places import Lines, Reader, ValueKind, kind_of_value
+from ...facts.words import IN_WORDS
 from ...findings import Location
 from ...job.pointer import whole_number
 from ...job.text import Text

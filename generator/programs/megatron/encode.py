@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from ...job.records import Job, Training
-from ..arguments import DEFAULT_STEPS, Value, training_steps
+from ..program import DEFAULT_STEPS, Value, training_steps
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
     from ...catalog.records import Model

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from ..deepspeed.config import Config
-from ..links import named_in
-from ..submission import Submission
+from ..submission import Submission, named_in
 from ..world import world_of
 from .arguments import MegatronArguments
 from .stage_layout import chunks_of

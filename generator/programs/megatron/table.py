@@ -15,8 +15,7 @@ from enum import Flag, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from ..arguments import BETA1, EPSILON, Value, beta2
-from ..program import ConfigPath
+from ..program import BETA1, EPSILON, ConfigPath, Value, beta2
 from . import encode
 from .encode import Planned, above_one
 from .options import Flavour

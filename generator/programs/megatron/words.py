@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...facts.placeholders import IN_WORDS
+from ...facts.words import IN_WORDS
 from ...findings import Location
 from .options import MegatronOption, OptionTable
 

@@ -16,9 +16,7 @@ from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
-from ..arguments import DEFAULT_STEPS, gives, group, make_program
-from ..program import ArgumentGroup, Program
-from ..saving import exit_minutes
+from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, gives, group, make_program
 from .encode import Planned
 from .options import Flavour
 from .table import EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES

@@ -13,9 +13,8 @@ from ...estimate.layout import Layout
 from ...job.framework import Checkpoints, Framework
 from ...job.records import Job
 from ...search.plan import Plan
-from ..arguments import make_program
 from ..deepspeed import write_config as ds_config
-from ..program import Program
+from ..program import Program, make_program
 from .encode import Planned
 from .table import EVALUATION, EXIT_OPTION, OF_FILES
 from .write import COMMENTS, NEEDS, Comment, common_notes, groups_of, planned, sizes

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import field
 
 from ...dataclass import dataclass
-from ...facts.lines import Lines
+from ...facts.places import Lines
 from ...findings import Location
 from ...job.text import Text
 from .commands import Reading, Shell

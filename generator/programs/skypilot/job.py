@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.claims import Claim, claims_of_nodes
-from ...facts.document import Kind
+from ...facts.document import Claim, Kind, claims_of_nodes
 from ..launching.script import CommandDocument
 
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads

@@ -8,8 +8,8 @@ from typing import Final
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.sources import derived, skypilot
 from ..cluster_jobs import Difference, differences_of, one_process, without_the_other_nodes
-from ..rule import subject, submissions
 from ..secret_rules import secrets_of
+from ..subjects import subject, submissions
 from ..submission import Submission
 from .job import SkyPilotTask
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from ...dataclass import dataclass
-from ...facts.placeholders import is_placeholder
+from ...facts.words import is_placeholder
 from ...findings import Edit, Location
 from ..launching.command_line import Argument, CommandLine
 from ..launching.launch_line import Call, Launch, Option

@@ -11,12 +11,11 @@ from ...job.continuation import continuation
 from ...job.needs import argument_values
 from ...search.plan import Plan
 from ...units import clock
-from ..arguments import gives, training_steps
 from ..launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from ..launching import fabric
 from ..launching.call import THREADS, environment, fill, fill_pick, header, launch_options, own_threads
 from ..launching.quoting import Raw, plain_name
-from ..program import Program, RenderedFile
+from ..program import Program, RenderedFile, gives, training_steps
 from . import container
 from .options import block, shared_memory, takes_nodes
 

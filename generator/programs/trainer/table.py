@@ -15,9 +15,8 @@ from typing import Final
 from ...dataclass import dataclass
 from ...estimate.layout import Recompute
 from ...search.plan import Plan
-from ..arguments import BETA1, EPSILON, Value, beta2, training_steps
 from ..deepspeed.write_config import EIGHT_BIT, FILE_NAME
-from ..program import ConfigPath
+from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, training_steps
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
 LENGTHS: Final = ("model_max_length", "max_seq_length", "max_seq_len", "max_length", "block_size", "cutoff_len")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, cast
 from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText
-from ...facts.reader import Reader
+from ...facts.places import Reader
 from ...findings import Finding, Location
 from ...job.pointer import whole_number
 from ...job.source import Source, escape

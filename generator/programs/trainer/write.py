@@ -17,9 +17,8 @@ from ...estimate.layout import Layout, Recompute
 from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
 from ...search.plan import Plan
-from ..arguments import Value, gives, group, holds, make_program
 from ..deepspeed import write_config as ds_config
-from ..program import ArgumentGroup, Program, Resume
+from ..program import ArgumentGroup, Program, Resume, Value, gives, group, holds, make_program
 from .table import GROUPS, ROWS
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.

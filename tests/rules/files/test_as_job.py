@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dsgen
 from dsgen.check.rules import fits, planning
-from dsgen.check.rules.registry import all_file_rules
+from dsgen.check.rules.run import all_file_rules
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Severity, Violation

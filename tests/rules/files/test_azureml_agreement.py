@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.agreement_azureml import BASES, compare_all, loader_says, quiet
-from dsgen.check.rules.registry import all_file_rules
+from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 from tests.case import NAMES, read_case
 from tests.needs import needs_azure

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.check.rules.registry import all_file_rules
+from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 from tests.case import read_case
 from tests.needs import needs_deepspeed

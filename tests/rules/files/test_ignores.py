@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from dsgen.check.comments import comments
-from dsgen.check.ignores import without_ignored
+from dsgen.check.ignores import comments, without_ignored
 from dsgen.findings import Finding, Location, Severity
 from dsgen.job.text import text_of
 

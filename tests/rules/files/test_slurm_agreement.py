@@ -10,7 +10,7 @@ import pytest
 import dsgen
 from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
 from dsgen.catalog.loader import find_node_type
-from dsgen.check.rules.registry import all_file_rules
+from dsgen.check.rules.run import all_file_rules
 from dsgen.facts.hjson.edits import apply_edits
 from dsgen.findings import Severity
 from dsgen.programs.slurm.rules.script import SET_BY

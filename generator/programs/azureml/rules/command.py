@@ -9,7 +9,7 @@ from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import azureml, azureml_examples, deepspeed, derived
 from ....rules.violations import suggest, violation
-from ...rule import submissions
+from ...subjects import submissions
 from ...submission import Submission
 from ..job import AzureMLJob
 from .loading import jobs

@@ -11,9 +11,9 @@ from ....findings import ERROR, NOTE, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import azureml
 from ....rules.violations import violation
-from ...links import Reference, references
-from ...rule import submissions
-from ...submission import Submission
+from ...references import Reference
+from ...subjects import submissions
+from ...submission import Submission, references
 from ..job import AzureMLJob
 from ..schema import FILE_PREFIX
 from .loading import is_to_fill, jobs

@@ -15,7 +15,7 @@ from ....rule import Rule
 from ....rules.numbers import listed
 from ....rules.sources import azureml
 from ....rules.violations import suggest, violation
-from ...rule import Subject, subject
+from ...subjects import Subject, subject
 from ...submission import Submission
 from ..job import AzureMLJob
 from ..read import OTHER_TYPES

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ....facts.purpose import is_template
+from ....facts.words import is_template
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.numbers import listed, neighbours
 from ....rules.sources import deepspeed, deepspeed_now, derived
 from ....rules.violations import violation
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of
 from ..config import BATCH_KEYS, Batch, Config, Number

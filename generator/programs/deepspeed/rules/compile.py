@@ -8,7 +8,7 @@ from typing import Final
 from ....findings import ERROR, WARNING, Violations
 from ....rules.sources import deepspeed_now
 from ....rules.violations import violation
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ..config import Config, Offloaded
 from .subjects import configs, unused

@@ -9,7 +9,7 @@ from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.pointer import escape
 from ....rules.sources import deepspeed, deepspeed_now, derived
 from ....rules.violations import suggest, violation
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ..config import Config, number_of, whole_of
 from .subjects import configs, shown

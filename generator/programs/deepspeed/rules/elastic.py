@@ -13,9 +13,8 @@ from ....findings import ERROR, Location, Violation, Violations
 from ....rules.numbers import listed, nearest
 from ....rules.sources import deepspeed
 from ...launching.rules.environment import known
-from ...links import used_config
-from ...rule import subject
-from ...submission import Submission
+from ...subjects import subject
+from ...submission import Submission, used_config
 from ..config import BATCH_KEYS, Config, Number
 from .batch import replicas_of
 from .subjects import as_hjson, configs, shown

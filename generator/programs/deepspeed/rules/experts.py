@@ -9,7 +9,7 @@ from ....findings import ERROR, WARNING, Version, Violation, Violations
 from ....rules.numbers import divisors, listed
 from ....rules.sources import deepspeed_now
 from ....rules.violations import violation
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ..config import ZERO, Config
 from .parallel import AUTOTP, ULYSSES, Split, splits

@@ -6,12 +6,12 @@ import difflib
 from typing import Final
 
 from ....facts.hjson.edits import move_member, rename_key
-from ....facts.purpose import is_template
+from ....facts.words import is_template
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import deepspeed, deepspeed_now
 from ....rules.violations import violation
 from ...launching.program_options import sets_key
-from ...rule import submissions
+from ...subjects import submissions
 from ...submission import Submission
 from ..config import Config, has_auto
 from .subjects import building, configs, shown, to_remove, unused

@@ -10,7 +10,7 @@ from ....job.pointer import escape
 from ....rules.numbers import divisors, listed
 from ....rules.sources import deepspeed, deepspeed_now
 from ....rules.violations import suggest, violation
-from ...rule import Subject, subject
+from ...subjects import Subject, subject
 from ...submission import Submission
 from ...world import World, world_of
 from ..config import ZERO, Config

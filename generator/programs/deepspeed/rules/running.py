@@ -9,7 +9,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import deepspeed, deepspeed_now, derived
 from ....rules.violations import violation
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of
 from ..config import Config

@@ -10,7 +10,7 @@ from ....job.pointer import escape
 from ....rules.numbers import listed
 from ....rules.sources import deepspeed_now
 from ....rules.violations import suggest, violation
-from ...rule import Subject, subject
+from ...subjects import Subject, subject
 from ...submission import Submission
 from ..config import Config, Number, whole_of
 from .subjects import building, shown

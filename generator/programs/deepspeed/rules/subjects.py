@@ -11,7 +11,7 @@ from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....job.wording import dotted
 from ....rules.violations import violation
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ..config import Config
 from .templates import is_placeholder

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
-from ...links import references
-from ...submission import Submission
+from ...submission import Submission, references
 from ..config import Config
 
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"

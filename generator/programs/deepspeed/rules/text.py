@@ -8,8 +8,7 @@ from dataclasses import replace
 from ....facts.hjson.edits import to_strict
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, printable
 from ....rules.sources import deepspeed
-from ...rule import submissions
-from ...subjects import ds_configs
+from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config
 from .subjects import edits_of

@@ -15,7 +15,7 @@ from ....facts.pins import deepspeed_of
 from ....findings import Severity, Version, Violation, Violations, When, printable
 from ....job.pointer import escape
 from ....rule import Rule
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ..config import Config
 from ..schema import Section

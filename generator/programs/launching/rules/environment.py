@@ -16,8 +16,7 @@ from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.numbers import listed
 from ....rules.sources import azureml_examples, deepspeed_now, derived, ml_engineering, nccl
-from ...rule import subject, submissions
-from ...subjects import commands, deepspeed_calls, launches
+from ...subjects import commands, deepspeed_calls, launches, subject, submissions
 from ...submission import Submission
 from ...world import world_of
 from ..launch_line import Launch

@@ -7,14 +7,13 @@ from pathlib import PurePath
 from typing import Final
 
 from ....catalog.loader import closest
-from ....facts.placeholders import is_left_open, is_placeholder
+from ....facts.words import is_left_open, is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show
 from ....rules.numbers import listed
 from ....rules.sources import deepspeed_now
 from ....rules.violations import note_if_to_fill
-from ...rule import submissions
-from ...subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
+from ...subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files, submissions
 from ...submission import Submission
 from ...world import FLAGS, world_of
 from ..command_line import Argument

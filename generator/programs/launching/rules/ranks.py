@@ -10,12 +10,10 @@ from typing import Final
 from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.sources import deepspeed_now
-from ...links import used_config
 from ...references import LIGHTNING_CONFIG
-from ...rule import subject
 from ...slurm.request import LAUNCHERS
-from ...subjects import launcher_calls, steps
-from ...submission import Submission
+from ...subjects import launcher_calls, steps, subject
+from ...submission import Submission, used_config
 from ...world import world_of
 from ..launch_line import Call, Launch
 from ..launcher_call import NODES, LauncherCall, program_text

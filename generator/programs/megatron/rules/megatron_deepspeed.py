@@ -12,7 +12,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.numbers import divisors, listed, nearest
 from ....rules.sources import deepspeed_now, megatron_deepspeed
 from ...deepspeed.config import Config
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ..run import GLOBAL, HEADS, MICRO, PIPELINE, TENSOR, MegatronRun
 from .rule import READS, at, excludes, mds_runs, needs, undivided

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import Final
 
-from ....facts.placeholders import is_to_fill
+from ....facts.words import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS

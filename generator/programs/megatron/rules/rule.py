@@ -9,7 +9,7 @@ from ....findings import Violations
 from ....rule import STATED_IN
 from ....rules.numbers import divisors, listed, nearest
 from ....rules.violations import violation
-from ...rule import Subject
+from ...subjects import Subject
 from ...submission import Submission
 from ..options import Flavour
 from ..run import MegatronRun, megatron_runs

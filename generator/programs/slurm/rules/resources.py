@@ -13,8 +13,7 @@ from ....rules.sources import slurm, slurm_manual
 from ....units import MIB
 from ...launching.command_line import Argument
 from ...launching.launch_line import Call, Launch
-from ...rule import subject
-from ...subjects import blocks, requests
+from ...subjects import blocks, requests, subject
 from ...submission import Submission
 from ..request import LAUNCHERS, Request
 from ..values import mebibytes, seconds, signal_of

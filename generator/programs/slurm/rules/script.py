@@ -8,9 +8,8 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import ml_engineering, slurm_manual
-from ...rule import submissions
 from ...shell.script import Assignment, Command, ShellScript
-from ...subjects import blocks, requests, steps
+from ...subjects import blocks, requests, steps, submissions
 from ...submission import Submission
 from ..request import Request, Step
 from ..values import signal_of

@@ -6,14 +6,13 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
-from ....facts import purpose
+from ....facts import words as purpose
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import ml_engineering, slurm, slurm_manual
 from ...launching.launch_line import Launch
 from ...launching.launcher_call import program_text
-from ...rule import submissions
 from ...shell.script import Command, ShellScript
-from ...subjects import blocks, steps
+from ...subjects import blocks, steps, submissions
 from ...submission import Submission
 from ..request import LAUNCHERS, Request, Step
 

@@ -13,10 +13,8 @@ from ....rules.numbers import listed
 from ....rules.sources import accelerate
 from ....rules.violations import suggest, violation
 from ...launching.launcher_call import LauncherCall
-from ...links import used_config
-from ...rule import subject
-from ...subjects import accelerate_calls
-from ...submission import Submission
+from ...subjects import accelerate_calls, subject
+from ...submission import Submission, used_config
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS
 from .subjects import Accelerated, clusters

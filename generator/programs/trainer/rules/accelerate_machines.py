@@ -16,8 +16,7 @@ from ....rules.sources import accelerate, deepspeed
 from ....rules.violations import violation
 from ...launching.launch_line import Options
 from ...launching.launcher_call import LauncherCall
-from ...rule import subject, submissions
-from ...subjects import accelerate_calls
+from ...subjects import accelerate_calls, subject, submissions
 from ...submission import Submission
 from ..accelerate import AccelerateConfig
 from .subjects import Accelerated, clusters, groups, model_of

@@ -7,7 +7,7 @@ import re
 from math import isfinite
 from typing import Final
 
-from ....facts.placeholders import is_left_open
+from ....facts.words import is_left_open
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import show
 from ....rules.sources import derived, transformers

@@ -16,10 +16,8 @@ from ....rules.sources import accelerate, transformers
 from ....rules.violations import violation
 from ...deepspeed.config import FILLERS, Config
 from ...launching.launch_line import Call
-from ...links import ds_config_of, used_accelerate_config, used_config
-from ...rule import subject
-from ...subjects import accelerate_calls
-from ...submission import Submission
+from ...subjects import accelerate_calls, subject
+from ...submission import Submission, ds_config_of, used_accelerate_config, used_config
 from ...world import world_of
 from ..accelerate import AccelerateConfig, number_of_text
 from ..table import ROWS

@@ -11,7 +11,7 @@ from ....job.pointer import whole_number
 from ....job.records import Job
 from ....rules.sources import derived
 from ....rules.violations import violation
-from ...rule import subject
+from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of
 from ..accelerate import is_digits

@@ -12,8 +12,7 @@ from ....catalog import Model, find_model
 from ....job.plain import plain_source
 from ....job.resolve_model import resolve_model
 from ...launching.launcher_call import LauncherCall
-from ...rule import subject
-from ...subjects import accelerate_calls
+from ...subjects import accelerate_calls, subject
 from ...submission import Submission
 from ..accelerate import AccelerateConfig
 from ..training_arguments import TrainingArguments
