@@ -22,6 +22,37 @@ def _options(job: Job) -> Mapping[str, Any]:
     return job.launch.options
 
 
+def _number(job: Job, key: str) -> int | None:
+    value = job.launch.options.get(key)
+    return value if isinstance(value, int) else None
+
+
+@jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))
+def node_has_the_cores(job: Job) -> Violations:
+    """A task requests at most the cores of its node.
+
+    Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
+    Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out"""
+    asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
+    if asked is not None and cores is not None and asked > cores:
+        message = f"cpus_per_task: {asked} is more than the {cores} cores of {job.cluster.name}"
+        hint = f"use cpus_per_task: {cores}, or leave it out"
+        yield violation(job, f"/launch/{job.launch.target}/cpus_per_task", message, hint)
+
+
+@jobs.rule("SLM030", ERROR, "silent", derived("sbatch(1), --signal: sent so many seconds before the time limit"))
+def signal_comes_during_the_run(job: Job) -> Violations:
+    """The signal before the time limit comes after the job's start.
+
+    Prevents: No error: the job saves, stops or queues again as soon as it has started.
+    Fix: set launch.slurm.signal_seconds well below launch.time_limit"""
+    before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
+    if before_s and limit_s is not None and before_s >= limit_s:
+        message = f"signal_seconds: {before_s} is not less than the time limit of {limit_s} s: it is sent at the start"
+        hint = f"use signal_seconds: {max(1, limit_s // 10)}, or a longer time_limit"
+        yield violation(job, f"/launch/{job.launch.target}/signal_seconds", message, hint)
+
+
 @jobs.rule("SLM072", ERROR, "silent", derived("attempts are compared by the newest checkpoint in output.checkpoints"))
 def runs_go_on_from_checkpoints(job: Job) -> Violations:
     """A run that goes on in further jobs has a folder of checkpoints and resumes from it.
