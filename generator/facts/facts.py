@@ -17,7 +17,7 @@ UNKNOWN: Final = MISSING
 
 
 def partial(kind: type[R], **known: Any) -> R:
-    """A record of these values and of its defaults, without the fields that are `UNKNOWN` or left out."""
+    """Make a record of these values and of its defaults, without the fields that are `UNKNOWN` or left out."""
     made = object.__new__(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
         default = field.default if field.default_factory is MISSING else field.default_factory()
@@ -28,13 +28,13 @@ def partial(kind: type[R], **known: Any) -> R:
 
 
 def completed(record: R, **values: Any) -> R:
-    """A copy of a record in which these fields have values, also where they were unknown."""
+    """Make a copy of a record in which these fields have values, also where they were unknown."""
     known = {field.name: getattr(record, field.name, UNKNOWN) for field in fields(record)}  # type: ignore[arg-type]
     return partial(type(record), **{**known, **values})
 
 
 def knows(job: Job, *names: str) -> bool:
-    """Whether all these facts of a job are known: keys of its layout, or fields of the job and of its records."""
+    """Ask whether all these facts of a job are known: keys of its layout, or fields of the job and of its records."""
     holders = (job, *(getattr(job, name, None) for name in ("training", "model", "cluster")))
     return all(
         getattr(job.pins, name) is not None
@@ -51,10 +51,10 @@ class Facts:
     job: Job  #: of which what the files don't say is missing; the places of what they say are in its origin
 
     def knows(self, *names: str) -> bool:
-        """Whether all these facts are known."""
+        """Ask whether all these facts are known."""
         return knows(self.job, *names)
 
     def locate(self, *pointers: str) -> Location:
-        """The place of the first of these that is written, else of the run."""
+        """Return the place of the first of these that is written, else of the run."""
         places = self.job.origin.locations
         return next((places[pointer] for pointer in pointers if pointer in places), self.job.origin.locate(""))

@@ -1,4 +1,4 @@
-"""Every rule of planning: those that know no program, and those on jobs that know the options of one."""
+"""The rules of planning: those that know no program, and those on jobs that know the options of one."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES,
 
 
 def check_job(job: Job) -> tuple[Finding, ...]:
-    """Every rule on facts alone that `job` breaks, its programs' among them."""
+    """Find every rule on facts alone that `job` breaks, its programs' among them."""
     return in_file_order(findings_of(JOB_RULES, job))

@@ -8,15 +8,15 @@ import numpy as np
 
 
 def implies(condition: Any, consequence: Any) -> Any:
-    """Whether `consequence` is true wherever `condition` is."""
+    """Ask whether `consequence` is true wherever `condition` is."""
     return np.logical_or(np.logical_not(condition), consequence)
 
 
 def divides(divisor: Any, number: Any) -> Any:
-    """Whether `number` is a multiple of `divisor`."""
+    """Ask whether `number` is a multiple of `divisor`."""
     return number % divisor == 0
 
 
 def divide_either_way(a: Any, b: Any) -> Any:
-    """Whether one of two positive numbers is a multiple of the other."""
+    """Ask whether one of two positive numbers is a multiple of the other."""
     return (a % b == 0) | (b % a == 0)

@@ -25,7 +25,7 @@ def _gib(count: Any) -> str:
 
 
 def _can_shard_more(job: Job, layout: Layout) -> bool:
-    """Whether a higher ZeRO stage is legal: none for LAMB, 1 in pipelines and Megatron-LM, 2 with DeepSpeed's MoE."""
+    """Ask whether a higher ZeRO stage is legal: 0 for LAMB, 1 in pipelines and Megatron-LM, 2 with DeepSpeed's MoE."""
     if job.training.optimizer == "lamb":
         return False
     if job.framework.runs("Megatron-LM") or layout.pipeline > 1:
@@ -34,7 +34,7 @@ def _can_shard_more(job: Job, layout: Layout) -> bool:
 
 
 def _can_offload(job: Job, layout: Layout) -> bool:
-    """Whether offloading the optimizer is legal and not done yet."""
+    """Ask whether offloading the optimizer is legal and not done yet."""
     possible = layout.zero_stage >= 1 and job.training.optimizer in HOST_OPTIMIZERS
     return possible and layout.offload == Offload.NONE and (job.framework.runs("Megatron-LM") or layout.pipeline == 1)
 

@@ -1,4 +1,4 @@
-"""How long a run is, against the time limit of its jobs."""
+"""The length of a run against the time limit of its jobs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Timed(NamedTuple):
 
     @property
     def saves(self) -> bool:
-        """Whether a job goes on from the checkpoints of the one before, as far as spec and arguments say."""
+        """Ask whether a job goes on from the checkpoints of the one before, as far as spec and arguments say."""
         options = self.job.framework.options.get("output.resume", ())
         given = any(argument_values(self.job.launch.arguments, option) for option in options)
         return given or (self.job.output.checkpoints is not None and self.job.output.resume)
 
     @property
     def continues(self) -> bool:
-        """Whether another job follows by itself: as asked for, else by requeueing where there is a folder for it."""
+        """Ask whether another job follows by itself: as asked for, else by requeueing where it has a folder."""
         return continuation(self.job) != "none"
 
     @property
@@ -102,7 +102,7 @@ def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation
 
 
 def _continued(run: Timed, count: int) -> str:
-    """What has further jobs go on with it."""
+    """Say how further jobs go on with it."""
     output = run.job.output
     if output.checkpoints is not None and not output.resume:
         return f"set output.resume: true for {count} jobs"
@@ -114,7 +114,7 @@ def _continued(run: Timed, count: int) -> str:
 
 
 def _alone(run: Timed) -> str:
-    """What has one job do it all: a longer limit, or a few times the GPUs as long as there are sequences for them."""
+    """Say how one job does it all: a longer limit, or a few times the GPUs as long as there are sequences for them."""
     whole = -(-ceil(run.run.wall_s) // HOUR) * HOUR
     longer = f"use time_limit: {whole // DAY}-{whole % DAY // HOUR:02}:00:00"
     node, times = run.job.cluster.accelerators_per_node, run.run.wall_s / run.limit_s

@@ -1,4 +1,4 @@
-"""What the rules of planning judge, and how they are made: a job, a layout of a job, a layout with its ledger."""
+"""Subjects of the rules of planning: a job, a layout of a job, a layout with its ledger."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _check(columns: Columns) -> Callable[..., Violations]:
 
 
 def _place(job: Job, fields: tuple[str, ...]) -> Location:
-    """The first of the fields that the user wrote, else the first that is known, else the layout."""
+    """Return the place of the first field that is written, else of the first that is known, else of the layout."""
     written = [name for name in fields if f"/layout/{name}" in job.origin.locations]
     known = [name for name in fields if getattr(job.pins, name) is not None]
     name = next(iter((*written, *known, *fields)), None)

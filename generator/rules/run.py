@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from ..estimate.layout import FIELDS, Layout
+from ..estimate.layout import Layout
 from ..estimate.ledgers import Memory
 from ..estimate.memory import memory
 from ..estimate.whole_run import Run
-from ..facts.facts import UNKNOWN, Facts, knows, partial
+from ..facts.facts import Facts, knows
 from ..findings import Finding, Violation, Violations, in_file_order
 from ..job.records import Job
 from ..rule import Rule, findings_of
@@ -19,7 +19,6 @@ from .layout.pins import known_values, layout_of, pinned_values, whole_layout
 from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES, LENGTH_RULES
 
 _SIZES: Final = ("tensor", "pipeline", "context")
-_NONE_KNOWN: Final = dict.fromkeys(FIELDS, UNKNOWN)
 
 
 def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule, ...]:
@@ -37,7 +36,7 @@ def violations_of(rule: Rule, facts: Facts) -> Violations:
     elif rule in (*WORLD_RULES, *BATCH_RULES):
         yield from _by_product(rule, facts)
     elif knows(job, *rule.columns.reads, *rule.columns.facts) and rule.columns.binds(job):
-        yield from rule.check((job, partial(Layout, **{**_NONE_KNOWN, **pinned_values(job.pins)})))
+        yield from rule.check((job, layout_of(pinned_values(job.pins))))
 
 
 def _by_product(rule: Rule, facts: Facts) -> Violations:
@@ -61,12 +60,12 @@ def _by_product(rule: Rule, facts: Facts) -> Violations:
 
 
 def check_job(job: Job) -> tuple[Finding, ...]:
-    """Every rule on facts alone that `job` breaks, but for those that know one program's options."""
+    """Find every rule on facts alone that `job` breaks, but for those that know one program's options."""
     return in_file_order(findings_of(JOB_RULES, job))
 
 
 def check_pins(job: Job) -> tuple[Finding, ...]:
-    """Every rule that the pinned layout keys break, whatever the search chooses for the others."""
+    """Find every rule that the pinned layout keys break, whatever the search chooses for the others."""
     pinned = pinned_values(job.pins)
     known = known_values(job)
     decided = [
@@ -78,23 +77,23 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
 
 
 def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:
-    """Every rule that one full layout breaks, warnings included; with its ledger, the capacities it exceeds too."""
+    """Find every rule that one full layout breaks, also warnings; with its ledger, the capacities it exceeds too."""
     broken = findings_of(binding_rules(job, (*LAYOUT_RULES, *IDENTITY_RULES)), (job, layout))
     return in_file_order((*broken, *(check_fit(job, layout, ledger) if ledger else ())))
 
 
 def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
-    """Every capacity that one layout's ledger exceeds."""
+    """Find every capacity that one layout's ledger exceeds."""
     return in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
 
 
 def check_length(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> tuple[Finding, ...]:
-    """Whether a run of one layout fits in its time limit, or goes on after it."""
+    """Find what is wrong with the length of a run against its time limit."""
     return in_file_order(findings_of(LENGTH_RULES, (job, layout, run, fastest_fraction)))
 
 
 def check_pinned_fit(job: Job) -> tuple[Finding, ...]:
-    """Every capacity that a job exceeds whose layout is pinned as a whole; nothing where the search has a choice."""
+    """Find every capacity that a job exceeds whose layout is pinned as a whole; none where the search has a choice."""
     known = known_values(job)
     rest = known.get("data", 0) * known.get("micro_batch", 0)
     if rest and job.training.global_batch % rest == 0:

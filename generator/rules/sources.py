@@ -1,4 +1,4 @@
-"""Where requirements come from: project, file and line, and the version they were read at."""
+"""Sources of requirements: project, file and line, and the version they were read at."""
 
 from __future__ import annotations
 

@@ -15,11 +15,14 @@ from dsgen.findings import Location
 from dsgen.job.records import Cluster, Job, Origin, Pins, Training
 from dsgen.programs.job_rules import PLANNING_RULES
 from dsgen.rule import Rule
+from dsgen.rules.layout.pins import layout_of, pinned_values
+from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES
 from dsgen.rules.run import violations_of
 from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job
 
 IN_FILES = [rule for rule in PLANNING_RULES if rule.in_files is not None]
 MACHINES = ("accelerators_per_node", "accelerator")
+FRAMEWORKS = ("megatron-lm", "megatron-deepspeed", "deepspeed")
 #: What files may leave open of a model, and of what is trained.
 OPEN = (
     *("layers", "heads", "kv_heads", "head_dim", "vocab", "max_positions", "hidden", "ffn", "experts", "moe_ffn"),
@@ -69,7 +72,7 @@ def values(draw: st.DrawFn) -> dict[str, Any]:
 @pytest.mark.parametrize("rule", IN_FILES, ids=lambda rule: rule.id)
 @settings(max_examples=25)
 @given(
-    st.sampled_from(["megatron-lm", "megatron-deepspeed", "deepspeed"]),
+    st.sampled_from(FRAMEWORKS),
     st.sampled_from([GPT, LLAMA, MIXTRAL]),
     values(),
 )
@@ -82,6 +85,18 @@ def test_a_rule_reads_no_more_than_it_says(rule: Rule, framework: str, model: An
         assert violation.message and violation.where.path == "run.sh"
     for name in reads_of(rule):
         assert not list(violations_of(rule, Facts(job=stripped(job, layout, reads - {name}))))
+
+
+@pytest.mark.parametrize("rule", [*LAYOUT_RULES, *IDENTITY_RULES], ids=lambda rule: rule.id)
+@settings(max_examples=25)
+@given(st.sampled_from([*FRAMEWORKS, "huggingface"]), st.sampled_from([GPT, LLAMA, MIXTRAL]), values())
+def test_a_rule_reads_no_more_of_a_layout(rule: Rule, framework: str, model: Any, layout: dict[str, Any]) -> None:
+    """Of a job, a rule on layouts reads the keys that it says, whatever else the search has still to choose."""
+    job = replace(make_job(framework, model, gpus=24, global_batch=30), pins=Pins(**layout))
+    if rule.columns.binds(job):
+        known = {name: value for name, value in pinned_values(job.pins).items() if name in rule.columns.reads}
+        for violation in rule.check((job, layout_of(known))):
+            assert violation.message
 
 
 def test_what_is_not_known_cannot_be_read() -> None:

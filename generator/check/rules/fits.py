@@ -1,4 +1,4 @@
-"""What a run needs against what its machines have, where arguments or a config, a model and a cluster give both."""
+"""Needs of a run against its machines, where arguments or a config, a model and a cluster give both."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Need:
 
 @subject("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments")
 def needs(submission: Submission) -> Iterator[Need]:
-    """Every run of the submission whose memory can be estimated."""
+    """Estimate every run of the submission that can be estimated."""
     runs = list(megatron_facts(submission))
     for run in runs:
         # What the estimate doesn't follow isn't judged.
@@ -90,7 +90,7 @@ def _need(submission: Submission, facts: Facts, job: Job, device: str | None) ->
 
 
 def _is_partial(config: Config, submission: Submission) -> bool:
-    """Whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
+    """Ask whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
     kind = config.value("/optimizer/type", "adamw")
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
     for arguments in submission.training_arguments:
@@ -99,7 +99,7 @@ def _is_partial(config: Config, submission: Submission) -> bool:
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
-    """The least that any training of the model is: all is recomputed, a token a sequence where no job gives more.
+    """Return the least training of the model: all is recomputed, a token a sequence where no job gives more.
 
     The layout is that of config and submission, open where the config's stage can't be read. None where the GPUs
     don't divide into replicas.
@@ -140,7 +140,7 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
 
 
 def _fits_integers(job: Job, layout: Layout) -> bool:
-    """Whether all sizes together fit the 64 bits that numpy counts in."""
+    """Ask whether all sizes together fit the 64 bits that numpy counts in."""
     model, training = job.model, job.training
     widths = model.hidden * (model.hidden + model.ffn) * model.heads * model.head_dim
     batch = training.sequence_length * layout.micro_batch * layout.gradient_accumulation

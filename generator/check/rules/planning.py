@@ -29,7 +29,7 @@ _KINDS: Final[Mapping[str, Subject[Any]]] = {
 
 @cache
 def _facts_of(*kinds: str) -> Subject[Facts]:
-    """What rules judge in these kinds of files."""
+    """The facts of these kinds of files, as the subject of rules."""
 
     @subject(*(name for kind in kinds for name in _KINDS[kind].reads))
     def facts(submission: Submission) -> Iterator[Facts]:

@@ -1,4 +1,4 @@
-"""How long a run is at least, against the time that its batch script asks for."""
+"""The least length of a run against the time that its batch script asks for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Timed:
     limit: float  #: seconds
 
     def least_seconds(self, steps: int) -> float | None:
-        """What so many steps take at least; None where their work isn't known."""
+        """Return the seconds that so many steps take at least; None where their work isn't known."""
         job = at_least(self.facts.job)
         if not self.facts.knows(*_NEEDED) or job.model.is_moe:
             return None

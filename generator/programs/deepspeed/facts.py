@@ -48,7 +48,7 @@ class ConfigFacts(Facts):
 
 
 def config_facts(submission: Submission) -> Iterator[ConfigFacts]:
-    """What each DeepSpeed config that could be read to its end states, with the submission's machines and model."""
+    """Read the facts of each whole DeepSpeed config, with the submission's machines and model."""
     world = world_of(submission)
     for config in submission.configs:
         if config.is_readable:
@@ -87,7 +87,7 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
 
 
 def says_layout(submission: Submission) -> bool:
-    """Whether a config has sizes of parallelism, which the rules on layouts judge."""
+    """Ask whether a config has sizes of parallelism, which the rules on layouts judge."""
     sizes = (config.has(pointer) for config in submission.configs for pointer in _SIZES.values())
     return any(sizes) or (bool(submission.configs) and world_of(submission).pipeline > 1)
 
@@ -106,13 +106,13 @@ def _pins(config: Config, world: World) -> Pins:
 
 
 def second_partitions(config: Config | None) -> int | None:
-    """The ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
+    """Return the ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
     size = config.whole(f"{ZERO}/zero_hpz_partition_size") if config and config.stage == 3 else None
     return size if size and 0 < size < 2**31 else None
 
 
 def offload_of(config: Config) -> str:
-    """What a config offloads, as a layout calls it."""
+    """Return what a config offloads, as a layout calls it."""
     if not config.stage or not config.offloads("optimizer"):
         return "none"
     return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"

@@ -55,7 +55,7 @@ class MegatronFacts(Facts):
 
 
 def megatron_facts(submission: Submission) -> Iterator[MegatronFacts]:
-    """What each set of Megatron arguments of a training run states."""
+    """Read the facts of each set of Megatron arguments of a training run."""
     for run in megatron_runs(submission):
         if run.trains:
             read = _Reading(run=run)
@@ -74,7 +74,7 @@ def at_least(job: Job) -> Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """What is read so far, by pointers into a job."""
+    """Facts that are read so far, by pointers into a job."""
 
     run: MegatronRun
     values: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))  #: of each record
@@ -94,7 +94,7 @@ class _Reading:
         return value
 
     def flag(self, pointer: str, *options: str) -> bool:
-        """Whether one of the flags is given, where that can be known."""
+        """Ask whether one of the flags is given, where that can be known."""
         option = next(filter(self.run.has, options), None)
         known = option is not None or self.run.sure(*options)
         self.learn(pointer, option is not None if known else UNKNOWN, option)
@@ -207,7 +207,7 @@ def _kv_heads(read: _Reading, heads: int | None) -> None:
 
 
 def _training(read: _Reading) -> None:
-    """What is trained, and in which types."""
+    """Read what is trained, and in which types."""
     run, training = read.run, read.values["training"]
     optimizer = run.choice("--optimizer", "adam")
     read.learn("/training/optimizer", UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw")
@@ -306,7 +306,7 @@ def _recompute(read: _Reading) -> None:
 
 
 def _of_megatron_lm(read: _Reading) -> None:
-    """What only Megatron-LM has options for; its distributed optimizer is stage 1."""
+    """Read what only Megatron-LM has options for; its distributed optimizer is stage 1."""
     run = read.run
     for pointer, option, values in (
         ("/layout/zero_stage", "--use-distributed-optimizer", (0, 1)),
@@ -327,7 +327,7 @@ def _of_megatron_lm(read: _Reading) -> None:
 
 
 def _of_config(read: _Reading, config: Config) -> None:
-    """What the DeepSpeed config of Megatron-DeepSpeed decides: its stage is the one that the engine runs."""
+    """Read what the DeepSpeed config of Megatron-DeepSpeed decides: its stage is the one that the engine runs."""
     read.learn("/layout/zero_hpz", second_partitions(config) or UNKNOWN)
     if config.stage is None:
         return

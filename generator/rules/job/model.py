@@ -189,7 +189,7 @@ _MEGATRON_LM_SCALINGS = ("none", "llama3")
 
 
 def missing_parts(job: Job) -> tuple[str, ...]:
-    """What `job.model` has and the job's Megatron has no option for, as in messages; empty for the other frameworks."""
+    """Return the parts of `job.model` that the job's Megatron has no option for, as in messages; none elsewhere."""
     if not job.framework.runs("Megatron layers"):
         return ()
     if job.framework.runs("Megatron-LM"):
@@ -200,7 +200,7 @@ def missing_parts(job: Job) -> tuple[str, ...]:
 
 
 def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
-    """What neither Megatron has, but for these rotary scalings."""
+    """Return the parts that neither Megatron has, but for these rotary scalings."""
     model = job.model
     chunk = model.sliding_window if model.chunked_attention else None
     return {
@@ -219,7 +219,7 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
 
 
 def _missing_here(job: Job) -> dict[str, bool]:
-    """What Megatron-LM has and Megatron-DeepSpeed lacks, beyond what rules of its own refuse."""
+    """Return the parts that Megatron-DeepSpeed alone lacks, beyond what rules of its own refuse."""
     model = job.model
     others = model.output_bias or model.mlp_bias or model.expert_bias
     return {

@@ -1,4 +1,4 @@
-"""How the model is trained: types of its states, quantized communication, and adapters."""
+"""Training against model and framework: types of its states, quantized communication, and adapters."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
 
 
 def _has_biased_experts(job: Job) -> bool:
-    """Whether `--disable-bias-linear` is not set for a MoE model: the option is one for all layers."""
+    """Ask whether `--disable-bias-linear` is not set for a MoE model: the option is one for all layers."""
     model = job.model
     return model.is_moe and (model.output_bias or model.mlp_bias or model.expert_bias)
 

@@ -56,7 +56,7 @@ class Product:
         return f"{self.describe()} {relation} {self.vocabulary.says(self.key, self.total)}", self.hint(whole)
 
     def _factors(self, whole: bool) -> str | None:
-        """The first factor that can be changed alone, with the nearest values that pass."""
+        """Return the first factor that can be changed alone, with the nearest values that pass."""
         for name, value in self.factors.items():
             rest = self.known // value
             if self.total % rest == 0:

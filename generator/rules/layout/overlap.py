@@ -19,7 +19,7 @@ _HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
 
 
 def _has_engine(job: Job) -> bool:
-    """Whether Transformer Engine runs on the accelerators, with its user buffers."""
+    """Ask whether Transformer Engine runs on the accelerators, with its user buffers."""
     return job.cluster.accelerator.vendor == "nvidia" and job.cluster.accelerator.generation not in _OLDER
 
 

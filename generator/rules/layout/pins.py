@@ -1,4 +1,4 @@
-"""What is known of a layout before the search: the pins, and what follows from them and from the job."""
+"""Values of a layout that are known before the search: the pins, and what follows from them and from the job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import fields
 from math import prod
 from typing import Any
 
-from ...estimate.layout import DEFAULTS, Layout, Modules, Offload, Recompute
+from ...estimate.layout import DEFAULTS, FIELDS, Layout, Modules, Offload, Recompute
+from ...facts.facts import UNKNOWN, partial
 from ...job.records import Job, Pins
 from .identities import WORLD_FACTORS
 from .sequence import exchanges_heads_only
@@ -30,7 +31,7 @@ def pinned_values(pins: Pins) -> dict[str, Any]:
 
 
 def _consequences(pins: dict[str, Any]) -> dict[str, Any]:
-    """What the user left open, but has said by fixing a detail of it."""
+    """Return the keys that are left open, but follow from a detail that is fixed."""
     follows = {
         "recompute_layers": ("recompute", Recompute.FULL),
         "recompute_group": ("recompute", Recompute.FULL),
@@ -73,9 +74,9 @@ def known_values(job: Job) -> dict[str, Any]:
 def whole_layout(values: dict[str, Any]) -> Layout | None:
     """The layout with `values` when they leave no choice but the details that have a default; else None."""
     known = {**DEFAULTS, **values}
-    return layout_of(known) if all(field.name in known for field in fields(Layout)) else None
+    return Layout(**known) if known.keys() >= {*FIELDS} else None
 
 
 def layout_of(values: dict[str, Any]) -> Layout:
-    """A layout with `values`; the fields that are missing take the record's defaults and must not be read."""
-    return Layout(**{"data": 1, **values})
+    """A layout of which no more than `values` is known."""
+    return partial(Layout, **{**dict.fromkeys(FIELDS, UNKNOWN), **values})

@@ -111,7 +111,7 @@ def _size_hint(job: Job, layout: LayoutLike) -> str:
     """Sizes near the one that is set, of the last stage where both are, with which the rest is shared evenly."""
     name = _SIZES[1] if layout.last_stage_layers > 0 else _SIZES[0]
     own, (stages, rest) = getattr(layout, name), _between(job, layout)
-    chunks = layout.virtual_pipeline
+    chunks = getattr(layout, "virtual_pipeline", 1)  # it may still be open
     room = rest + own
     if stages < 1:
         return f"use {job.says(name, room)}" if room > 0 and stages == 0 else f"remove layout.{name}"

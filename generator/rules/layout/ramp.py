@@ -20,13 +20,13 @@ _interleaved = _ramped("virtual_pipeline", "micro_batch", "data", "pipeline", of
 
 
 def _common(job: Job) -> int:
-    """What divides every batch of the ramp-up."""
+    """Return the greatest common divisor of the ramp-up's batches."""
     ramp = job.training.batch_ramp
     return gcd(ramp.start, ramp.increment) if ramp is not None else 0
 
 
 def _explained(job: Job, step: Any, factors: Mapping[str, Any]) -> tuple[str, str]:
-    """Which batch is not a multiple of the product of these factors, and a ramp-up that has none."""
+    """Return which batch is no multiple of the product of these factors, and a ramp-up without such a batch."""
     ramp, product = job.training.batch_ramp, int(step)
     if ramp is None:
         return "", ""

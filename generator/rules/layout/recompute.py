@@ -95,7 +95,7 @@ def says_modules(job: Job, modules: Modules) -> str:
 
 
 def _details_of(job: Job, layout: LayoutLike) -> str:
-    """The first detail that is set."""
+    """Return the first detail that is set."""
     if layout.recompute_layers > 0:
         return job.says("recompute_layers", layout.recompute_layers)
     if layout.recompute_group > 1:

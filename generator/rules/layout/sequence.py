@@ -202,7 +202,7 @@ _LATENT = f"NVIDIA/TransformerEngine transformer_engine/pytorch/{_ATTENTION}:403
 
 
 def exchanges_heads_only(job: Job) -> bool:
-    """Whether the model's attention runs under context parallelism only where all ranks exchange heads (a2a)."""
+    """Ask whether the model's attention runs under context parallelism only where all ranks exchange heads (a2a)."""
     if not job.framework.runs("Megatron-LM"):
         return False
     window = job.model.sliding_window if knows(job, "sequence_length") else None

@@ -48,7 +48,7 @@ def tensor_values(job: Job) -> list[int]:
 
 
 def has_grouped_heads(job: Job) -> bool:
-    """Whether several attention heads share a key-value head; otherwise the rule on heads is enough."""
+    """Ask whether several attention heads share a key-value head; otherwise the rule on heads is enough."""
     return job.model.kv_heads != job.model.heads
 
 

@@ -113,7 +113,7 @@ _MICS = "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics.py @ 0.19.6 (removed 
 
 
 def has_mics(job: Job) -> bool:
-    """Whether the engine has MiCS; the Trainer and Megatron-DeepSpeed build models under plain zero.Init."""
+    """Ask whether the engine has MiCS; the Trainer and Megatron-DeepSpeed build models under plain zero.Init."""
     return job.framework.runs("own script") and job.deepspeed_version < FIRST_WITHOUT_MICS
 
 
