@@ -1,4 +1,4 @@
-"""What a launch asks of its machines and its scheduler: nodes and GPUs, Slurm's options, those of the services."""
+"""Requests of a launch to its machines and its scheduler: nodes and GPUs, Slurm's options, those of the services."""
 
 from __future__ import annotations
 

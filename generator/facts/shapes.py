@@ -59,7 +59,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """How a program converts and checks values that its schema has."""
+    """A program's way to convert and check values that its schema has."""
 
     accepts: Callable[[object, Collection[str]], bool]  #: whether a value is, or is converted to, one of the types
     forms: Mapping[str, Callable[[object], bool]] = field(default_factory=dict)  #: whether a value has a `form`
@@ -164,7 +164,7 @@ class _Check:
         return fits and ("form" not in schema or self.reader.forms[schema["form"]](value))
 
     def expected(self, schema: Schema) -> str:
-        """What a schema requires, in words."""
+        """Return what a schema requires, in words."""
         types = [name for name in _types(schema) if name != "null" or schema["type"] == "null"]
         choices = schema.get("choices") or (schema.get("case_insensitive_enum") if self.reader.lists_keys else None)
         keys = sorted(schema.get("properties", ()))[:_SHOWN_KEYS] if self.reader.lists_keys else ()
@@ -178,7 +178,7 @@ def _types(schema: Schema) -> list[str]:
 
 
 def _wrong_scalar(value: object, schema: Schema) -> tuple[Kind, str, tuple[str, ...]] | None:
-    """What is wrong with a value by the choices, the pattern and the bounds of its schema, and the choices."""
+    """Return what is wrong with a value by the choices, the pattern and the bounds of its schema, and the choices."""
     exact, loose = schema.get("enum"), schema.get("case_insensitive_enum")
     low, high = schema.get("minimum"), schema.get("maximum")
     if exact is not None and value not in exact:
@@ -213,7 +213,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def has_type(value: object, types: Collection[str]) -> bool:
-    """Whether a value has one of the types; a quantity may be any number, which the API server reads as text."""
+    """Return whether a value has one of the types; a quantity may be any number, which the API server reads as text."""
     if isinstance(value, bool):
         return "boolean" in types
     if isinstance(value, float) and ("string" in types or value.is_integer()) and "integer" in types:

@@ -1,4 +1,4 @@
-"""What the rules on Kubernetes jobs and on SkyPilot tasks share: published schemas, and launchers on every node."""
+"""Common ground of the rules on Kubernetes jobs and SkyPilot tasks: published schemas, launchers on every node."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Difference:
 
     @property
     def value(self) -> object:
-        """What is written there."""
+        """Return what is written there."""
         return self.job.source.value(self.problem.pointer)
 
     @property
     def is_key(self) -> bool:
-        """Whether a key is not known."""
+        """Return whether a key is not known."""
         return self.problem.kind == "unknown"
 
     def violation(self) -> Violation:

@@ -68,7 +68,7 @@ class Command:
         return "".join(part for part in parts if part != "''") or "''"
 
     def _resume(self) -> tuple[str, tuple[str, ...]]:
-        """What finds the last whole checkpoint, if the program doesn't itself; and the words that name it."""
+        """Return what finds the last whole checkpoint, if the program doesn't itself; and the words that name it."""
         resume = self.program.resume
         if resume is None:
             return "", ()
@@ -87,7 +87,7 @@ def command_of(plan: Plan, program: Program, configs: Mapping[str, str]) -> Comm
 
 
 def expression(section: str, name: str) -> str:
-    """What the service replaces, as a part of a shell word: in quotes, for it may be a path, a URL or a variable."""
+    """An expression that the service replaces, as a part of a shell word: in quotes, for it may be a path or a URL."""
     return f'"${{{{{section}.{name}}}}}"'
 
 

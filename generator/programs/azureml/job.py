@@ -52,7 +52,7 @@ def _parts(source: Source) -> Iterator[Part]:
 
 
 def _of_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
-    """What a sweep gives to its trials."""
+    """Return what a sweep gives to its trials."""
     return {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
 
 
@@ -96,12 +96,12 @@ class AzureMLJob(CommandDocument):
 
     @property
     def is_command(self) -> bool:
-        """Whether it is loaded as a command job."""
+        """Return whether it is loaded as a command job."""
         return self.readable and self.value("type", "command") == "command"
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file is this job, and not a pipeline or sweep with others."""
+        """Return whether the file is this job, and not a pipeline or sweep with others."""
         return not isinstance(self.source, Part)
 
     @property
@@ -111,7 +111,7 @@ class AzureMLJob(CommandDocument):
 
     @property
     def distribution(self) -> str | None:
-        """Who starts the processes, in small letters, as azure-ai-ml compares it."""
+        """Return who starts the processes, in small letters, as azure-ai-ml compares it."""
         kind = self.text("distribution/type")
         return kind.lower() if kind is not None else None
 

@@ -56,12 +56,12 @@ def read_azureml(source: Source, text: Text) -> AzureMLJob:
 
 
 def is_of_azureml(schema: object) -> bool:
-    """Whether a `$schema` is one of AzureML's."""
+    """Return whether a `$schema` is one of AzureML's."""
     return isinstance(schema, str) and any(word in schema[:500].lower() for word in ("azureml", "commandjob"))
 
 
 def other_than_command(source: Source) -> str | None:
-    """What a file with the keys of an AzureML job is instead, as in `pipeline job`; None where it has command jobs.
+    """Return what a file with the keys of a job is instead, as in `pipeline job`; None where it has command jobs.
 
     azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for editors, and shows which
     files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
@@ -87,5 +87,5 @@ def other_than_command(source: Source) -> str | None:
 
 
 def _is_parameter(value: object) -> bool:
-    """Whether this is an input that a component declares, not one that a job gives."""
+    """Return whether this is an input that a component declares, not one that a job gives."""
     return isinstance(value, dict) and (value.get("type") in _PARAMETERS or "default" in value or "optional" in value)

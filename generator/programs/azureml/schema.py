@@ -1,4 +1,4 @@
-"""How azure-ai-ml 1.35.2 converts what schema.json has: as the fields of marshmallow, and by fields of its own."""
+"""The conversions of azure-ai-ml 1.35.2 for what schema.json has: marshmallow's, and those of fields of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REGISTRY_ID: Final = re.compile(r"azureml://registries/[^/]+/[^/]+/[^/]+/versio
 
 
 def _accepts(value: object, types: Collection[str]) -> bool:
-    """Whether a field of marshmallow takes a value: an integer is what int() converts, but for true and false."""
+    """Return whether marshmallow takes a value: an integer is what int() converts, but for true and false."""
     if "string" in types:
         return isinstance(value, (str, bytes))
     if "boolean" in types:
@@ -43,7 +43,7 @@ def _accepts(value: object, types: Collection[str]) -> bool:
 
 
 def environment_fits(value: object) -> bool:
-    """Whether text names an environment of the workspace or a registry, or its file, as azure-ai-ml parses it."""
+    """Return whether text names an environment of the workspace or a registry, or its file, to azure-ai-ml."""
     if isinstance(value, str) and value.startswith(FILE_PREFIX):  # AML022 asks whether it is there
         return True
     if not isinstance(value, str) or not value.startswith("azureml:"):

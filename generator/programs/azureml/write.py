@@ -67,7 +67,7 @@ def _input(path: str, taken: Collection[str]) -> str:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    """What a reader would ask: processes, paths, the environment, and what happens when the job starts again."""
+    """Return what a reader would ask: processes, paths, the environment, and what happens when the job starts again."""
     yield from _NOTES
     if "environment" not in launch_options(plan):
         yield (
@@ -97,7 +97,7 @@ def _uploaded(launch: Launch, folder: Path) -> Path | None:
 
 
 def _before(launch: Launch, folder: Path) -> str:
-    """What is uploaded, which has to hold the script."""
+    """Return what is uploaded, which has to hold the script."""
     if "code" in launch.options:
         return f"Start the job, which uploads {folder / str(launch.options['code'])}:"
     uploaded = f"{folder}, which is uploaded (or set launch.azureml.code)"
@@ -122,7 +122,7 @@ def document(top: Sequence[Raw], entries: Mapping[str, object]) -> str:
 
 
 def described(plan: Plan, name: str) -> dict[str, object]:
-    """What the studio shows of a job."""
+    """Return what the studio shows of a job."""
     options = launch_options(plan)
     experiment = str(options.get("experiment_name", plan.job.name))
     return {
@@ -133,7 +133,7 @@ def described(plan: Plan, name: str) -> dict[str, object]:
 
 
 def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str, object]:
-    """What runs on the nodes."""
+    """Return what runs on the nodes."""
     options, (provider, _, size) = launch_options(plan), plan.job.cluster.name.partition("/")
     serverless = "compute" not in options and provider == "azure"  # and the instance type says what to run on
     return {
@@ -151,7 +151,7 @@ def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str,
 
 
 def around(plan: Plan) -> dict[str, object]:
-    """Where the job runs, as whom, and how it queues."""
+    """Return where the job runs, as whom, and how it queues."""
     options: Mapping[str, Any] = launch_options(plan)
     compute, identity = str(options.get("compute", "")), options.get("identity")
     return {

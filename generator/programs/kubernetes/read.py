@@ -38,7 +38,7 @@ _TRAINER: Final = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MAS
 
 
 def is_training_job(content: str) -> bool:
-    """Whether a file of Kubernetes' has a job that is read, and is no template of one."""
+    """Return whether a file of Kubernetes' has a job that is read, and is no template of one."""
     known = _KIND.search(content) is not None and _VERSION.search(content) is not None
     return known and not is_template(content)
 
@@ -72,7 +72,7 @@ def _at(where: Location) -> Callable[[int], Location]:
 
 
 def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece] | None:
-    """What a container starts: the text that a shell is given, else its words, quoted; None where there are none."""
+    """Return what a container starts: the text that a shell is given, else its words, quoted; None without any."""
     words: list[tuple[str, str]] = []
     for name in ("command", "args"):
         items = job.value(f"{role.container}/{name}")
@@ -129,7 +129,7 @@ def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
 
 
 def _controllers(job: YamlDocument, kind: str, roles: tuple[Role, ...]) -> Iterator[Piece]:
-    """What the controller of a kind sets in every pod that trains."""
+    """Return what the controller of a kind sets in every pod that trains."""
     where = job.locate_key("kind")
     names: tuple[str, ...] = ("JOB_COMPLETION_INDEX",)
     if kind == "TrainJob":

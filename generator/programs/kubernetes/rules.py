@@ -204,7 +204,7 @@ def devices_are_whole_and_limited(job: KubernetesJob) -> Violations:
 
 
 def _is_device(name: str) -> bool:
-    """Whether this is an extended resource, which can't be overcommitted."""
+    """Return whether this is an extended resource, which can't be overcommitted."""
     domain, slash, _ = name.partition("/")
     return bool(slash) and not domain.endswith("kubernetes.io")
 

@@ -56,7 +56,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What the kinds of jobs have in common."""
+    """The parts that the kinds of jobs have in common."""
 
     plan: Plan
     program: Program
@@ -95,7 +95,7 @@ class _Job:
 
     @property
     def image(self) -> str:
-        """What the pods run."""
+        """Return what the pods run."""
         return str(self.options.get("image", _IMAGES[self.plan.job.cluster.accelerator.vendor]))
 
     def command(self) -> list[str]:
@@ -130,11 +130,11 @@ class _Job:
         return {"requests": amounts, "limits": dict(amounts)}
 
     def _pins_memory(self) -> bool:
-        """Whether devices of the network are requested."""
+        """Return whether devices of the network are requested."""
         return any(_PINS_MEMORY.search(text) for text in self.options.get("resources", ()))
 
     def in_container(self) -> Entry:
-        """Where the volumes are mounted, and what the devices of the network need."""
+        """Return where the volumes are mounted, and what the devices of the network need."""
         config = [{"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}] if self.program.files else []
         mounts = [{"name": "shm", "mountPath": "/dev/shm"}, *config]
         for number, (_, path, read_only) in enumerate(self._claims()):
@@ -166,14 +166,14 @@ class _Job:
             yield claim, path.removesuffix(":ro"), path.endswith(":ro")
 
     def of_machine(self) -> Entry:
-        """What a pod has of its node's network and of the cluster's priorities: no patch of a runtime's."""
+        """Return what a pod has of its node's network and of the cluster's priorities: no patch of a runtime's."""
         network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if self.on_host_network else {}
         priority = self.options.get("priority_class")
         return {**network, **({"priorityClassName": priority} if priority else {})}
 
     @property
     def on_host_network(self) -> bool:
-        """Whether pods see the interfaces of their node."""
+        """Return whether pods see the interfaces of their node."""
         return bool(self.options.get("host_network")) and self.kind != "TrainJob"
 
     def pod(self, container: str, restart: str, *variables: Entry) -> Entry:
@@ -195,7 +195,7 @@ class _Job:
         return {"activeDeadlineSeconds": limit} if limit is not None else {}
 
     def notes(self) -> Iterator[str]:
-        """What a reader has to know."""
+        """Return what a reader has to know."""
         yield _WRITTEN_FOR[self.kind]
         yield (
             f"The image has {self.program.script} and what it imports, with its path from the image's working "

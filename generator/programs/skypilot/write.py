@@ -110,7 +110,7 @@ def _secrets(file: Path) -> tuple[str, ...]:
 
 
 def _before(launch: Launch, folder: Path) -> str:
-    """What is uploaded, which has to hold the script."""
+    """Return what is uploaded, which has to hold the script."""
     if "workdir" in launch.options:
         return f"Start the job, which uploads {launch.options['workdir']} with {launch.script}:"
     return from_the_scripts_folder(launch, folder)

@@ -22,7 +22,7 @@ _SCHEME: Final = re.compile(r"[a-z]+://")
 
 
 def values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
-    """What the templates need; `names` are the variables that the job sets."""
+    """Return what the templates need; `names` are the variables that the job sets."""
     if "container_image" not in options:
         return {"container": "none"}
     runtime = options.get("container_runtime", "pyxis")
@@ -41,7 +41,7 @@ def values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict
 
 
 def is_file(image: str) -> bool:
-    """Whether an image is a file that the nodes share, not a name in a registry."""
+    """Return whether an image is a file that the nodes share, not a name in a registry."""
     return image.startswith(("/", "./", "../")) or image.endswith((".sqsh", ".squashfs", ".sif", ".img"))
 
 
@@ -76,7 +76,7 @@ def _output_mounts(plan: Plan, options: Mapping[str, Any]) -> Iterable[str]:
 
 
 def host_path(path: str, options: Mapping[str, Any]) -> str:
-    """Where the batch script finds what the program calls `path`: in a container, through the mount that has it."""
+    """Return where the batch script finds `path` of the program: in a container, through the mount that has it."""
     mount = _mount_of(path, options) if "container_image" in options else None
     if mount is None:
         return path

@@ -79,7 +79,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
 
 
 def takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
-    """Whether nobody else may use the nodes: as asked for, else when nothing of them is left."""
+    """Return whether nobody else may use the nodes: as asked for, else when nothing of them is left."""
     cluster = plan.job.cluster
     leaves_room = plan.job.gpus < cluster.accelerators_per_node or cluster.accelerator.is_slice
     return bool(options.get("exclusive", not leaves_room))

@@ -1,4 +1,4 @@
-"""What a script asks of Slurm, in its `#SBATCH` block and in calls of sbatch, salloc and srun, read as Slurm does."""
+"""Requests to Slurm, in `#SBATCH` blocks and in calls of sbatch, salloc and srun, read as Slurm does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Request(CommandLine):
 
     @property
     def command(self) -> str:
-        """What messages call it."""
+        """Return what messages call it."""
         return "#SBATCH" if self.block else self.program
 
     def name_of(self, option: Option) -> str:
@@ -146,7 +146,7 @@ class Step:
 
     @property
     def starts_python(self) -> bool:
-        """Whether srun starts the training program itself, by python."""
+        """Return whether srun starts the training program itself, by python."""
         return self.launcher is None and any(call.program == "python" for call in self.launch.calls)
 
     @property

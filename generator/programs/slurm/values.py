@@ -27,7 +27,7 @@ MOST_SIGNAL_SECONDS: Final = 65_535  # sixteen bits: src/common/proc_args.c:1151
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """What `--signal` asks for."""
+    """A signal that `--signal` asks for."""
 
     name: str  #: such as USR1
     to_batch: bool  #: `B:`: to the batch shell, else to the steps' tasks
@@ -138,7 +138,7 @@ def gpus(text: str) -> tuple[str | None, int] | None:
 
 
 def signal_of(text: str) -> Signal | None:
-    """What `[R][B]:SIGNAL[@SECONDS]` asks for; 60 seconds where none are said."""
+    """Return what `[R][B]:SIGNAL[@SECONDS]` asks for; 60 seconds where none are said."""
     match = _SIGNAL.fullmatch(text)
     if match is None:
         return None

@@ -81,7 +81,7 @@ def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:
 
 
 def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
-    """Where the script finds checkpoints and logs, and where the program does."""
+    """Return where the script finds checkpoints and logs, and where the program does."""
     checkpoints, logs = plan.job.output.checkpoints, plan.job.output.logs
     return {
         "checkpoints": container.host_path(checkpoints or "", options),
@@ -103,7 +103,7 @@ def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: i
 
 
 def _signal_s(plan: Plan) -> int:
-    """How long before the time limit the job is told; 0: not at all."""
+    """Return how long before the time limit the job is told; 0: not at all."""
     options, way = launch_options(plan), continuation(plan.job)
     if "signal_seconds" in options or way == "none":
         return int(str(options.get("signal_seconds", 0)))
@@ -114,7 +114,7 @@ def _signal_s(plan: Plan) -> int:
 
 
 def _saves_on_term(plan: Plan, program: Program) -> bool:
-    """Whether the script is asked to save and exit when it gets TERM."""
+    """Return whether the script is asked to save and exit when it gets TERM."""
     asked = {*program.arguments, *plan.job.launch.arguments}
     return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in asked
 

@@ -145,7 +145,7 @@ def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
 
 
 def _is_made(job: AzureMLJob, value: str) -> bool:
-    """Whether something may still make a missing folder: it is outside the job's, or a file beside the job names it."""
+    """Return whether a missing folder may be made yet: it is outside the job's, or a file beside the job names it."""
     folder, name = job.source.folder, re.escape(Path(value).name)
     if folder is None or not name or value.startswith("../"):
         return folder is not None and bool(name)
@@ -163,7 +163,7 @@ def _beginning(path: Path) -> str:
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:
-    """Whether a path is known not to exist; of a job without a folder nothing is known."""
+    """Return whether a path is known not to exist; of a job without a folder nothing is known."""
     return job.source.folder is not None and not _exists(job.source.folder / value)
 
 

@@ -43,7 +43,7 @@ def left_to_fill(job: AzureMLJob) -> tuple[str, ...]:
 
 
 def is_to_fill(value: object) -> bool:
-    """Whether a name, size or path is a placeholder."""
+    """Return whether a name, size or path is a placeholder."""
     return isinstance(value, str) and _TO_FILL.search(value) is not None
 
 
@@ -61,7 +61,7 @@ class _Difference:
 
     @property
     def value(self) -> object:
-        """What is written there."""
+        """Return what is written there."""
         return self.job.source.value(self.problem.pointer)
 
     def violation(self, hint: str | None = None) -> Violation:

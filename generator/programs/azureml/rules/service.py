@@ -1,4 +1,4 @@
-"""What azure-ai-ml loads silently, and only AzureML's service or the run itself refuses or gets wrong."""
+"""Rules on what azure-ai-ml loads silently, and only AzureML's service or the run itself refuses or gets wrong."""
 
 from __future__ import annotations
 

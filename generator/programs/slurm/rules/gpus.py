@@ -103,7 +103,7 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
 
 
 def _has_tasks(request: Request, by_node: bool) -> bool:
-    """Whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
+    """Return whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
     if request.has("--gpus", "--ntasks"):
         return True
     exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)  # in words: SLM031
@@ -215,7 +215,7 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
 
 
 def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
-    """What chooses GPUs by their numbers, in the batch script's own shell; the numbers, and the place."""
+    """Return what chooses GPUs by their numbers, in the batch script's own shell; the numbers, and the place."""
     for assignment in request.shell.assignments:
         value = assignment.value or ""
         if assignment.name == "CUDA_VISIBLE_DEVICES" and _NUMBERS.fullmatch(value):

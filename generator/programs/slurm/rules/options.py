@@ -46,7 +46,7 @@ def time_limit_is_read(request: Request) -> Violations:
 
 
 def _time_meant(text: str) -> str | None:
-    """What a time like `24h` or `1:00:00:00` stands for, as Slurm reads it."""
+    """Return what a time like `24h` or `1:00:00:00` stands for, as Slurm reads it."""
     match = _UNITS_OF_TIME.fullmatch(text)
     if match:
         return clock(int(match[1]) * _SECONDS_IN[match[2][0].lower()])
@@ -95,7 +95,7 @@ def memory_is_read(request: Request) -> Violations:
 
 
 def _memory_meant(text: str) -> str | None:
-    """What an amount like `64GiB` or `1.5T` stands for, as Slurm reads it."""
+    """Return what an amount like `64GiB` or `1.5T` stands for, as Slurm reads it."""
     match = re.fullmatch(r"(\d{1,9})(?:\.(\d{1,3}))?([kmgtp])(?:i?bs?|i)?", text, re.IGNORECASE)
     if match is None:
         return None
@@ -282,7 +282,7 @@ def array_is_read(request: Request) -> Violations:
 
 
 def _is_array(text: str) -> bool:
-    """Whether Slurm accepts it: it skips empty items, and reads a missing end as 0."""
+    """Return whether Slurm accepts it: it skips empty items, and reads a missing end as 0."""
     text = re.sub(r"%-?\d*$", "", text)
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]

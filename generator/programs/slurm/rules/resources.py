@@ -1,4 +1,4 @@
-"""What a script asks of Slurm: its options against one another, and against the machines."""
+"""Rules on what a script asks of Slurm: its options against one another, and against the machines."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
 
 
 def _named(text: str) -> int | None:
-    """How many hosts a plain list names; None where it has forms that aren't counted here."""
+    """Return how many hosts a plain list names; None where it has forms that aren't counted here."""
     total = 0
     for part in re.split(r",(?![^\[]*\])", text):
         match = _HOST_RANGE.fullmatch(part)

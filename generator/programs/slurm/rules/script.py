@@ -1,4 +1,4 @@
-"""What a batch script says of addresses, signals, files and containers, and the SLURM_ variables that it reads."""
+"""Rules on addresses, signals, files and containers in batch scripts, and on the SLURM_ variables that they read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def address_is_that_of_one_node(request: Request) -> Violations:
 
 
 def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool) -> tuple[str, Severity] | None:
-    """What is wrong with an address; a note where it may work, and a warning where it may be several."""
+    """Return what is wrong with an address; a note where it may work, and a warning where it may be several."""
     raw, index = assignment.raw, assignment.command_index
     inner = index < len(shell.commands) and shell.commands[index].shell is not None
     if assignment.value in _LOOPBACK:
@@ -87,7 +87,7 @@ def signal_has_a_handler(request: Request) -> Violations:
 
 
 def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
-    """Whether a trap for a signal is set in the batch shell, or in an inner one; also where that can't be known."""
+    """Return whether the batch shell or an inner one has a trap for a signal; true where that can't be known."""
     for command in shell.commands:
         if command.words and command.words[0].value == "trap":
             names = {word.value.upper() if word.value is not None else None for word in command.words[1:]}

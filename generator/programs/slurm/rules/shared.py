@@ -1,4 +1,4 @@
-"""What jobs, and launch lines that run at the same time, share: ports, logs, folders, and earlier checkpoints."""
+"""Rules on what jobs, and launch lines that run at the same time, share: ports, logs, folders, checkpoints."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _resumes(launch: Launch, texts: list[str]) -> bool:
 
 
 def _starts_anew(launch: Launch, texts: list[str]) -> bool:
-    """Whether it is known that the program looks for no checkpoint: by its text, as Megatron's, or as it is told."""
+    """Return whether the program is known to look for no checkpoint: by its text, as Megatron's, or as it is told."""
     if any(word.value is None and not word.prefix.startswith("-") for word in launch.arguments):
         return False  # options that can't be known
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""

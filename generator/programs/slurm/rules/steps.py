@@ -34,7 +34,7 @@ _PER_TASK: Final = slurm_manual("sbatch(1), --gpus-per-task implies --gpu-bind=p
 
 
 def trains_nothing(launch: Launch) -> bool:
-    """Whether a program, or the script that starts it, is named after something else than training."""
+    """Return whether a program, or the script that starts it, is named after something else than training."""
     words = [word for call in launch.calls for word in (call.word, *call.options.rest[:1])]
     names = [PurePosixPath(word.value or word.raw).name for word in (*words, launch.program) if word is not None]
     script = PurePosixPath(launch.script.text.path).name
@@ -42,7 +42,7 @@ def trains_nothing(launch: Launch) -> bool:
 
 
 def _measures_or_prepares(step: Step) -> bool:
-    """Whether one of the commands that the step hands to a shell trains nothing, and none starts a program that may."""
+    """Return whether a command that the step hands to a shell trains nothing, and none starts a program that may."""
     srun = step.launch.call("srun")
     started = [one for one in step.block.launches if srun and any(call.command is srun.command for call in one.calls)]
     return trains_nothing(step.launch) or (
@@ -51,7 +51,7 @@ def _measures_or_prepares(step: Step) -> bool:
 
 
 def in_background(shell: ShellScript, command: Command) -> bool:
-    """Whether a single `&` ends this command."""
+    """Return whether a single `&` ends this command."""
     if not command.words or command.shell is not None:
         return False
     last = command.words[-1]
@@ -75,7 +75,7 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
 
 @steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
 def tasks_are_the_gpus(step: Step) -> Violations:
-    """Where srun starts the training program itself, each node has one task for each of its GPUs.
+    """Return where srun starts the training program itself, each node has one task for each of its GPUs.
 
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
     Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
