@@ -83,7 +83,7 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
     draft.set("launch.target", "slurm")
     for option in script.sbatch.entries:
         if script.sbatch.get(option.name) is option:
-            _read_option(draft, script, option)
+            _read_option(draft, script, option, request.tasks_per_node)
     limit = request.argument("--time")
     if limit and limit.text and request.seconds("--time") not in (None, float("inf")):
         draft.set("launch.time_limit", limit.text)
@@ -98,8 +98,8 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
     _read_commands(draft, script)
 
 
-def _read_option(draft: Draft, script: LaunchScript, option: Option) -> None:
-    """One option: a key, a directive of its own, or named."""
+def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int | None) -> None:
+    """One option, where a node has so many tasks: a key, a directive of its own, or named."""
     value = option.values[0].value if option.values else None
     where, shown = script.shell.locate(option.written), option.written.raw
     if option.values and option.values[0] is not option.written and "=" not in shown:
@@ -111,22 +111,15 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option) -> None:
     if option.values and (value is None or ("$" in value or "`" in value)):
         draft.leave(shown, where, "its value is not in the files")
     elif option.name == "--cpus-per-task":
-        _read_cores(draft, script, value)
+        cores = int(value) if value is not None and value.isdigit() else None
+        draft.set("launch.slurm.cpus_per_task", cores * tasks if cores is not None and tasks else None)
     elif (name := option.name.lstrip("-")) in NAMED:
         draft.set(f"launch.slurm.{NAMED[name]}", value)
     elif not option.known:
         draft.leave(shown, where, "sbatch has no such option")
     else:
-        draft.spec.setdefault("launch", {}).setdefault("slurm", {}).setdefault("directives", {})[name] = (
-            value if value is not None else True
-        )
-
-
-def _read_cores(draft: Draft, script: LaunchScript, value: str | None) -> None:
-    """The cores of a node's tasks, of which dsgen's script has one."""
-    tasks = Request(shell=script.shell, options=script.sbatch, program="sbatch", block=script).tasks_per_node
-    if value is not None and value.isdigit() and tasks:
-        draft.set("launch.slurm.cpus_per_task", int(value) * tasks)
+        slurm = draft.spec.setdefault("launch", {}).setdefault("slurm", {})
+        slurm.setdefault("directives", {})[name] = True if value is None else value
 
 
 def _read_commands(draft: Draft, script: LaunchScript) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -150,16 +151,11 @@ def _is_made(job: AzureMLJob, value: str) -> bool:
     if folder is None or not name or value.startswith("../"):
         return folder is not None and bool(name)
     word = re.compile(rf"(?<![\w.-]){name}(?![\w.-])")
-    found = (path for pattern in _TELLS for path in sorted(folder.glob(pattern)))
-    return any(word.search(_beginning(path)) for path in found)
-
-
-def _beginning(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MOST_CHARACTERS)
-    except OSError:
-        return ""
+    for path in (path for pattern in _TELLS for path in sorted(folder.glob(pattern))):
+        with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+            if word.search(file.read(_MOST_CHARACTERS)):
+                return True
+    return False
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:
