@@ -1,10 +1,14 @@
-"""Sizes, in elements, of the buffers ZeRO communicates through: `ds_config.json` says them, the memory ledger counts.
+"""Buffers of DeepSpeed: sizes that ZeRO communicates through, and memory alive at the end of a step.
+
+`ds_config.json` says the sizes, and the memory ledger counts them. At a step's end activations are gone: gradients are
+reduced, and the optimizer updates. All was read in DeepSpeed 0.19.8 and counted with its engine
+(tests/estimate/test_deepspeed_memory.py).
 
 **Source**: DeepSpeed 0.19.8, runtime/zero/config.py: `reduce_bucket_size` and `allgather_bucket_size` default to 5e8,
 `stage3_prefetch_bucket_size` to 5e7, `stage3_max_live_parameters` to 1e9. All are elements, not bytes. Transformers
 5.23, integrations/deepspeed.py, sizes the prefetch by 0.9·h² and the persistence threshold by 10·h.
 
-Every function takes one layout or columns of them and returns a whole number or a column of whole numbers.
+Sizes take one layout or columns of them and are a whole number or a column of whole numbers.
 """
 
 from __future__ import annotations

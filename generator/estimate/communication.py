@@ -222,6 +222,5 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     """
     cut = layout.tensor if job.framework.runs("DeepSpeed engine") else sequence_cut(layout)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / cut
-    world = layout.data * layout.tensor * layout.pipeline * layout.context
-    crosses = world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
+    crosses = layout.world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)

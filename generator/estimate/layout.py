@@ -93,6 +93,11 @@ class LayoutLike:
     first_stage_layers: Any
     last_stage_layers: Any
 
+    @property
+    def world(self) -> Any:
+        """Accelerators used."""
+        return self.data * self.tensor * self.pipeline * self.context
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(LayoutLike):
@@ -127,11 +132,6 @@ class Layout(LayoutLike):
     def of(cls, values: Mapping[str, Any]) -> Layout:
         """The layout of column values, where recomputation and offload are their codes."""
         return cls(**{name: _KINDS.get(name, int)(value) for name, value in values.items()})
-
-    @property
-    def world(self) -> int:
-        """Accelerators used."""
-        return self.data * self.tensor * self.pipeline * self.context
 
     @property
     def global_batch(self) -> int:

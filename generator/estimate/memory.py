@@ -200,9 +200,8 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
 
 def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StageParameters) -> Memory:
     """A stage's bytes completed with the allocator's cache, context, capacity and, by the `first` stage, the host's."""
-    world = layout.data * layout.tensor * layout.pipeline * layout.context
     constants = rates(job)
-    context = constants.context_bytes + constants.nccl_bytes * (world > 1)
+    context = constants.context_bytes + constants.nccl_bytes * (layout.world > 1)
     # The allocator caches what the device has to spare, and frees its cache before it runs out. States come to lie
     # between blocks of an earlier phase, which then can't be joined again.
     spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
@@ -222,5 +221,5 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StagePar
         device_bytes=reserved + context,
         required_bytes=staged["allocated_bytes"] + context,
         capacity_bytes=job.cluster.accelerator.memory_bytes + 0 * reserved,
-        host_bytes_per_node=host * np.minimum(job.cluster.accelerators_per_node, world),
+        host_bytes_per_node=host * np.minimum(job.cluster.accelerators_per_node, layout.world),
     ).corrected(job.calibration.memory_factor)

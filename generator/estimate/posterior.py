@@ -1,4 +1,7 @@
-"""The most probable correction of constants: a robust least-squares fit that is held back by what was known before."""
+"""The most probable correction of constants: a robust least-squares fit that is held back by what was known before.
+
+Few measurements leave the constants where they are, or as far from there as prediction bears out.
+"""
 
 from __future__ import annotations
 

@@ -163,8 +163,7 @@ def _offload_s(
     own, constants = _own_parameters(layout, trained), rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
     copy = own * weight_bytes(job) / link
-    world = layout.data * layout.tensor * layout.pipeline * layout.context
-    per_node = np.minimum(job.cluster.accelerators_per_node, world)
+    per_node = np.minimum(job.cluster.accelerators_per_node, layout.world)
     update = own * per_node * constants.cpu_adam_s
     m = layout.gradient_accumulation
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy

@@ -42,6 +42,9 @@ def other_precisions(job: Job, layout: Layout) -> Mapping[str, float]:
     }
 
 
+_CLUSTER = ("accelerators_per_node", "network", "network_bytes_per_s_per_node", "price_per_node_hour", "source")
+
+
 def job_document(job: Job) -> dict[str, object]:
     """The job as it was resolved."""
     training, cluster = job.training, job.cluster
@@ -55,22 +58,14 @@ def job_document(job: Job) -> dict[str, object]:
         "target": job.launch.target,
         "script": job.launch.script,
         "model": {
-            "name": job.model.name,
-            "family": job.model.family,
+            **{name: getattr(job.model, name) for name in ("name", "family")},
             "parameters": parameter_count(job.model),
-            "layers": job.model.layers,
-            "hidden": job.model.hidden,
-            "heads": job.model.heads,
-            "vocab": job.model.vocab,
+            **{name: getattr(job.model, name) for name in ("layers", "hidden", "heads", "vocab")},
         },
         "cluster": {
             "name": cluster.name,
             "accelerator": cluster.accelerator.name,
-            "accelerators_per_node": cluster.accelerators_per_node,
-            "network": cluster.network,
-            "network_bytes_per_s_per_node": cluster.network_bytes_per_s_per_node,
-            "price_per_node_hour": cluster.price_per_node_hour,
-            "source": cluster.source,
+            **{name: getattr(cluster, name) for name in _CLUSTER},
         },
         "training": {
             **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in of_run},
