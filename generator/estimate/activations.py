@@ -64,7 +64,8 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     inputs = input_bytes(job)
     replicated = norms + 2 * inputs * model.hidden + masks
     copied = inputs * attention_widths(model)[2] * (inputs < element)
-    sharded = element * kept_elements(job) + copied
+    repeats_keys = job.training.attention == "unfused" and not job.framework.fused
+    sharded = element * kept_elements(model, repeats_keys=repeats_keys, packs=job.framework.packs_attention) + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     gathered = moe * model.experts_per_token * 2 * element * model.hidden * (layout.expert_tensor - 1)
     sharded = sharded + mlp_bytes_per_token(job, moe=moe) + gathered - element * unsaved_elements(job, moe=moe)

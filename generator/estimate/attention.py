@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..catalog.records import Model
-from ..job.records import Job
 
 
 class Projection(NamedTuple):
@@ -76,31 +75,30 @@ def norm_widths(model: Model) -> tuple[int, int]:
     return head.get(model.qk_norm, 0), model.q_lora_rank + model.kv_lora_rank
 
 
-def kept_elements(job: Job) -> int:
+def kept_elements(model: Model, *, repeats_keys: bool, packs: bool) -> int:
     """Elements a token of queries, keys, values and output, and of MLA's latents, kept for the backward pass.
 
-    Megatron projects queries, keys and values at once. Rotation makes new queries and keys, but the values remain a
-    view, which keeps the whole product alive (megatron/core/transformer/attention.py, get_query_key_value_tensors; the
-    ranks of Llama 70B measured on B200 show it).
+    `repeats_keys`: every query head gets a copy of its keys and values (transformers' repeat_kv). `packs`: Megatron
+    projects queries, keys and values at once; rotation makes new queries and keys, but the values remain a view, which
+    keeps the whole product alive (megatron/core/transformer/attention.py, get_query_key_value_tensors; the ranks of
+    Llama 70B measured on B200 show it).
     """
-    model = job.model
     queries, keys, values = attention_widths(model)
     value_keys = values if model.is_mla else keys
-    if job.training.attention == "unfused" and not job.framework.fused:
-        keys = value_keys = queries  # repeat_kv: every query head gets a copy of its keys and values
+    if repeats_keys:
+        keys = value_keys = queries
     kept = queries + keys + value_keys + values + model.q_lora_rank + model.kv_lora_rank
-    packed = job.framework.packs_attention and model.position_embedding == "rotary" and not model.is_mla
+    packed = packs and model.position_embedding == "rotary" and not model.is_mla
     return kept + (queries + keys) * packed
 
 
-def mean_keys(job: Job) -> float:
+def mean_keys(model: Model, sequence: int) -> float:
     """Keys that a query attends to, in the mean over positions and layers.
 
     **Source**: counted from the masks of transformers' masking_utils.py (causal, sliding window, chunked).
     **Symbols**: s sequence, w window or chunk: s/2 where attention is whole and causal (s where it isn't), w - w²/2s
     where the window slides, w/2 where the sequence is cut into chunks.
     """
-    model, sequence = job.model, job.training.sequence_length
     whole = sequence / 2 if model.causal else float(sequence)
     window = model.sliding_window
     if window is None or window >= sequence:

@@ -134,7 +134,7 @@ def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     rate = rate * tile_use(job.model.head_dim)
     if job.training.attention == "flash":
         rate = rate * constants.attention_kernel_share / _exponentials(job, rate)
-        work = per_key * mean_keys(job) / rate
+        work = per_key * mean_keys(job.model, job.training.sequence_length) / rate
         forward = work / constants.attention_forward_fraction + constants.attention_start_s
         backward = _FLASH_BACKWARD * work / constants.attention_backward_fraction + constants.attention_start_s
         return Passes(forward, backward) + _ring_steps(job, layout, tokens)

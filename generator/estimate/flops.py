@@ -51,7 +51,7 @@ def attention_flops_per_token(job: Job) -> float:
     """Forward FLOPs a token of the attention core, all layers."""
     model = job.model
     queries, _, values = attention_widths(model)
-    return model.layers * 2.0 * mean_keys(job) * (queries + values)
+    return model.layers * 2.0 * mean_keys(job.model, job.training.sequence_length) * (queries + values)
 
 
 def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:

@@ -37,15 +37,15 @@ def mask(window: int | None, *, chunked: bool) -> np.ndarray:
 @pytest.mark.parametrize("window", [None, 128, 512, 2048, 4096])
 def test_mean_keys_are_those_of_the_mask(window: int | None, chunked: bool) -> None:
     """The closed form is the mask's mean to half a key, which the diagonal adds."""
-    assert mean_keys(windowed(window, chunked=chunked)) == pytest.approx(
+    assert mean_keys(windowed(window, chunked=chunked).model, SEQUENCE) == pytest.approx(
         mask(window, chunked=chunked).sum(axis=1).mean(), abs=0.51
     )
 
 
 def test_layers_with_and_without_the_window_are_averaged() -> None:
     """Of 12 layers, 2 attend to everything and 10 to a window."""
-    local, whole = mean_keys(windowed(256)), mean_keys(windowed(None))
-    assert mean_keys(windowed(256, (5, 11))) == pytest.approx((10 * local + 2 * whole) / 12)
+    local, whole = (mean_keys(windowed(window).model, SEQUENCE) for window in (256, None))
+    assert mean_keys(windowed(256, (5, 11)).model, SEQUENCE) == pytest.approx((10 * local + 2 * whole) / 12)
 
 
 def test_windows_save_flops() -> None:
