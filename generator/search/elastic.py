@@ -25,7 +25,7 @@ from .feasible import feasible_layouts, make_plan
 from .plan import Infeasible, Plan, SearchResult
 from .rank import ranking
 from .refine import refined
-from .search import binding_rule, search
+from .search import obstacle, search
 
 #: The share of the nodes down to which counts are listed; below it, only the next one, where there is none above.
 SMALLEST_SHARE = 0.75
@@ -224,6 +224,5 @@ def _smaller(shared: Job, counts: tuple[int, ...], bold: bool) -> Iterator[Plan 
 
 def _obstacle(job: Job) -> str:
     """The rule that leaves no plan, with its numbers where it names one layout."""
-    rule, nearest = binding_rule(job, feasible_layouts(job))
-    said = next((f.message for f in nearest.findings if f.rule == rule), None) if nearest else None
+    rule, said = obstacle(job, feasible_layouts(job))
     return rule if said is None else f"{said} [{rule}]"

@@ -39,6 +39,12 @@ def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
     return rule, None
 
 
+def obstacle(job: Job, found: Feasible) -> tuple[str, str | None]:
+    """The rule that leaves no layout, and its message where it names one layout with its numbers."""
+    rule, nearest = binding_rule(job, found)
+    return rule, next((f.message for f in nearest.findings if f.rule == rule), None) if nearest else None
+
+
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 

@@ -14,7 +14,7 @@ from ..version import __version__
 from .enumerate import Enumeration
 from .feasible import feasible_layouts
 from .plan import Plan
-from .search import binding_rule
+from .search import obstacle
 from .suggestions import best_plan
 
 
@@ -209,6 +209,5 @@ def _point(load: Load, axes: Sequence[Axis], chosen: tuple[Value, ...], bold: bo
     plan = best_plan(job, found, bold=bold)
     if plan is not None or not explain:
         return Point(values=values, plan=plan)
-    rule, nearest = binding_rule(job, found)
-    message = next((f.message for f in nearest.findings if f.rule == rule), None) if nearest else None
+    rule, message = obstacle(job, found)
     return Point(values=values, plan=None, rule=rule, message=message)
