@@ -5,9 +5,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+QUICK := $(addprefix tests/,catalog job rules/test_check.py rules/test_fit_rules.py rules/test_job_rules.py \
+	rules/test_layout_rules.py rules/files/test_cases.py test_architecture.py test_write.py)
 COMPONENTS := slurmctld slurmd slurm-client pdsh openssh-server chromium zsh fish man-db
 
-.PHONY: demo test lint docs browser accuracy picture clean
+.PHONY: demo test quick lint docs browser accuracy picture clean
 
 # setuptools keeps build/ and would install modules that are gone from the sources.
 demo: $(BIN)/python
@@ -15,15 +17,20 @@ demo: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/dsgen --gpus 1024
 
-# torch comes first because DeepSpeed's build looks for it. Real components have the machine to themselves, one after another.
+# torch comes first because DeepSpeed's build looks for it.
 test: $(BIN)/python
 	@rm -rf build
 	$(PIP) install torch==2.13.0
 	$(PIP) install '.[test]'
 	@$(MAKE) --no-print-directory components
 	@$(MAKE) --no-print-directory lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 2 -m 'not integration'
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m integration
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 2
+
+# Every case of every rule, the reader of specs and the laws of the house, on the sources as they are.
+quick: $(BIN)/python
+	@$(BIN)/python -c "import xdist, hypothesis, dsgen, sys; sys.exit(dsgen.__file__ != '$(CURDIR)/generator/__init__.py')" 2>/dev/null \
+		|| $(PIP) install -e '.[unit]'
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 -m 'not integration and not slow' $(QUICK)
 
 lint:
 	$(BIN)/ruff check .
@@ -37,8 +44,10 @@ components:
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "installing $(COMPONENTS)"; \
-		{ apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $(COMPONENTS); } >/dev/null \
-			|| echo "could not be installed:$$missing; tests that need them will be skipped"; \
+		apt-get -qq update >/dev/null; \
+		for package in $(COMPONENTS); do \
+			DEBIAN_FRONTEND=noninteractive apt-get -qq install -y $$package >/dev/null || echo "could not be installed: $$package"; \
+		done; \
 	else echo "no root or no apt-get, so not installed:$$missing; tests that need them will be skipped"; fi
 
 # The site of docs/, in site/: open site/index.html.

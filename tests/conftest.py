@@ -35,7 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the integration tests of a module in one process: they share what they start."""
+    """Run the integration tests of a module in one process: they share what they start. The longest come first."""
+    items.sort(key=lambda item: ("long_runs" not in item.nodeid, item.get_closest_marker("integration") is None))
     for item in items:
         if item.get_closest_marker("integration") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 import deepspeed
 
+#: Imported by the engine as it starts, and takes seconds.
+LATE = ("torch._dynamo", "deepspeed.runtime.zero.muon.muon_optimizer", "transformers.models.llama.modeling_llama")
+
 
 def prepare() -> None:
-    """Let the engine take every format, and compile nothing.
+    """Let the engine take every format, and compile nothing; import what it needs.
 
     The engine refuses fp16 on a CPU that has no units for it, as oneDNN says: such a CPU would be slow. torch's own
     operators compute fp16 and bf16 on every CPU, and nothing here is trained for its speed, so the answer is yes.
@@ -21,3 +29,31 @@ def prepare() -> None:
     accelerator.is_fp16_supported = lambda: True
     accelerator.is_bf16_supported = lambda: True
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+    for module in LATE:
+        import_module(module)
+
+
+def start(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    """Call a function in a new process that has all that this one has imported; what this gives waits for its answer.
+
+    A failure is answered as `error`. Every engine so has a process of its own, as in a real run.
+    """
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            answer = function(*arguments)
+        except BaseException:
+            answer = {"error": traceback.format_exc()}
+        with os.fdopen(writing, "w") as stream:
+            json.dump(answer, stream)
+        os._exit(0)  # the interpreter's own shutdown aborts now and then on a thread of gloo's
+    os.close(writing)
+
+    def answered() -> Any:
+        with os.fdopen(reading) as stream:
+            text = stream.read()
+        _, status = os.waitpid(process, 0)
+        return json.loads(text) if text else {"error": f"ended without an answer: {status}"}
+
+    return answered

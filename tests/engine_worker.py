@@ -1,8 +1,8 @@
-"""Trains a tiny model for two steps with DeepSpeed's engine on CPU: one of the processes torchrun starts.
+"""Trains a tiny model for two steps with DeepSpeed's engine on CPU, in two processes a config.
 
-`torchrun --nproc_per_node=2 engine_worker.py CONFIG.json RESULT.json` writes what the engine says of its batch and ZeRO
-stage, and the losses. Two things differ from a real run: torch's Adam instead of one that is compiled first, and no
-shared-memory operator for CPU collectives.
+`python engine_worker.py CONFIGS.json RESULTS.json` writes, for each config, what the engine says of its batch and ZeRO
+stage, and the losses; or its `error`. Two things differ from a real run: torch's Adam instead of one that is compiled
+first, and no shared-memory operator for CPU collectives.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cpu_engine
@@ -18,6 +19,7 @@ import deepspeed
 import torch
 
 STEPS = 2
+RANKS = 2
 WIDTH = 16
 
 
@@ -62,10 +64,10 @@ def train(engine: Any) -> list[float]:
     return losses
 
 
-def main(config_path: str, result_path: str) -> None:
-    """Train, and let rank 0 write the result."""
-    cpu_engine.prepare()
-    config = json.loads(Path(config_path).read_text())
+def rank(number: int, config: dict[str, Any], store: str) -> dict[str, Any]:
+    """What the engine says to one rank of two."""
+    os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(RANKS))
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=RANKS)
     config["optimizer"]["params"]["torch_adam"] = True
     torch.manual_seed(0)
     model = TinyLlama() if "tensor_parallel" in config else Tiny()
@@ -78,12 +80,23 @@ def main(config_path: str, result_path: str) -> None:
         "losses": train(engine),
         "global_steps": engine.global_steps,
     }
-    if torch.distributed.get_rank() == 0:
-        Path(result_path).write_text(json.dumps(result))
     torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
-    # All is checked and closed; the interpreter's own shutdown aborts now and then on a thread of gloo's.
-    os._exit(0)
+    return result
+
+
+def trained(config: dict[str, Any]) -> dict[str, Any]:
+    """What rank 0 hears, or the error of a rank that fails."""
+    with TemporaryDirectory() as folder:
+        ranks = [cpu_engine.start(rank, number, config, f"{folder}/store") for number in range(RANKS)]
+        results: list[dict[str, Any]] = [answered() for answered in ranks]
+    return next((result for result in results if "error" in result), results[0])
+
+
+def main(configs_path: str, results_path: str) -> None:
+    """Train with one config after another."""
+    cpu_engine.prepare()
+    configs = json.loads(Path(configs_path).read_text())
+    Path(results_path).write_text(json.dumps([trained(config) for config in configs]))
 
 
 if __name__ == "__main__":

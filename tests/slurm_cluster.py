@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import re
@@ -153,14 +154,24 @@ def _folder() -> Iterator[Path]:
 def _host_names(names: tuple[str, ...]) -> Iterator[None]:
     """Lines in /etc/hosts for `names`, taken out again afterwards."""
     lines = "".join(f"127.0.0.1 {name} {_TAG}\n" for name in names)
-    before = _HOSTS.read_text()
-    with _HOSTS.open("a") as stream:
-        stream.write(lines if before.endswith("\n") else f"\n{lines}")
+    with _alone():
+        before = _HOSTS.read_text()
+        with _HOSTS.open("a") as stream:
+            stream.write(lines if before.endswith("\n") else f"\n{lines}")
     try:
         yield
     finally:
-        kept = [line for line in _HOSTS.read_text().splitlines(keepends=True) if _TAG not in line]
-        _HOSTS.write_text("".join(kept))
+        with _alone():
+            kept = [line for line in _HOSTS.read_text().splitlines(keepends=True) if _TAG not in line]
+            _HOSTS.write_text("".join(kept))
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other process of these tests changes the table of hosts meanwhile."""
+    with (Path(tempfile.gettempdir()) / "dsgen-slurm-hosts.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

@@ -62,8 +62,13 @@ def dotted(path: Path) -> str:
 NAMES = {dotted(path): path for path in PATHS}
 
 
-def relative_imports(path: Path) -> Iterator[str]:
+@cache
+def relative_imports(path: Path) -> tuple[str, ...]:
     """Names, from the package's root, of the modules that the module at `path` imports, wherever it does so."""
+    return tuple(_relative_imports(path))
+
+
+def _relative_imports(path: Path) -> Iterator[str]:
     package = path.parent.relative_to(PACKAGE).parts
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -93,9 +98,10 @@ def executed(path: Path) -> set[str]:
     return (found & NAMES.keys()) - {here, ""}
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef]:
+@cache
+def functions(path: Path) -> tuple[ast.FunctionDef, ...]:
     """The functions of a module, also those within others."""
-    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef))
+    return tuple(node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef))
 
 
 def test_imports_make_no_circle() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -114,14 +115,26 @@ def test_the_workflow_names_what_there_is() -> None:
     assert extra in setup["options.extras_require"]
 
 
+def test_make_quick_names_what_there_is() -> None:
+    """The tests that `make quick` runs are in the checkout."""
+    [listed] = re.findall(
+        r"^QUICK := \$\(addprefix tests/,(.*?)\)", (ROOT / "Makefile").read_text("utf-8"), re.M | re.S
+    )
+    names = listed.replace("\\", " ").split()
+    assert len(names) > 5
+    assert [name for name in names if not (ROOT / "tests" / name).exists()] == []
+
+
 @pytest.mark.integration
 def test_the_workflow_installs_what_its_tests_import(tmp_path: Path) -> None:
     """In a fresh environment the workflow's own steps find every test, with nothing but what they install."""
     install, test = steps_of_workflow()
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
-    environment = {**os.environ, "PATH": f"{tmp_path / 'env' / 'bin'}:{os.environ['PATH']}"}
+    uv, env = f"{shlex.quote(sys.executable)} -m uv", tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, str(env)], check=True)
+    environment = {**os.environ, "PATH": f"{env / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(env)}
     environment.pop("PYTHONPATH", None)
-    for command in (f"python -m {install} --quiet --disable-pip-version-check", f"{test} --collect-only -q -n 0"):
+    assert install.startswith("pip install ")
+    for command in (f"{uv} {install} --quiet", f"{test} --collect-only -q -n 0"):
         done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert int(re.findall(r"(\d+)/\d+ tests collected", done.stdout)[0]) > 1000

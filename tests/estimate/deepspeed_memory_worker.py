@@ -1,4 +1,4 @@
-"""Counts every allocation of DeepSpeed's engine on CPU, for one run after another, in one process of many ranks.
+"""Counts every allocation of DeepSpeed's engine on CPU, for one run after another, in one process of many ranks each.
 
 `python deepspeed_memory_worker.py RUNS.json RESULTS.json`: each run has a config, a model's shape, and how many
 parameter groups the optimizer has; the result has what is alive after a micro-batch and the peak of each of a step's
@@ -96,7 +96,7 @@ METHOD = "type:Embed|Block|Head"
 
 def count(run: dict[str, Any]) -> dict[str, int]:
     """Bytes of the second of two steps: alive after a micro-batch that isn't the last, and peaks."""
-    deepspeed.utils.groups._ZERO_PARAM_INTRA_PARALLEL_GROUP = None  # engines follow one another, as in no real process
+    join(run["world"], run["stages"])
     config = LlamaConfig(**run["model"], attn_implementation="sdpa", use_cache=False)
     tokens = torch.zeros(1, run["tokens"], dtype=torch.long)
     with Allocations() as counted:
@@ -155,21 +155,23 @@ def piped(engine: Any, counted: Allocations, tokens: torch.Tensor) -> dict[str, 
     return result
 
 
-def main(runs_path: str, results_path: str) -> None:
-    """Count one run after another; all have one number of ranks."""
-    cpu_engine.prepare()
+def join(world: int, stages: int) -> None:
+    """Be the last replica of the first of so many stages, which holds its share the longest; nobody else is there."""
     from deepspeed.runtime.zero import partitioned_param_coordinator
 
     partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda _: None  # whom nobody answers for
-    runs = json.loads(Path(runs_path).read_text())
-    world = runs[0]["world"]
-    rank = world // runs[0]["stages"] - 1  # the last replica of the first stage: it holds its share the longest
+    rank = world // stages - 1
     os.environ.update(RANK=str(rank), LOCAL_RANK="0", WORLD_SIZE=str(world))
-    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29500")
-    torch.set_num_threads(1)
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     deepspeed.comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
-    Path(results_path).write_text(json.dumps([count(run) for run in runs]))
+
+
+def main(runs_path: str, results_path: str) -> None:
+    """Count one run after another, each in a process of its own."""
+    cpu_engine.prepare()
+    torch.set_num_threads(1)
+    runs = json.loads(Path(runs_path).read_text())
+    Path(results_path).write_text(json.dumps([cpu_engine.start(count, run)() for run in runs]))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +19,12 @@ from dsgen.programs.deepspeed.write_config import common_config
 from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers
+from tests.pairs import every_pair
 from tests.workers import answers, once
 
 WORKER = Path(__file__).with_name("checkpoint_worker.py")
 Run = tuple[str, int, str]  #: framework, ZeRO stage, precision
-RUNS: list[Run] = list(product(("deepspeed", "huggingface"), range(4), ("bf16", "fp16", "fp32")))
+RUNS: list[Run] = every_pair(("deepspeed", "huggingface"), range(4), ("bf16", "fp16", "fp32"))
 
 
 def planned(run: Run) -> tuple[Job, Layout]:
@@ -40,7 +42,7 @@ def planned(run: Run) -> tuple[Job, Layout]:
 
 
 @once
-def counted() -> dict[Run, int]:
+def counted() -> dict[Run, Any]:
     """Bytes that the engine writes in every run."""
     asked = []
     for run in RUNS:

@@ -7,6 +7,7 @@ import random
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from dsgen.findings import InvalidJob
 from dsgen.job.load import load
 from dsgen.job.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
+
+pytestmark = pytest.mark.slow
 
 TEXT = """\
 name: job

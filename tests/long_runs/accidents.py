@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from tests.long_runs.runs import INTERVAL, STEPS, Watched, whole_and_continuous
 from tests.slurm_cluster import SlurmCluster
+from tests.workers import slowness
 
 Losses = Mapping[int, float]
 
@@ -29,22 +31,25 @@ class Accident:
 
     def row(self, cluster: SlurmCluster, folder: Path, losses: Losses) -> str:
         """The row of the table, once it has happened."""
+        environment = dict(self.environment or {})
+        if "A_START" in environment:  # two minutes where a busy machine needs more than one for the steps of a start
+            environment["LIMIT_MINUTES"] = str(math.ceil(slowness() / 2.5))
         run = Watched(
             cluster=cluster, folder=folder, program=self.program, way=self.way,
-            slurm=self.slurm or {}, environment=self.environment or {},
+            slurm=self.slurm or {}, environment=environment,
         )  # fmt: skip
         run.write()
         return f"| {self.what} | {self.program} | {self.way} | {self.happens(run, losses)} |"
 
 
 def limit_hit(run: Watched, losses: Losses) -> str:
-    """A limit of a minute that allows 12 steps, and the one in flight if the program saves when told."""
+    """A limit that allows 16 steps, and the one in flight if the program saves when told."""
     run.submit()
     run.wait_for_end()
     whole_and_continuous(run, losses)
     starts = run.attempts()
-    assert len(starts) >= 4, starts
-    assert all(before <= start <= before + 13 for before, start in pairwise(starts)), starts
+    assert len(starts) >= 3, starts
+    assert all(before <= start <= before + FIRST + 1 for before, start in pairwise(starts)), starts
     if run.program == TRAINER:  # it saves nothing when told
         assert all(start % INTERVAL == 0 for start in starts), starts
         return f"goes on from the last checkpoint; {STEPS} steps"
@@ -133,17 +138,18 @@ def fill(path: Path) -> None:
     path.write_bytes(bytes((free.f_bavail - 3) * free.f_frsize))
 
 
-#: After a dozen steps of one start, the next lasts until the time limit.
 CALM = {"STEP_SECONDS": "0.5"}
-DOZEN = {"A_START": "12", "LIMIT_MINUTES": "1"}
+#: After so many steps of one start, the next lasts until the time limit.
+FIRST = 16
+LIMITED = {"A_START": str(FIRST)}
 KILLED, DEAD = {"DIES_AT": "14"}, {"DIES_AT": "2", "DIES_AGAIN": "1"}
 PATIENT, ONE, TWO, ALONE = {"attempts": 10}, {"attempts": 1}, {"attempts": 2}, {"exclusive": True}
 ENGINE, TRAINER, OWN = "DeepSpeed", "Trainer", "a script's own"
 LIMIT, FULL, DOWN, CANCEL = "the time limit", "the disk full while saving", "a node set down", "scancel"
 ACCIDENTS = (
-    Accident(what=LIMIT, program=ENGINE, way="requeue", happens=limit_hit, slurm=PATIENT, environment=DOZEN),
-    Accident(what=LIMIT, program=TRAINER, way="requeue", happens=limit_hit, slurm=PATIENT, environment=DOZEN),
-    Accident(what=LIMIT, program=OWN, way="chain", happens=limit_hit, slurm=PATIENT, environment=DOZEN),
+    Accident(what=LIMIT, program=ENGINE, way="requeue", happens=limit_hit, slurm=PATIENT, environment=LIMITED),
+    Accident(what=LIMIT, program=TRAINER, way="requeue", happens=limit_hit, slurm=PATIENT, environment=LIMITED),
+    Accident(what=LIMIT, program=OWN, way="chain", happens=limit_hit, slurm=PATIENT, environment=LIMITED),
     Accident(what=FULL, program=ENGINE, way="requeue", happens=disk_full, slurm=ONE, environment=CALM),
     Accident(what=FULL, program=TRAINER, way="requeue", happens=disk_full, slurm=ONE, environment=CALM),
     Accident(what="a rank killed", program=OWN, way="requeue", happens=rank_killed, environment=KILLED),

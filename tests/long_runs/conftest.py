@@ -14,6 +14,6 @@ FAST = ("AuthInfo=cred_expire=5", "KillWait=5")
 
 @pytest.fixture(scope="session")
 def four_nodes() -> Iterator[SlurmCluster]:
-    """Four nodes with two GPUs each, of which a run takes one on two nodes."""
-    with running_slurm(nodes=4, gpus=2, cpus=4, settings=FAST) as running:
+    """Four nodes with four GPUs each, of which a run takes one on two nodes: Slurm packs them, and leaves two free."""
+    with running_slurm(nodes=4, gpus=4, cpus=8, settings=FAST) as running:
         yield running

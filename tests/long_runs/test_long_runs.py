@@ -26,7 +26,7 @@ def test_runs_go_on_whatever_happens(tmp_path: Path, four_nodes: SlurmCluster, u
     with ThreadPoolExecutor(max_workers=2) as pool:
         folders = (tmp_path / f"reference-{number}" for number in range(len(PROGRAMS)))
         losses = dict(zip(PROGRAMS, pool.map(reference, folders, PROGRAMS), strict=True))
-    with ThreadPoolExecutor(max_workers=3) as pool:
+    with ThreadPoolExecutor(max_workers=5) as pool:  # three of them wait for a time limit
         rows = [
             pool.submit(accident.row, four_nodes, tmp_path / f"run-{number}", losses[accident.program])
             for number, accident in enumerate(ACCIDENTS)
