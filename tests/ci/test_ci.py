@@ -6,8 +6,10 @@ import configparser
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,17 @@ def test_the_template_annotates_and_fails(jobs: Path) -> None:
     assert ran(script, jobs, CHECKED="jobs", ARGUMENTS=" ", SARIF="dsgen.sarif").returncode == 0
 
 
+def copy_checkout(folder: Path, parts: Collection[str] = ()) -> None:
+    """Copy this checkout, or some parts of it, without what git ignores."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a checkout of git")
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file() and (not parts or name.split("/")[0] in parts):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+
+
 def steps_of_workflow() -> list[str]:
     """The commands of the workflow's job that runs on every Python."""
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
@@ -129,13 +142,15 @@ def test_make_quick_names_what_there_is() -> None:
 def test_the_workflow_installs_what_its_tests_import(tmp_path: Path) -> None:
     """In a fresh environment the workflow's own steps find every test, with nothing but what they install."""
     install, test = steps_of_workflow()
-    uv, env = f"{shlex.quote(sys.executable)} -m uv", tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, str(env)], check=True)
-    environment = {**os.environ, "PATH": f"{env / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(env)}
+    uv, env, fresh = [sys.executable, "-m", "uv"], tmp_path / "env", tmp_path / "checkout"
+    copy_checkout(fresh)
+    subprocess.run([*uv, "venv", "--quiet", "--python", sys.executable, str(env)], check=True)
+    environment = {**os.environ, "PATH": f"{env / 'bin'}:{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)
     assert install.startswith("pip install ")
-    for command in (f"{uv} {install} --quiet", f"{test} --collect-only -q -n 0"):
-        done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    install = f"{shlex.join(uv)} {install} --quiet --python {shlex.quote(str(env / 'bin' / 'python'))}"
+    for command in (install, f"{test} --collect-only -q -n 0"):
+        done = subprocess.run(["bash", "-c", command], cwd=fresh, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert int(re.findall(r"(\d+)/\d+ tests collected", done.stdout)[0]) > 1000
 
@@ -149,13 +164,7 @@ def test_pre_commit_runs_the_hook(tmp_path: Path) -> None:
         subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
 
     hooks, work = tmp_path / "hooks", tmp_path / "work"
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip("not a checkout of git")
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file() and name.split("/")[0] in _PACKAGED:
-            (hooks / name).parent.mkdir(parents=True, exist_ok=True)
-            (hooks / name).write_bytes((ROOT / name).read_bytes())
+    copy_checkout(hooks, _PACKAGED)
     work.mkdir()
     for folder in (hooks, work):
         git("init", "--quiet", folder=folder)
