@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..programs.launching.launch_line import Launch
 from ..programs.megatron.arguments import MegatronArguments
-from ..programs.megatron.options import Flavour, option_table
+from ..programs.megatron.options import Flavour, MegatronOption, option_table
 from ..programs.shell.records import Word
 from ..programs.trainer.training_arguments import TrainingArguments, known_arguments
 from .draft import Given, told
@@ -24,38 +24,34 @@ class Parser:
     flavour: Flavour | None = None  #: of Megatron's; None: another program's
     trainer: bool = False  #: whether it is that of TrainingArguments
 
+    def option(self, key: str) -> MegatronOption | None:
+        """The option of Megatron's; None where it has none of that name, or the parser is another's."""
+        return option_table(self.flavour).get(key) if self.flavour is not None else None
+
+    def _argument(self, key: str) -> Mapping[str, Any]:
+        return known_arguments().get(key.lstrip("-").replace("-", "_"), {}) if self.trainer else {}
+
     def key(self, written: str) -> str:
         """The name that the parser calls an option by."""
-        if self.flavour is not None:
-            option = option_table(self.flavour).get(written)
-            return option.name if option is not None else written
+        if (option := self.option(written)) is not None:
+            return option.name
         return written.replace("_", "-") if self.trainer else written
 
     def default(self, key: str) -> Any:
         """The value of an option that is left out; None where it has none, or it isn't known."""
-        if self.flavour is not None:
-            option = option_table(self.flavour).get(key)
-            return option.default if option is not None else None
-        entry = known_arguments().get(key.lstrip("-").replace("-", "_"), {}) if self.trainer else {}
-        return entry.get("default")
-
-    def knows(self, key: str) -> bool:
-        """Whether it is known how many values an option takes."""
-        return self.flavour is not None and option_table(self.flavour).has(key)
+        option = self.option(key)
+        return option.default if option is not None else self._argument(key).get("default")
 
     def most(self, key: str) -> int | None:
         """How many values an option can have; None where that isn't known, or as many as one likes."""
-        if self.trainer:
-            kind = known_arguments().get(key.lstrip("-").replace("-", "_"), {}).get("type")
-            return None if kind in (None, "list") else 1
-        option = option_table(self.flavour).get(key) if self.flavour is not None else None
-        if option is None or option.nargs in ("+", "*"):
-            return None
-        return 0 if option.kind == "flag" and option.nargs is None else 1
+        option = self.option(key)
+        if option is not None:
+            return None if option.nargs in ("+", "*") else 0 if option.kind == "flag" and option.nargs is None else 1
+        return None if self._argument(key).get("type") in (None, "list") else 1
 
     def is_switch(self, key: str) -> bool:
         """Whether an option can be given but not taken back."""
-        option = option_table(self.flavour).get(key) if self.flavour is not None else None
+        option = self.option(key)
         return option is not None and option.kind == "flag"
 
 
@@ -81,37 +77,28 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     """The options of a launch line, in order."""
     group: list[Word] = []
     for word in (*launch.arguments, None):
-        begins = word is None or is_option(_beginning(word))
-        unknown = word is not None and len(group) > 1 and word.value is None and not word.prefix
-        unknown = unknown and not parser.knows(parser.key(_beginning(group[0]).partition("=")[0]))
-        if group and (begins or unknown or not is_option(_beginning(group[0])) or _is_full(group, parser)):
-            yield _given(group, launch, parser)
+        if group and _is_whole(group, word, parser):
+            first = group[0].value if group[0].value is not None else group[0].prefix or group[0].raw
+            name, words = first.partition("=")[0], tuple(told(one) for one in group)
+            known = all(one.value is not None for one in group)
+            yield Given(name, words, launch.script.locate(group[0]), known, parser.key(name))
             group = []
         if word is not None:
             group.append(word)
 
 
+def _is_whole(group: Sequence[Word], word: Word | None, parser: Parser) -> bool:
+    """Whether an option ends before a word, the last one before `None`."""
+    name, sign, _ = _beginning(group[0]).partition("=")
+    if word is None or not is_option(name) or is_option(_beginning(word)):
+        return True
+    key, unknown = parser.key(name), len(group) > 1 and word.value is None and not word.prefix
+    most = parser.most(key)
+    return (unknown and parser.option(key) is None) or (most is not None and len(group) > (0 if sign else most))
+
+
 def _beginning(word: Word) -> str:
     return word.prefix or word.raw.strip("\"'")
-
-
-def _is_full(words: Sequence[Word], parser: Parser) -> bool:
-    """Whether an option has all the values that it can have."""
-    name, sign, _ = _beginning(words[0]).partition("=")
-    most = parser.most(parser.key(name))
-    return most is not None and len(words) > (0 if sign else most)
-
-
-def _given(words: Sequence[Word], launch: Launch, parser: Parser) -> Given:
-    first = words[0].value if words[0].value is not None else words[0].prefix or words[0].raw
-    name = str(first).partition("=")[0]
-    return Given(
-        name=name,
-        words=tuple(told(word) for word in words),
-        where=launch.script.locate(words[0]),
-        known=all(word.value is not None for word in words),
-        key=parser.key(name),
-    )
 
 
 def options_of_file(arguments: MegatronArguments, parser: Parser) -> Iterator[Given]:

@@ -25,12 +25,12 @@ def arguments_of(words: str, program: str = "pretrain_gpt.py", path: str = "laun
 
 def test_forks_have_what_their_project_lacks() -> None:
     """No option of a fork is one of the project that it started from, and none of its choices is."""
-    for fork in forks():
-        table = option_table(fork.base)
-        assert fork.options and not any(map(table.has, fork.options))
-        for name, words in fork.choices.items():
+    for fork in forks().values():
+        table = option_table(fork["base"])
+        assert fork["options"] and not any(map(table.has, fork["options"]))
+        for name, words in fork["choices"].items():
             option = table.get(name)
-            assert option is not None and not words & set(option.choices)
+            assert option is not None and not set(words) & set(option.choices)
 
 
 @pytest.mark.parametrize(

@@ -47,21 +47,24 @@ def read(lines: Sequence[str]) -> LogFacts | None:
             seconds, said = positive(found[1]), _BATCH.search(line)
             if seconds is not None:
                 steps.append((seconds / 1000, whole(said[1]) if said else None))
-        peaks.extend(_peaks(line))
+        for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)) if "allocated" in line else ():
+            if (found := pattern.search(line)) and (peak := positive(found[1])) is not None:
+                peaks.append(peak * unit)
     if not steps and not arguments:
         return None
-    batch, kept, notes = _one_batch(steps)
-    keys = _keys(arguments)
-    if batch is not None:
-        keys["training.global_batch"] = batch
+    # Of a batch that ramps up, which is many jobs, the one that most lines have.
+    usual = Counter(batch for _, batch in steps).most_common(1)[0][0] if steps else None
+    kept = tuple(seconds for seconds, batch in steps if batch == usual)
+    others = len(steps) - len(kept)
+    keys = _keys(arguments) | ({} if usual is None else {"training.global_batch": usual})
     return LogFacts(
         writer="Megatron-DeepSpeed" if arguments.get("deepspeed") == "True" else "Megatron-LM",
-        steps=tuple(kept),
+        steps=kept,
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
         peak_bytes=max(peaks, default=None),
         shape={field: size for name, field in _SHAPE.items() if (size := whole(arguments.get(name, "")))},
-        notes=notes,
+        notes=(f"{others} lines with another global batch than {usual} left out",) if others else (),
         hint="give a log that reaches a few `elapsed time per iteration` lines (--log-interval 1)",
     )
 
@@ -79,26 +82,6 @@ def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
         elif inside and (found := _ARGUMENT.search(line)):
             values[found[1]], places[found[1]] = found[2], number
     return values, places
-
-
-def _peaks(line: str) -> list[float]:
-    """Peaks of one rank, in bytes, that a line reports."""
-    if "allocated" not in line:
-        return []
-    found, exact = _PEAK.search(line), _PEAK_BYTES.search(line)
-    values = [positive(found[1]) if found else None, positive(exact[1]) if exact else None]
-    return [value * unit for value, unit in zip(values, (MIB, 1), strict=True) if value is not None]
-
-
-def _one_batch(steps: Sequence[tuple[float, int | None]]) -> tuple[int | None, list[float], tuple[str, ...]]:
-    """The global batch that most lines have, and the seconds of those: a batch that ramps up is many jobs."""
-    counts = Counter(batch for _, batch in steps)
-    if not counts:
-        return None, [], ()
-    usual = counts.most_common(1)[0][0]
-    kept = [seconds for seconds, batch in steps if batch == usual]
-    other = len(steps) - len(kept)
-    return usual, kept, (f"{other} lines with another global batch than {usual} left out",) if other else ()
 
 
 def _keys(arguments: dict[str, str]) -> dict[str, object]:

@@ -47,7 +47,6 @@ class OptionTable:
     """What one of the two projects reads. Neither accepts abbreviations."""
 
     flavour: Flavour
-    source: str
     versions: tuple[str, ...]  #: oldest first
     aliases: Mapping[str, str]
     rows: Mapping[str, Mapping[str, Any]]
@@ -98,7 +97,6 @@ def option_table(flavour: Flavour) -> OptionTable:
     data = _json("megatron_options.json")[flavour]
     return OptionTable(
         flavour=flavour,
-        source=data["source"],
         versions=tuple(data["versions"]),
         aliases=data["aliases"],
         rows=data["options"],
@@ -119,39 +117,16 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
     return next(iter(difflib.get_close_matches(dashed, known, n=1, cutoff=_SLIP if slip else _NEAR)), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
-    """What one fork reads that the project that it started from doesn't."""
-
-    name: str
-    base: Flavour
-    options: frozenset[str]
-    choices: Mapping[str, frozenset[str]]
-
-    def signs(self, unknown: Set[str], refused: Mapping[str, str]) -> int:
-        """How many of the unknown options and refused choices are its own."""
-        return len(self.options & unknown) + sum(text in self.choices.get(name, ()) for name, text in refused.items())
-
-
-@lru_cache(maxsize=1)
-def forks() -> tuple[Fork, ...]:
-    """The forks that are known by name."""
-    data: dict[str, dict[str, Any]] = _json("megatron_forks.json")["forks"]
-    return tuple(
-        Fork(
-            name=name,
-            base=row["base"],
-            options=frozenset(row["options"]),
-            choices={option: frozenset(words) for option, words in row["choices"].items()},
-        )
-        for name, row in data.items()
-    )
+def forks() -> Mapping[str, Mapping[str, Any]]:
+    """What the forks that are known by name read beyond the project that they started from: options, and choices."""
+    known: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
+    return known
 
 
 @lru_cache(maxsize=1)
 def open_choices() -> frozenset[str]:
     """Options to which forks add choices."""
-    return frozenset(option for fork in forks() for option in fork.choices) | {"--position-embedding-type"}
+    return frozenset(option for fork in forks().values() for option in fork["choices"]) | {"--position-embedding-type"}
 
 
 def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]) -> tuple[str, Flavour]:
@@ -159,9 +134,14 @@ def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], giv
 
     `unknown` are options that are no slips of known ones, `refused` choices by option, `given` all known options.
     """
-    signs, fork = max(((fork.signs(unknown, refused), fork) for fork in forks()), key=lambda found: found[0])
-    if signs:
-        return fork.name, fork.base
+    signs = {
+        name: len(unknown & {*fork["options"]})
+        + sum(text in fork["choices"].get(option, ()) for option, text in refused.items())
+        for name, fork in forks().items()
+    }
+    name = max(signs, key=lambda name: signs[name])
+    if signs[name]:
+        return name, forks()[name]["base"]
     if len(given & REMOVED.keys()) >= _FEW and "--micro-batch-size" not in given:
         return _FIRST, flavour
     return (A_FORK if len(unknown) >= _FEW else ""), flavour

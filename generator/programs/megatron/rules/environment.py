@@ -8,7 +8,6 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....rules.sources import megatron_deepspeed, megatron_lm
-from ...launching.launch_line import Launch
 from ...submission import Submission
 from ..run import CONTEXT, TENSOR, MegatronRun
 from .rule import at, lm_runs, mds_runs
@@ -37,7 +36,9 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
         return _UNKNOWN, where
     if (assignment := launch.environment.get(name)) is not None:
         return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(assignment)
-    if name in _named(launch.script.text.content) or _has_image(launch) or _in_pods(run, launch):
+    has_image = any(map(launch.call, _CONTAINERS)) or any(one.options.has("--container-image") for one in launch.calls)
+    in_pods = any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
+    if name in _named(launch.script.text.content) or has_image or in_pods:
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in run.submission.azureml_jobs:
         name_in_job = f"environment_variables/{name}"
@@ -52,16 +53,6 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
 def _named(content: str) -> str:
     """A script less what names variables without setting them; the runs of one script follow each other."""
     return _NOT_SET.sub("", content)
-
-
-def _in_pods(run: MegatronRun, launch: Launch) -> bool:
-    """Whether the run starts on a cluster, whose images may set variables."""
-    return any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
-
-
-def _has_image(launch: Launch) -> bool:
-    """Whether the run starts in a container, whose image may set variables."""
-    return any(map(launch.call, _CONTAINERS)) or any(call.options.has("--container-image") for call in launch.calls)
 
 
 def _is_before_blackwell(submission: Submission) -> bool | None:
