@@ -41,7 +41,7 @@ _REJECTED_SHOWN = 6
 
 
 def report(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[RenderableType, ...]:
-    """What `dsgen generate` prints above its summary: the best plan in detail, and the plans it was compared to."""
+    """Return what `dsgen generate` prints above its summary: the best plan in detail, and plans it was compared to."""
     counts = (
         f"{answer.considered:,} layouts: {answer.feasible:,} fit, {sum(answer.rejected_by.values()):,} are ruled out"
     )
@@ -50,19 +50,16 @@ def report(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[Rende
 
 
 def ranking(answer: SearchResult, top: int, *, bold: bool = False) -> tuple[RenderableType, ...]:
-    """What `dsgen plan` prints: the plans as a table, and why others were removed."""
+    """Return what `dsgen plan` prints: the plans as a table, and why others were removed."""
     took = seconds(answer.search_s)
     line = f"{answer.considered:,} layouts considered, {answer.feasible:,} legal and fitting ({took})"
-    return (line, "", *_plans(answer, top, bold), _notes(answer), *_nearby(answer), *_rejected(answer))
-
-
-def _notes(answer: SearchResult) -> Text:
-    """What ranges and MFU are."""
-    return Text(f"range: {band_note(answer.plans[0].uncertainty)}; {MFU_NOTE}", ASIDE)
+    note = Text(f"range: {band_note(answer.plans[0].uncertainty)}; {MFU_NOTE}", ASIDE)
+    rejected = ("", "Ruled out, by rule:", _rejected_table(answer.rejected_by)) if answer.rejected_by else ()
+    return (line, "", *_plans(answer, top, bold), note, *_nearby(answer), *rejected)
 
 
 def explained(plan: Plan) -> tuple[RenderableType, ...]:
-    """What `--explain` adds: why the plan decides as it does, and what its training time depends on."""
+    """Return what `--explain` adds: why the plan decides as it does, and what its training time depends on."""
     why = (
         Text(f"Why {short_layout(plan.layout)}", BOLD),
         "The best plan with another value, and what makes most of the difference:",
@@ -79,7 +76,7 @@ def best_line(plan: Plan, label: str | None = None) -> RenderableType:
 
 
 def obstacle(answer: Infeasible) -> list[RenderableType]:
-    """Why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
+    """Say why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
     parts: list[RenderableType] = [Text(head, style=BAD), "", _rejected_table(answer.rejected_by), ""]
@@ -158,15 +155,16 @@ def _plans_table(best: Plan, named: Sequence[tuple[str, Plan]]) -> Table:
     first = float(best.step_time.total_s)
     for name, plan in named:
         step, required = float(plan.step_time.total_s), float(plan.memory.required_bytes)
+        ratio = step / first
         table.add_row(
-            f"{name}{'*' if _is_new(plan) else ''}",
+            f"{name}{'*' if is_new(plan) else ''}",
             short_layout(plan.layout),
             f"{gib(required)} GiB",
             f"{required / float(plan.memory.capacity_bytes):.0%}",
             seconds(step),
             time_range(step, plan.uncertainty.step_time),
             percent(plan.throughput.mfu),
-            "" if plan is best else _ratio(step / first),
+            "" if plan is best else f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%",
         )
     return table
 
@@ -175,20 +173,20 @@ def _new(named: Sequence[tuple[str, Plan]]) -> Iterator[Text]:
     """The plans that no measured run is like, and in what."""
     reasons = dict[str, list[str]]()
     for name, plan in named:
-        if _is_new(plan):
+        if is_new(plan):
             reasons.setdefault(", ".join(plan.uncertainty.evidence.beyond), []).append(name.partition(" best")[0])
     if reasons:
         told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
         yield Text(f"* no measured run is like it: {told}", ASIDE)
 
 
-def _is_new(plan: Plan) -> bool:
-    """Whether no measured run is like it."""
+def is_new(plan: Plan) -> bool:
+    """Return whether no measured run is like the plan."""
     return bool(plan.uncertainty.evidence.beyond)
 
 
 def _order(ranked: Sequence[Plan], bold: bool) -> Iterator[RenderableType]:
-    """Where a faster plan stands below a slower one: why."""
+    """Say why a faster plan stands below a slower one, where one does."""
     reasons = dict.fromkeys(
         _why_below(above, below, bold)
         for at, below in enumerate(ranked)
@@ -200,21 +198,12 @@ def _order(ranked: Sequence[Plan], bold: bool) -> Iterator[RenderableType]:
 
 
 def _why_below(above: Plan, below: Plan, bold: bool) -> str:
-    """Why the second, which is faster, is not first."""
-    if _is_new(below) and not bold:
+    """Return the reason that the second, which is faster, is not first."""
+    if is_new(below) and not bold:
         return "a plan that no run is like (*) counts with the slow end of its range"
     if below.layout.offload > above.layout.offload:
         return f"offload, whose time is the least certain, has to be {OFFLOAD_MARGIN:.0%} faster"
     return f"of plans within {TIME_BAND:.1%}, too close to tell, the simplest is first"
-
-
-def _ratio(ratio: float) -> str:
-    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%"
-
-
-def _rejected(answer: SearchResult) -> tuple[RenderableType, ...]:
-    counts = answer.rejected_by
-    return ("", "Ruled out, by rule:", _rejected_table(counts)) if counts else ()
 
 
 def _rejected_table(rejected_by: Mapping[str, int]) -> Table:

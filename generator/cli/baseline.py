@@ -38,7 +38,7 @@ class Compared:
     unused: tuple[Entry, ...]  #: entries on files that were checked, without a finding
 
     def told(self, baseline: Path) -> str:
-        """What is told of the baseline, on standard error."""
+        """Return the lines on the baseline for standard error."""
         lines = [f"{self.known:,} finding{'s' * (self.known != 1)} of {baseline} left out"] if self.known else []
         if self.unused:
             number = len(self.unused)

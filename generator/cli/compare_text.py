@@ -11,7 +11,6 @@ from ..estimate.layout import short_layout, short_legend
 from ..job.vocabulary import in_spec
 from ..search.compare import Cause, Comparison, Difference
 from ..search.elastic import SMALLEST_SHARE, Spare, Spares
-from ..search.plan import Plan
 from ..units import GIB
 from .printing import ASIDE, BAD, BOLD
 from .tables import (
@@ -32,7 +31,8 @@ from .tables import (
 def comparison(answer: Comparison) -> Iterator[RenderableType]:
     """One comparison: what was asked, the answer, and the table."""
     good = answer.verdict not in ("forbidden", "too large")
-    yield Text(f"{_asked(answer)}: {answer.text}", style=BOLD if good else BAD)
+    asked = ", ".join(f"{key} {'open' if value is None else in_spec(value)}" for key, value in answer.asked.items())
+    yield Text(f"{asked}: {answer.text}", style=BOLD if good else BAD)
     yield from dict.fromkeys(f"hint: {finding.hint}" for finding in answer.findings if finding.hint)
     if answer.findings and answer.kept:
         yield f"note: the job pins {', '.join(answer.kept)}; KEY=null in the question leaves one open"
@@ -47,7 +47,7 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
 
 
 def comparison_notes(answers: Sequence[Comparison]) -> Iterator[RenderableType]:
-    """What words, ranges and MFU in the tables are."""
+    """Explain words, ranges and MFU of the tables."""
     both = [answer.difference for answer in answers if answer.difference and answer.verdict != "same"]
     if both:
         yield Text(short_legend(plan.layout for each in both for plan in (each.ours, each.theirs)), ASIDE)
@@ -55,22 +55,19 @@ def comparison_notes(answers: Sequence[Comparison]) -> Iterator[RenderableType]:
         yield ""
 
 
-def _asked(answer: Comparison) -> str:
-    shown = {key: "open" if value is None else in_spec(value) for key, value in answer.asked.items()}
-    return ", ".join(f"{key} {value}" for key, value in shown.items())
-
-
 def _side_by_side(both: Difference) -> Table:
     """Layout, time and memory by cause, MFU: ours, theirs, and the difference."""
     ours, theirs = both.ours, both.theirs
     table = Table(whole(), words("chosen", least=12), words("asked", least=12), numbers("difference"))
     table.add_row("layout", short_layout(ours.layout), short_layout(theirs.layout))
-    table.add_row("step time", *map(_step, (ours, theirs)), f"{100 * both.slowdown:+.1f}%")
+    steps = (seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time) for plan in (ours, theirs))
+    table.add_row("step time", *steps, f"{100 * both.slowdown:+.1f}%")
     for cause in both.time:
         times = (seconds(size) if size else "" for size in (cause.ours, cause.theirs))
         table.add_row(f"  {cause.label}", *times, _more(cause, 1.0, "s"))
     table.add_row("MFU", percent(ours.throughput.mfu), percent(theirs.throughput.mfu))
-    table.add_row("memory", *map(_memory, (ours, theirs)))
+    required = (gib_with_band(plan.memory.required_bytes, plan.uncertainty.required) for plan in (ours, theirs))
+    table.add_row("memory", *required)
     for cause in both.memory:
         sizes = (f"{gib(size)} GiB" if size else "" for size in (cause.ours, cause.theirs))
         table.add_row(f"  {cause.label}", *sizes, _more(cause, GIB, "GiB"))
@@ -81,16 +78,8 @@ def _more(cause: Cause, unit: float, symbol: str) -> str:
     return f"{cause.more / unit:+,.2f} {symbol}" if abs(cause.more) >= 0.005 * unit else ""
 
 
-def _step(plan: Plan) -> str:
-    return seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-
-
-def _memory(plan: Plan) -> str:
-    return gib_with_band(plan.memory.required_bytes, plan.uncertainty.required)
-
-
 def spares_report(spares: Spares) -> Iterator[RenderableType]:
-    """What a run continues with after nodes are lost: a row per count, and why other counts don't do."""
+    """List the counts that a run continues on after nodes are lost, and why other counts don't do."""
     job, layout = spares.plan.job, spares.plan.layout
     replica = layout.world // layout.data
     yield Text(

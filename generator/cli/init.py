@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,7 @@ import click
 from .options import DEFAULT_SPEC, Request, job_flags
 
 if TYPE_CHECKING:
-    from ..draft import Adopted, Outcome
+    from ..draft import Outcome
     from .proposals import Proposals
 
 #: The schema beside a spec, where there is one; else that of the installed package.
@@ -115,7 +115,7 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     if missing or not {"gpus", "nodes"} & set(said):
         told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
         made = adopt(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
-    _fill_batch(made)
+    _fill_batch(made.draft, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(made.draft, answers)
     outcome = settle(made)
@@ -126,24 +126,19 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
         notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
     for note in notes:
         echo(f"not carried over: {note}", err=True)
-    tail = [*_listed("Not carried over:", notes), *_listed("Added by dsgen:", outcome.added)]
+    said = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
+    tail = [line for title, lines in said.items() if lines for line in (title, *(f"  {line}" for line in lines))]
     head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
     return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, adopted=True), outcome
 
 
-def _listed(title: str, lines: Iterable[str]) -> list[str]:
-    found = [f"  {line}" for line in lines]
-    return [title, *found] if found else []
-
-
-def _fill_batch(made: Adopted) -> None:
-    """The batch of the built-in example where nobody says one."""
+def _fill_batch(draft: Any, why: str) -> None:
+    """Set a usual batch where nobody says one."""
     from .loading import BATCH_TOKENS  # here, to save start-up time
 
-    draft = made.draft
     if draft.get("training.global_batch") is None:
         draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
-        draft.comments["training.global_batch"] = "not in the files: sequences, or tokens, of an optimizer step"
+        draft.comments["training.global_batch"] = why
 
 
 def _from_here(model: str, output: Path) -> str:
@@ -163,7 +158,6 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of answers and proposals."""
     from ..draft import spec_text  # here, to save start-up time
     from ..draft.draft import Draft
-    from .loading import BATCH_TOKENS
     from .proposals import proposals
     from .questions import answered
 
@@ -174,9 +168,7 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
         draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
     _propose(draft, found, told, answers)
-    if draft.get("training.global_batch") is None:
-        draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
-        draft.comments["training.global_batch"] = "sequences, or tokens, of an optimizer step: a usual size"
+    _fill_batch(draft, "sequences, or tokens, of an optimizer step: a usual size")
     text = spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
     return text, _planned(draft.spec, output)
 
@@ -193,7 +185,7 @@ _LEFT_OPEN: Final = (
 
 
 def _propose(draft: Any, found: Proposals, told: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
-    """What files say beside the questions, where it is for the target that was chosen."""
+    """Add what files say beside the questions, where it is for the target that was chosen."""
     for key, value in found.values.items():
         target = key.split(".")[1] if key.startswith("launch.") and key.count(".") == 2 else told["launch.target"]
         asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
@@ -216,7 +208,7 @@ def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) 
 
 
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
-    """What comes of the spec, which is written all the same."""
+    """Plan the spec, which is written whatever comes of it."""
     from .. import InvalidJob, check_job  # here, to save start-up time
     from ..draft import Outcome
     from ..search import Infeasible, search
@@ -235,7 +227,7 @@ def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
 
 
 def _tell(outcome: Outcome) -> None:
-    """What came of planning the spec."""
+    """Print what came of planning the spec."""
     from .answers import best_line, obstacle  # here, to save start-up time
     from .printing import echo
     from .tables import print_parts

@@ -56,7 +56,7 @@ def rules_called(rule_id: str) -> tuple[Rule, ...]:
 
 
 def checks(rule: Rule) -> str:
-    """What the rule checks: spec, runs, job, layout, fit, files or engine; of one that checks files too, both."""
+    """Name what the rule checks: spec, runs, job, layout, fit, files or engine; of one that checks files too, both."""
     return f"{rule.checks}, files" if rule.reads and rule.checks != "files" else rule.checks
 
 
@@ -73,13 +73,13 @@ class Selection:
     ignore: tuple[str, ...] = ()
 
     def keeps(self, finding: Finding) -> bool:
-        """Whether the finding is reported."""
+        """Return whether the finding is reported."""
         wanted = 0 if not self.select or finding.rule in _UNREAD else -1
         return max(wanted, _longest(self.select, finding.rule)) > _longest(self.ignore, finding.rule)
 
 
 def selection(select: Iterable[str], ignore: Iterable[str]) -> Selection:
-    """What the flags choose; refuses an id or prefix that no rule has."""
+    """Read the flags; an id or prefix that no rule has is refused."""
     return Selection(select=_ids(select), ignore=_ids(ignore))
 
 

@@ -38,27 +38,23 @@ class _BuiltIn(io.StringIO):
 
 def load(request: Request, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
     """The job asked for, with its warnings, which are printed. Errors are printed too and end the program."""
-    try:
-        source, overrides = _source(request)
-        job, findings = check_job(source, overrides=overrides, check_pins=check_pins)
-    except InvalidJob as invalid:
-        stop(invalid.findings)
-    print_findings(findings)
-    return job, findings
+    return JobLoader(request).reported(check_pins=check_pins)
 
 
 class JobLoader:
     """The job asked for, again and again with other values; a stream is read once."""
 
     def __init__(self, request: Request) -> None:
-        source, self._overrides = _source(request)
+        source, overrides = _spec(request)
         self._source = source
         self._text = None if isinstance(source, str) else source.read()
+        flags = request.flags  # where findings on what they override are placed
+        self._overrides = {path: Flag(v, flags[path]) if path in flags else v for path, v in overrides.items()}
 
-    def reported(self) -> tuple[Job, tuple[Finding, ...]]:
+    def reported(self, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
         """The job as it is asked for, with its warnings, which are printed. Errors are too, and end the program."""
         try:
-            job, findings = check_job(self._again(), overrides=self._overrides)
+            job, findings = check_job(self._again(), overrides=self._overrides, check_pins=check_pins)
         except InvalidJob as invalid:
             stop(invalid.findings)
         print_findings(findings)
@@ -97,14 +93,14 @@ def searched(request: Request, form: str, top: int, bold: bool) -> tuple[SearchR
 
 
 def say_range(job: Job, done: str = "planned") -> None:
-    """Of a job with several counts of GPUs: on which it is planned."""
+    """Say on which count of GPUs a job with several is planned."""
     if job.elastic:
         counts = f"{len(job.elastic)} counts from {job.elastic[0]:,}: `dsgen generate` plans them all"
         echo(f"{done} on {job.gpus:,} GPUs, the most of {counts}", err=True)
 
 
 def planning(job: Job) -> str:
-    """What the terminal says while a search takes long."""
+    """Return the line that a terminal shows while a search takes long."""
     return f"planning {job.name} on {job.gpus:,} GPUs"
 
 
@@ -123,7 +119,7 @@ def or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What is about to be written: files of the best plan that no rule calls an error."""
+    """The files of the best plan, about to be written, that no rule calls an error."""
 
     answer: SearchResult
     files: tuple[RenderedFile, ...]
@@ -168,13 +164,6 @@ def _check_target(job: Job) -> None:
         key = "gpus" if "/gpus" in job.origin.locations else "nodes"
         message = f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
         stop((error(WRONG_VALUE, job.origin.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"),))
-
-
-def _source(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
-    """The spec, and what overrides its keys with the flags that do, where findings on them are placed."""
-    source, overrides = _spec(request)
-    flags = request.flags
-    return source, {path: Flag(value, flags[path]) if path in flags else value for path, value in overrides.items()}
 
 
 def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
@@ -231,7 +220,10 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
         return overrides, "the built-in example"
     less: dict[str, object] = dict.fromkeys(key for key in dropped if key not in overrides)
     if "model" not in given:
-        return {**less, **overrides}, f"the built-in example, less its {', '.join(map(_last, less))}"
+        return {
+            **less,
+            **overrides,
+        }, f"the built-in example, less its {', '.join(path.rpartition('.')[2] for path in less)}"
     missing = [flag for keys, flag in _NEEDED.items() if not given.intersection(keys)]
     if missing:
         raise click.UsageError(
@@ -241,10 +233,6 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
     defaults = () if "framework" in given else (f"framework {DEFAULT_FRAMEWORK}",)
     said = " and ".join((*defaults, *(f"batch of {BATCH_TOKENS:,} tokens" for _ in batch)))
     return {**less, **batch, **overrides}, f"of the flags{f', with the default {said}' if said else ''}"
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]
 
 
 def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:

@@ -140,7 +140,7 @@ def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
 
 
 def _unknown_stage(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
-    """What communicates and where the states are depends on the stage most: a guess would be fitted to."""
+    """Ask for the ZeRO stage: it decides most on communication and memory, and a guess would be fitted to."""
     if job.pins.zero_stage is None and layout.data * layout.context > 1:
         message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
         hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
@@ -170,7 +170,7 @@ _NEGLIGIBLE = 0.02  #: factors this close to 1 are not listed
 
 
 def report_parts(report: CalibrationReport) -> Iterator[RenderableType]:
-    """What is printed of a calibration."""
+    """Yield what is printed of a calibration."""
     machine, count = report.machine, len(report.runs)
     fitted = f"{count} run{'s' if count > 1 else ''} on {machine.cluster}"
     yield Text(f"Calibration from {fitted} ({', '.join(machine.parts)})", style=BOLD)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,7 +76,7 @@ def plan(
     from ..search import search
     from .findings_text import print_findings
     from .loading import load, planning, searched
-    from .printing import print_json, working
+    from .printing import print_csv, print_json, working
     from .tables import print_parts
 
     if form == "csv" and (compared or spares):
@@ -94,7 +93,7 @@ def plan(
     if form == "json":
         print_json(answer.to_dict())
     elif form == "csv":
-        _print_csv(answer.plans)
+        print_csv([_csv_row(rank, plan) for rank, plan in enumerate(answer.plans, start=1)])
     else:
         from .answers import explained, ranking
 
@@ -121,34 +120,21 @@ def _answer(
         document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
         print_json(document | ({"spares": left.to_dict()} if left else {}))
     else:
+        from ..search import Infeasible
+        from .answers import best_line, obstacle
         from .compare_text import comparison, comparison_notes, spares_report
 
-        print_parts(*_chosen(answer), "", *(part for each in comparisons for part in comparison(each)))
+        chosen = obstacle(answer) if isinstance(answer, Infeasible) else [best_line(answer.plans[0])]
+        print_parts(*chosen, "", *(part for each in comparisons for part in comparison(each)))
         print_parts(*comparison_notes(comparisons), *(spares_report(left) if left else ()))
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _chosen(answer: SearchResult | Infeasible) -> list[Any]:
-    """The best plan in a line, or why there is none."""
-    from ..search import Infeasible  # here, to save start-up time
-    from .answers import best_line, obstacle
-
-    return obstacle(answer) if isinstance(answer, Infeasible) else [best_line(answer.plans[0])]
-
-
-def _print_csv(plans: Iterable[Plan]) -> None:
-    """One line per plan: layout, memory in bytes, step time in seconds, throughput."""
-    import csv
-
-    rows = [
-        {"rank": rank, **plan.layout.to_dict(), **plan.memory.to_dict(), **plan.step_time.to_dict()}
-        | {**plan.uncertainty.to_dict(), **plan.throughput.to_dict()}
-        for rank, plan in enumerate(plans, start=1)
-    ]
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+def _csv_row(rank: int, plan: Plan) -> dict[str, object]:
+    """Layout, memory in bytes, step time in seconds, throughput."""
+    layout = {"rank": rank, **plan.layout.to_dict(), **plan.memory.to_dict(), **plan.step_time.to_dict()}
+    return layout | {**plan.uncertainty.to_dict(), **plan.throughput.to_dict()}
 
 
 @click.command(short_help="Estimate one layout, without a search.")

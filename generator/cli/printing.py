@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from threading import Event, Thread
@@ -33,6 +33,16 @@ def json_text(document: object) -> str:
     """`document` as indented JSON, exact to who reads it, and safe to show."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     return HIDDEN.sub(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
+
+
+def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
+    """A line per row, with the names of all their values in the first."""
+    import csv  # here, to save start-up time
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def print_json(document: object) -> None:
@@ -74,7 +84,7 @@ BOLD: Final = style(bold=True)
 
 
 def wanted() -> bool:
-    """Whether text for a terminal may be coloured: not with NO_COLOR (https://no-color.org)."""
+    """Return whether text for a terminal may be coloured: not with NO_COLOR (https://no-color.org)."""
     return not os.environ.get("NO_COLOR")
 
 

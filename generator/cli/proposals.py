@@ -76,7 +76,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _from_files(found: Proposals, folder: Path) -> None:
-    """What the first launch here says, or the first DeepSpeed config."""
+    """Propose what the first launch here says, or the first DeepSpeed config."""
     from ..draft import adopt, find_runs  # here, to save start-up time
     from ..programs.frameworks import FRAMEWORKS
 
@@ -132,7 +132,7 @@ class Partition:
 
 
 def said_by(*words: str) -> str:
-    """What a program prints; nothing where it isn't there, fails, or takes too long."""
+    """Return what a program prints; nothing where it isn't there, fails, or takes too long."""
     import subprocess  # here, to save start-up time
 
     try:

@@ -1,4 +1,4 @@
-"""What `dsgen init` asks: a value for each key that a job needs, from flags, files or the terminal."""
+"""The questions of `dsgen init`: a value for each key that a job needs, from flags, files or the terminal."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ QUESTIONS: Final = (
 
 
 def is_asked() -> bool:
-    """Whether there is a terminal to ask."""
+    """Return whether there is a terminal to ask."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -142,7 +142,7 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     """The answers to all questions: as known, else from the terminal. Without one, they are what is found here, and
     all that is still missing is an error."""
     answers = {
-        one.key: one.read(str(known[one.key])) if _is_text(known[one.key]) else known[one.key]
+        one.key: one.read(str(known[one.key])) if isinstance(known[one.key], str | int) else known[one.key]
         for one in QUESTIONS
         if known.get(one.key) is not None
     }
@@ -154,7 +154,8 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
         answers |= {one.key: found.values[one.key] for one in taken}
         open_ = [one for one in open_ if one not in taken]
         if open_:
-            raise click.UsageError(_missing(open_))
+            missing = "\n".join(f"  {one.flag:<12} {one.text}" for one in open_)
+            raise click.UsageError(f"there is no terminal to ask; give\n{missing}")
     for question in open_:
         answers[question.key] = _asked(question, found, answers)
     if said := _NODES.fullmatch(str(answers.get("gpus"))):
@@ -163,20 +164,11 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     return {**answers, **({"nodes": known["nodes"]} if counted else {})}
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str | int)
-
-
 def _tell_taken(questions: list[Question], found: Proposals) -> None:
-    """What is taken from here without being asked for: each flag as it would be given, by where its value is from."""
+    """Print what is taken without being asked for: each flag as it would be given, by where its value is from."""
     for source in dict.fromkeys(found.sources[one.key] for one in questions):
         flags = [f"{one.flag} {shown(found.values[one.key])}" for one in questions if found.sources[one.key] == source]
         echo(f"from {source}: {', '.join(flags)}", err=True)
-
-
-def _missing(questions: list[Question]) -> str:
-    """All that nobody said, with the flags that say it."""
-    return "there is no terminal to ask; give\n" + "\n".join(f"  {one.flag:<12} {one.text}" for one in questions)
 
 
 def shown(value: Any) -> str:

@@ -72,7 +72,7 @@ def report(
 
 
 def _axes(loader: JobLoader, job: Job, found: Feasible, terms: tuple[Term, ...]) -> list[Axis]:
-    """What is swept: what was asked for; else numbers of GPUs, where that is quick."""
+    """Return the axes that were asked for; else numbers of GPUs, where that is quick."""
     from ..search.sweep import Axis  # here, to save start-up time
     from .sweep import loaded_axes
 

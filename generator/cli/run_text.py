@@ -22,7 +22,7 @@ _WORTH_SAYING = 0.1  #: difference of two times' logarithms
 
 
 def run_lines(plan: Plan) -> Iterator[str]:
-    """How long, what it costs, and in how many jobs."""
+    """Yield how long the run takes, what it costs, and in how many jobs."""
     run = plan.run
     if run is None:
         yield "set training.duration for its time and cost"
@@ -62,17 +62,11 @@ def _energy(joules: float) -> str:
 
 
 def factors(plan: Plan) -> tuple[RenderableType, ...]:
-    """What the training time depends on: one line a factor, with its value and what is assumed of it."""
+    """List what the training time depends on: one line a factor, with its value and what is assumed of it."""
     table = Table(whole("factor"), words("value"), words("assumes"))
-    for name, value, assumes in _factors(plan):
+    for name, value, assumes in (*_work(plan), *_machines(plan), *_losses(plan)):
         table.add_row(name, value, assumes)
     return Text("What the training time depends on", BOLD), table
-
-
-def _factors(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    yield from _work(plan)
-    yield from _machines(plan)
-    yield from _losses(plan)
 
 
 def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -92,7 +86,7 @@ def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _grown(plan: Plan) -> str:
-    """How the batch comes to its size, and what that costs."""
+    """Say how the batch comes to its size, and what that costs."""
     ramp, run = plan.job.training.batch_ramp, plan.run
     if ramp is None:
         return "the same from the first step"
@@ -134,7 +128,7 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _other_types(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """How much faster or slower the same layout is in other number formats, where that is much."""
+    """Compare the same layout in other number formats, where the difference is large."""
     own = float(plan.step_time.total_s)
     for name, step_s in plan.other_precisions.items():
         if abs(log(step_s / own)) > _WORTH_SAYING:
@@ -188,8 +182,5 @@ def _saved(plan: Plan) -> str:
 def _assumed(given: float | None, assumption: Assumption, unit: str) -> str:
     """The range of an assumption that the job doesn't replace."""
     low, high = assumption.range
-    return "" if given is not None else f" (assumed: {_digits(low)} to {_digits(high)} {unit} published)"
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    ends = " to ".join(f"{value:,.0f}" if value >= 10 else f"{value:.2g}" for value in (low, high))
+    return "" if given is not None else f" (assumed: {ends} {unit} published)"

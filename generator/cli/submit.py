@@ -132,7 +132,7 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
 
 
 def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
-    """What will run, and what is known to be missing."""
+    """Yield the lines on what will run, and what is known to be missing."""
     from ..units import long_time  # here, to save start-up time
 
     job, run = ready.plan["job"], ready.plan.get("run") or {}
@@ -148,7 +148,7 @@ def _shown(ready: Ready, words: list[str]) -> Iterator[str]:
 
 
 def _missing(ready: Ready) -> list[str]:
-    """What the plan lacks for a submission, and the script where it isn't found."""
+    """List what the plan lacks for a submission, and the script where it isn't found."""
     script, lacks = ready.plan["job"]["script"], ready.plan.get("missing", ())
     absent = ready.launcher.in_folder and not Path(script).exists()
     return [
@@ -163,7 +163,7 @@ _TRIES: Final = 3  #: a busy scheduler may not answer; one that has forgotten th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handed:
-    """What a scheduler made of a job."""
+    """A scheduler's answer to a job."""
 
     said: str  #: as it printed it
     identity: str | None  #: None where it only was asked, or has run the job
@@ -214,7 +214,7 @@ def hand_over(launcher: Launcher, words: Sequence[str], *, dry_run: bool) -> Han
 
 
 def run(words: Sequence[str], *, prints: bool = False) -> str:
-    """What a program prints; nothing where it `prints` by itself. A failure is reported and ends the program."""
+    """Return what a program prints; nothing where it `prints` by itself. A failure ends the program."""
     import subprocess  # here, to save start-up time
 
     from .printing import echo

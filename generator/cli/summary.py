@@ -40,6 +40,8 @@ def about(plan: Plan) -> tuple[RenderableType, ...]:
     """The job, the memory by component and the step by cause."""
     job = plan.job
     nodes = counted(job.nodes, "node")
+    causes = _causes(plan)
+    waits = [name for name, _ in causes if name in _COMMUNICATION]
     model = "" if job.model.name == job.name else f"{job.model.name}, "
     return (
         Text(f"{job.name}: {model}{count(parameter_count(job.model))} parameters, {job.framework}", BOLD),
@@ -47,14 +49,14 @@ def about(plan: Plan) -> tuple[RenderableType, ...]:
         "",
         MemoryBars(plan),
         "",
-        f"Step = {_parts(plan)}",
-        *_waits(plan),
+        f"Step = {' + '.join(f'{name} {seconds(s)}' for name, s in causes)}",
+        *([Text(f"{', '.join(waits)} = communication that compute doesn't hide", ASIDE)] if waits else []),
         "",
     )
 
 
 def in_short(plan: Plan) -> Lines:
-    """What counts, in the order in which one asks: which plan, does it fit, how fast, how long, how sure."""
+    """Return what counts, in the order in which one asks: which plan, does it fit, how fast, how long, how sure."""
     return Lines(_answers(plan), least=NAMES)
 
 
@@ -90,7 +92,7 @@ def _batch(plan: Plan) -> str:
 
 
 def _memory(plan: Plan) -> tuple[str, str | Text]:
-    """Whether it fits, by the upper end of what is likely."""
+    """Say whether it fits, by the upper end of what is likely."""
     capacity = float(plan.memory.capacity_bytes)
     limit, required = capacity * (1 - plan.job.headroom), float(plan.memory.required_bytes)
     high = float(plan.uncertainty.required.high)
@@ -100,19 +102,8 @@ def _memory(plan: Plan) -> tuple[str, str | Text]:
     return "Memory", f"{need}: fits, {gib(high)} under the limit of {gib(limit)}"
 
 
-def _parts(plan: Plan) -> str:
+def _causes(plan: Plan) -> list[tuple[str, float]]:
     """The causes of the step time, largest first; those under half a percent are left out."""
-    return " + ".join(f"{name} {seconds(s)}" for name, s in _shown_parts(plan))
-
-
-def _waits(plan: Plan) -> Iterator[Text]:
-    """Which of the causes are communication."""
-    named = [name for name, _ in _shown_parts(plan) if name in _COMMUNICATION]
-    if named:
-        yield Text(f"{', '.join(named)} = communication that compute doesn't hide", ASIDE)
-
-
-def _shown_parts(plan: Plan) -> list[tuple[str, float]]:
     total = float(plan.step_time.total_s)
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
     return sorted(((name, s) for name, s in parts.items() if s >= 0.005 * total), key=lambda part: -part[1])
@@ -151,18 +142,14 @@ class MemoryBars:
         table.add_row(
             "required", f"{gib(required)} GiB", f"{required / capacity:.0%}", total, style=BOLD if fits else BAD
         )
-        yield Text(_title(plan), style=BOLD)
+        stage = f", stage {plan.memory.stage} of 0..{plan.layout.pipeline - 1} (the fullest)"
+        yield Text(f"Memory of a GPU{stage if plan.layout.pipeline > 1 else ''}", style=BOLD)
         yield table
         yield Prose(_scale(plan, limit, fits))
 
 
-def _title(plan: Plan) -> str:
-    stage = f", stage {plan.memory.stage} of 0..{plan.layout.pipeline - 1} (the fullest)"
-    return f"Memory of a GPU{stage if plan.layout.pipeline > 1 else ''}"
-
-
 def _scale(plan: Plan, limit: float, fits: bool) -> Text:
-    """What the bars are measured by, and what else needs memory."""
+    """Explain the scale of the bars, and what else needs memory."""
     memory = plan.memory
     host = float(memory.host_bytes_per_node)
     seen = fits or float(memory.required_bytes) <= float(memory.capacity_bytes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import sys
 from collections.abc import Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -208,7 +207,7 @@ def _check_size(axes: list[Axis]) -> None:
 
 
 def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
-    """What a goal needs of the spec; without one, what the table lacks is said once."""
+    """Refuse a goal that the spec is too short for; without one, say once what the table lacks."""
     training, priced = job.training, job.cluster.price_per_node_hour is not None
     timed = training.duration_tokens is not None or any(axis.path.startswith("training.duration") for axis in axes)
     if goal is None:
@@ -237,14 +236,11 @@ def _print(found: Sweep, form: str) -> None:
 
 def _print_csv(found: Sweep) -> None:
     """One line per point: the values, the layout, step time, speed, the whole run, and the rule where there is none."""
-    import csv
+    from .printing import print_csv  # here, to save start-up time
 
     rows = []
     for point in found.points:
         flat = point.to_dict()
         parts: dict[str, Any] = {name: flat.pop(name) or {} for name in ("values", "layout", "run")}
         rows.append({**point.values, **flat, **parts["layout"], **parts["run"], **point.values})
-    names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    print_csv(rows)

@@ -13,6 +13,7 @@ from ..estimate.layout import short_layout, short_legend
 from ..search.plan import Plan
 from ..search.sweep import Axis, Goal, Point, Sweep
 from ..units import long_time
+from .answers import is_new
 from .known_rules import title_of
 from .printing import ASIDE, BAD, BOLD
 from .tables import MFU_NOTE, Table, count, numbers, percent, seconds, whole, words
@@ -26,7 +27,7 @@ def sweep_report(found: Sweep) -> Iterator[RenderableType]:
     planned = [point.plan for point in found.points if point.plan]
     if planned:
         yield Text(f"{short_legend(plan.layout for plan in planned)}; {MFU_NOTE}", ASIDE)
-        if any(map(_is_new, planned)):
+        if any(map(is_new, planned)):
             yield Text("* no measured run is like it", ASIDE)
     rules = dict.fromkeys(point.rule for point in found.points if point.rule)
     if rules:
@@ -42,54 +43,37 @@ def sweep_report(found: Sweep) -> Iterator[RenderableType]:
 def _table(found: Sweep) -> Table:
     """One row per point; columns that would be empty are left out."""
     runs = [point.plan.run for point in found.points if point.plan and point.plan.run]
-    columns = [("step", _step, 0), ("MFU", _mfu, 1), ("tokens/s", _speed, 3)]
-    columns += [("time", _time, 0), ("GPU-hours", _gpu_hours, 2)] if runs else []
-    columns += [("price", _price, 0)] if any(run.wall_cost is not None for run in runs) else []
-    names = [axis.path.rpartition(".")[2] for axis in found.axes]
-    heads = (numbers(name, drop=drop) for name, _, drop in columns)
+    columns = {"step": 0, "MFU": 1, "tokens/s": 3}
+    columns |= {"time": 0, "GPU-hours": 2} if runs else {}
+    columns |= {"price": 0} if any(run.wall_cost is not None for run in runs) else {}
+    names = map(_key, found.axes)
+    heads = (numbers(name, drop=drop) for name, drop in columns.items())
     table = Table(*map(numbers, names), words("layout", least=22), *heads)
     for point in found.points:
         values = [_value(value) for value in point.values.values()]
         if point.plan is None:
             table.add_row(*values, f"none: {point.rule}", style=ASIDE)
         else:
-            star = "*" if _is_new(point.plan) else ""
-            table.add_row(
-                *values, f"{short_layout(point.plan.layout)}{star}", *(cell(point.plan) for _, cell, _ in columns)
-            )
+            star, cells = "*" if is_new(point.plan) else "", _cells(point.plan)
+            table.add_row(*values, f"{short_layout(point.plan.layout)}{star}", *(cells[name] for name in columns))
     return table
 
 
-def _is_new(plan: Plan) -> bool:
-    return bool(plan.uncertainty.evidence.beyond)
+def _cells(plan: Plan) -> dict[str, str]:
+    """Return a plan's cells by column; empty where its run isn't known."""
+    rates, run = plan.throughput, plan.run
+    return {
+        "step": seconds(float(plan.step_time.total_s)),
+        "MFU": percent(rates.mfu),
+        "tokens/s": count(rates.tokens_per_s),
+        "time": long_time(run.wall_s) if run else "",
+        "GPU-hours": f"{run.wall_gpu_hours:,.0f}" if run else "",
+        "price": f"{run.wall_cost:,.0f}" if run and run.wall_cost is not None else "",
+    }
 
 
 def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _step(plan: Plan) -> str:
-    return seconds(float(plan.step_time.total_s))
-
-
-def _mfu(plan: Plan) -> str:
-    return percent(plan.throughput.mfu)
-
-
-def _speed(plan: Plan) -> str:
-    return count(plan.throughput.tokens_per_s)
-
-
-def _time(plan: Plan) -> str:
-    return long_time(plan.run.wall_s) if plan.run else ""
-
-
-def _gpu_hours(plan: Plan) -> str:
-    return f"{plan.run.wall_gpu_hours:,.0f}" if plan.run else ""
-
-
-def _price(plan: Plan) -> str:
-    return f"{plan.run.wall_cost:,.0f}" if plan.run and plan.run.wall_cost is not None else ""
 
 
 class _Curve:
@@ -131,7 +115,7 @@ def _key(axis: Axis) -> str:
 
 
 def _quantity(found: Sweep, planned: list[Point]) -> tuple[str, float | None]:
-    """What the curve shows, with the goal's limit on it."""
+    """Return the quantity that the curve shows, and the goal's limit on it."""
     goal = found.goal
     if goal is not None and goal.at_most is not None and goal.within_s is None:
         return "price", goal.at_most

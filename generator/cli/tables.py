@@ -215,7 +215,7 @@ def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
 
 
 def band_note(uncertainty: Uncertainty) -> str:
-    """Which runs keep to the ranges."""
+    """Say which runs keep to the ranges."""
     share = f"{uncertainty.coverage:.0%} of"
     if uncertainty.regime == "calibrated":
         return f"{share} runs should stay within, in time as those of your calibration did"
@@ -223,7 +223,7 @@ def band_note(uncertainty: Uncertainty) -> str:
 
 
 def evidence_note(known: Evidence) -> str:
-    """What speaks for an estimate: how many measured runs are like it, or in what it is beyond all of them."""
+    """Say how many measured runs are like an estimate, or in what it is beyond all of them."""
     if known.beyond:
         return f"no measured run is like it ({', '.join(known.beyond)})"
     return f"{known.runs:,} measured run{'s are' if known.runs != 1 else ' is'} like it"

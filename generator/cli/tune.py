@@ -143,7 +143,7 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
 
 
 def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
-    """What will run: the layouts, and how long a step of each is estimated to take."""
+    """Yield the layouts that will run, and how long a step of each is estimated to take."""
     from ..estimate.layout import short_layout  # here, to save start-up time
     from .tables import seconds
 

@@ -70,8 +70,10 @@ def validate(
     from ..check.validate import folded  # here, to save start-up time
     from .known_rules import selection
 
-    _require(not only_diff or fix, "--diff requires --fix")
-    _require(not write_baseline or baseline is not None, "--write-baseline requires --baseline FILE")
+    if only_diff and not fix:
+        raise click.UsageError("--diff requires --fix")
+    if write_baseline and baseline is None:
+        raise click.UsageError("--write-baseline requires --baseline FILE")
     selected = selection(select, ignore)
     check = _checker(paths, selected.keeps, form, **context)
     if fix:
@@ -90,11 +92,6 @@ def validate(
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
-
-
-def _require(holds: bool, problem: str) -> None:
-    if not holds:
-        raise click.UsageError(problem)
 
 
 def _checker(

@@ -7,7 +7,7 @@ import difflib
 import os
 import stat
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NoReturn
@@ -171,8 +171,14 @@ def _refuse_protected(shown: Path, place: Path, status: os.stat_result) -> None:
 
 
 def unified_diff(files: Iterable[FixedFile]) -> str:
-    """What changes, as a unified diff."""
-    return "".join(line for file in files for line in _diff(file))
+    """Return the changes as a unified diff."""
+    lines: list[str] = []
+    for file in files:
+        name = printable(file.path)
+        before, after = (mask(text).splitlines(keepends=True) for text in (file.before, file.after))
+        for line in difflib.unified_diff(before, after, name, name):
+            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(lines)
 
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
@@ -189,23 +195,16 @@ def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str,
 
 
 def _apart(edits: Iterable[Edit]) -> bool:
-    """Whether no two of one finding's edits overlap."""
+    """Return whether no two of one finding's edits overlap."""
     ordered = sorted((edit.path, edit.start, edit.end) for edit in edits)
     return all(one[0] != other[0] or one[2] <= other[1] for one, other in pairwise(ordered))
 
 
 def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]) -> bool:
-    """Whether the edit is within its file, and touches none that was chosen already."""
+    """Return whether the edit is within its file, and touches none that was chosen already."""
     if edit.path not in texts or not 0 <= edit.start <= edit.end <= len(texts[edit.path]):
         return False
     after = bisect_left(taken, (edit.start, edit.end))
     if after and taken[after - 1][1] >= edit.start:
         return False
     return after == len(taken) or taken[after][0] > edit.end
-
-
-def _diff(file: FixedFile) -> Iterator[str]:
-    name = printable(file.path)
-    before, after = (mask(text).splitlines(keepends=True) for text in (file.before, file.after))
-    for line in difflib.unified_diff(before, after, name, name):
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

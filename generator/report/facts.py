@@ -1,4 +1,4 @@
-"""What the page says in words and tables, from the answer of a search."""
+"""Words and tables of the page, from the answer of a search."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..estimate.model_size import parameter_count
-from ..estimate.uncertainty import accuracy_by_source, bands
+from ..estimate.uncertainty import Band, accuracy_by_source, bands
 from ..estimate.whole_run import Run
 from ..programs.job_rules import PLANNING_RULES
 from ..search.plan import Plan, SearchResult
 from ..search.sweep import Sweep
 from ..units import GIB, count, gib, long_time, seconds
 from .points import TIMES
-from .words import band, percent
 
 _JOULES_A_MWH = 3.6e9
 
@@ -60,8 +59,18 @@ class Fact(NamedTuple):
     note: str = ""
 
 
+def band(duration_s: Band) -> str:
+    """Both ends of a band of times: `18.3 s to 26.8 s`."""
+    return f"{seconds(float(duration_s.low))} to {seconds(float(duration_s.high))}"
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage with one decimal."""
+    return f"{100 * float(fraction):.1f} %"
+
+
 def headline(plan: Plan) -> str:
-    """What is planned, on what."""
+    """Name the model and the machines."""
     job = plan.job
     return (
         f"{job.model.name} ({count(parameter_count(job.model))} parameters) with {job.framework} on {job.gpus:,} × "
@@ -139,7 +148,7 @@ def memory_table(stages: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rejected(answer: SearchResult) -> list[dict[str, Any]]:
-    """What was ruled out: rule, how many layouts, and what the rule requires."""
+    """List what was ruled out: rule, how many layouts, and what the rule requires."""
     titles = {rule.id: rule.title for rule in PLANNING_RULES}
     whole = max(answer.considered, 1)
     return [
@@ -150,7 +159,7 @@ def rejected(answer: SearchResult) -> list[dict[str, Any]]:
 
 
 def certainty(plan: Plan) -> dict[str, Any]:
-    """How far such estimates are off, and what speaks for this one."""
+    """Say how far such estimates are off, and what speaks for this one."""
     known, regime = plan.uncertainty.evidence, plan.uncertainty.regime
     widths = {name: float(width.high) for name, width in bands("step_time").items()}
     own = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)

@@ -23,7 +23,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a schedule depends on."""
+    """The sizes that a schedule depends on."""
 
     stages: int
     chunks: int  #: of each stage
@@ -92,7 +92,7 @@ def timed(shape: Shape, forward_s: Floats, backward_s: Floats) -> list[Timed]:
 
 
 def _ready(shape: Shape, stage: int, each: Pass, ends: list[dict[Pass, float]]) -> float | None:
-    """When the input of a pass is there; `None` while what makes it has not been placed."""
+    """Return when the input of a pass is there; `None` while what makes it has not been placed."""
     backward, chunk, _ = each
     final = shape.stages - 1
     step = 1 if backward else -1  # gradients come from the next stage, activations from the one before

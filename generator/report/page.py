@@ -17,9 +17,8 @@ from ..search.plan import MFU_CONVENTION, SearchResult
 from ..search.sweep import Sweep
 from ..version import __version__
 from . import facts
-from .points import chosen_points, drawn_points
+from .points import chosen_points, drawn_points, drawn_stages
 from .schedule import drawn, timeline
-from .stages import drawn_stages
 
 #: In the order in which they run.
 _SCRIPTS = ("base.js", "memory.js", "timeline.js", "plans.js", "compare.js", "sweep.js", "start.js")
@@ -28,7 +27,7 @@ _UNSAFE = re.compile("[<>&\u2028\u2029]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a report is made of."""
+    """The contents of a report."""
 
     answer: SearchResult
     found: Estimates  #: the layouts that the answer was chosen from
@@ -63,7 +62,7 @@ def report_page(contents: Contents) -> str:
 
 
 def _document(contents: Contents) -> dict[str, Any]:
-    """What the scripts draw."""
+    """Return what the scripts draw."""
     best, found = contents.answer.plans[0], contents.found
     return {
         "memory": drawn_stages(best),
@@ -76,7 +75,7 @@ def _document(contents: Contents) -> dict[str, Any]:
 
 
 def _texts(contents: Contents) -> Mapping[str, Any]:
-    """What the page says."""
+    """Return what the page says."""
     answer, best = contents.answer, contents.answer.plans[0]
     return {
         "version": __version__,
@@ -108,5 +107,5 @@ def _inline_json(document: object) -> str:
 
 
 def _hash(script: str) -> str:
-    """What allows this script, and no other, to run."""
+    """Return the hash that allows this script, and no other, to run."""
     return b64encode(hashlib.sha256(script.encode()).digest()).decode()

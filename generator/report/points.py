@@ -1,4 +1,4 @@
-"""The layouts that the best was chosen from, as columns: time against memory, thinned where there are too many."""
+"""What the page draws: the layouts that the best was chosen from, as columns, and the memory of every stage."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from ..dataclass import dataclass
 from ..estimate.evidence import octaves_beyond
 from ..estimate.layout import FIELDS, Layout, Layouts, short_layout
-from ..estimate.memory import memory
+from ..estimate.ledgers import Memory
+from ..estimate.memory import every_stage, memory
 from ..estimate.step_time import step_time
 from ..job.records import Job
 from ..search.feasible import Estimates
-from ..search.plan import SearchResult
+from ..search.plan import Plan, SearchResult
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -41,7 +42,7 @@ class Points:
 
 
 def pareto_front(total_s: Floats, required_bytes: Floats) -> NDArray[np.bool_]:
-    """Which rows no other equals or beats in both."""
+    """Mark the rows that no other equals or beats in both."""
     order = np.lexsort((total_s, required_bytes))
     least = np.minimum.accumulate(total_s[order])
     front = np.ones(len(order), np.bool_)
@@ -103,7 +104,7 @@ def _named(answer: SearchResult) -> dict[Layout, str]:
 
 
 def _row_of(rows: Layouts, layout: Layout) -> int | None:
-    """Which row a layout is."""
+    """Return the row of a layout."""
     same = np.ones(len(rows), np.bool_)
     for name in FIELDS:
         same &= getattr(rows, name) == getattr(layout, name)
@@ -133,3 +134,46 @@ def _six(column: Any, count: int) -> list[float]:
     """Six digits of each number; whole numbers as such."""
     numbers = np.broadcast_to(np.asarray(column, float), count)
     return [int(short) if (short := float(f"{number:.6g}")).is_integer() else short for number in numbers.tolist()]
+
+
+STATES = PARTS[:3]
+#: What a stage's peak is made of, from the bottom up.
+STACK = (*PARTS, "other", "context")
+
+
+def at_peak(ledger: Memory) -> dict[str, float]:
+    """Divide the allocator's peak into its parts; context and NCCL are beside it.
+
+    Activations, logits and buffers have peaks of their own, which need not meet: where buffers alone make the peak (the
+    reduction at the step's end), they are it; else activations come first, and what of the rest is there then.
+    """
+    sizes = {name: float(getattr(ledger, f"{name}_bytes")) for name in PARTS}
+    left = float(ledger.allocated_bytes) - sum(sizes[name] for name in STATES)
+    found = {name: sizes[name] for name in STATES}
+    at_end = abs(left - sizes["buffers"]) < 1e-9 * max(left, 1.0)
+    for name in ("buffers", "activations", "output") if at_end else ("activations", "output", "buffers"):
+        found[name] = max(min(sizes[name], left), 0.0)
+        left -= found[name]
+    found["other"] = max(left, 0.0)
+    found["context"] = float(ledger.required_bytes) - float(ledger.allocated_bytes)
+    return {name: found[name] for name in STACK}
+
+
+def drawn_stages(plan: Plan) -> dict[str, Any]:
+    """The stages as plain data, in bytes."""
+    ledgers, capacity = every_stage(plan.job, plan.layout), float(plan.memory.capacity_bytes)
+    peaks = [at_peak(ledger) for ledger in ledgers]
+    used = [name for name in STACK if any(peak[name] for peak in peaks)]
+    return {
+        "peak": {name: [round(peak[name]) for peak in peaks] for name in used},
+        "own": {
+            name: [round(float(getattr(ledger, f"{name}_bytes"))) for ledger in ledgers]
+            for name in (*PARTS, "allocated", "required", "reserved", "device")
+        },
+        "fullest": int(plan.memory.stage),
+        "capacity_bytes": round(capacity),
+        "limit_bytes": round(capacity * (1 - plan.job.headroom)),
+        "high_bytes": round(float(plan.uncertainty.required.high)),
+        "low_bytes": round(float(plan.uncertainty.required.low)),
+        "host_bytes_per_node": round(float(plan.memory.host_bytes_per_node)),
+    }

@@ -158,7 +158,7 @@ def _drawn_stages(shape: Shape, pace: int) -> list[int]:
 
 
 def notes(plan: Plan, line: Timeline) -> list[str]:
-    """What the picture leaves out or simplifies, one sentence each."""
+    """Name what the picture leaves out or simplifies, one sentence each."""
     shape, said = line.shape, []
     left = shape.micro_batches - line.drawn
     if left:

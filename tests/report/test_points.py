@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsgen.report import points
-from dsgen.report.points import chosen_points, drawn_points, pareto_front
-from dsgen.report.stages import STACK, at_peak, drawn_stages
+from dsgen.report.points import STACK, at_peak, chosen_points, drawn_points, drawn_stages, pareto_front
 from dsgen.search.search import search_with_estimates
 from tests.jobs import job
 
