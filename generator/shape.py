@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from typing import Final, Literal
+
+from .dataclass import dataclass
 
 TypeName = Literal[
     "any", "bool", "int", "float", "str", "path", "dtype", "dict", "list", "enum", "literal", "union", "section"

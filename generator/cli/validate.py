@@ -70,10 +70,9 @@ def validate(
     from ..check.validate import folded  # here, to save start-up time
     from .known_rules import selection
 
-    if only_diff and not fix:
-        raise click.UsageError("--diff requires --fix")
-    if write_baseline and baseline is None:
-        raise click.UsageError("--write-baseline requires --baseline FILE")
+    lacking = "--diff requires --fix" if only_diff and not fix else ""
+    if lacking or (write_baseline and baseline is None):
+        raise click.UsageError(lacking or "--write-baseline requires --baseline FILE")
     selected = selection(select, ignore)
     check = _checker(paths, selected.keeps, form, **context)
     if fix:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Final, Literal
 
+from ..dataclass import dataclass
 from ..estimate.layout import FIELDS
 from ..findings import Location, Severity, Violation, Violations, When
 from ..job.framework import Software

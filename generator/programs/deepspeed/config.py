@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 from pathlib import PurePath
 from typing import Final, Literal
 
+from ...dataclass import dataclass
 from ...shape import Mismatch, convert
 from .coercions import PROFILES
 from .document import DsConfig

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal
 
+from ...dataclass import dataclass
 from ...shape import Shape, Type
 
 Version = tuple[int, ...]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
 
+from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
 from ...facts.places import Lines, Reader, ValueKind, kind_of_value
 from ...facts.words import IN_WORDS

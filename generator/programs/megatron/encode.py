@@ -7,10 +7,10 @@ transformer_config.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from ...dataclass import dataclass
 from ...job.records import Job, Training
 from ..program import DEFAULT_STEPS, Value, training_steps
 

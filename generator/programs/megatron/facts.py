@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from ...catalog.records import Model
+from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, completed, partial
 from ...findings import Location
 from ...job.records import Job, Origin, Pins, Training

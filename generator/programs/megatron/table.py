@@ -10,11 +10,11 @@ Megatron-DeepSpeed 4efb479d, megatron/arguments.py, training.py, optimizer/__ini
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Flag, auto
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ...dataclass import dataclass
 from ..program import BETA1, EPSILON, ConfigPath, Value, beta2
 from . import encode
 from .encode import Planned, above_one

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ...dataclass import dataclass
 from ...facts.words import IN_WORDS
 from ...findings import Location
 from .options import MegatronOption, OptionTable

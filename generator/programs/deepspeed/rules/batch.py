@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from ....dataclass import dataclass
 from ....facts.words import is_template
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.numbers import listed, neighbours

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from ....dataclass import dataclass
 from ....findings import ERROR, Location, Violation, Violations
 from ....rules.numbers import listed, nearest
 from ....rules.sources import deepspeed

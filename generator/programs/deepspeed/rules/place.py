@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import partial
 
+from ....dataclass import dataclass
 from ....facts.hjson.edits import remove_member, replace_value
 from ....findings import Severity, Version, Violation
 from ....job.pointer import NOTHING

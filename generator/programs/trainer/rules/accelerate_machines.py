@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
+from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....job.pointer import whole_number
 from ....job.wording import show
