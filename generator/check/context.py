@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..catalog import Model
 from ..dataclass import dataclass
 from ..findings import Finding, Location
-from ..job.plain import plain_source
+from ..job.overrides import plain_source
 from ..job.records import Cluster, Job
 from ..job.resolve_cluster import resolve_cluster
 from ..job.resolve_model import resolve_model

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ..estimate.layout import short_layout, short_legend
-from ..job.vocabulary import in_spec
+from ..job.wording import in_spec
 from ..search.compare import Cause, Comparison, Difference
 from ..search.elastic import SMALLEST_SHARE, Spare, Spares
 from ..units import GIB

@@ -27,8 +27,10 @@ def read_asked(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) ->
 
 
 def _keys(text: str) -> Asked:
-    from ..job.overrides import parse_value  # here, to save start-up time
-    from ..job.plain import plain_source
+    from ..job.overrides import (
+        parse_value,  # here, to save start-up time
+        plain_source,
+    )
     from ..job.resolve import pinned_value
     from ..job.schema import load_schema
     from ..job.schema_check import check_schema

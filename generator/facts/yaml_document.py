@@ -11,10 +11,9 @@ import yaml
 
 from ..dataclass import dataclass
 from ..findings import Location
-from ..job.dialect import Dialect
 from ..job.source import Source, escape, parse
 from ..job.text import Text
-from ..job.yaml_core import MAX_DIGITS, resolve_scalar, short_tag
+from ..job.yaml_core import MAX_DIGITS, Dialect, resolve_scalar, short_tag
 from .places import Reader
 
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()

@@ -10,9 +10,8 @@ from ..catalog.records import Model
 from .hf_classic import CLASSIC
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, read_top_k
-from .hf_nested import is_multimodal, language_model, reader_of
 from .hf_reader import ConfigReader, Problem
-from .hf_refused import more_predictions, refuse_costly_keys, unknown
+from .hf_refused import is_multimodal, language_model, more_predictions, reader_of, refuse_costly_keys, unknown
 from .hf_shape import LONG, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from .hf_layers import local_layers, read_window, windows, without_rotary
-from .hf_reader import ConfigReader
+from .hf_reader import ConfigReader, local_layers, read_window, windows, without_rotary
 from .hf_shape import LlamaLike, Shape, gpt_block
 
 More = Callable[[ConfigReader, Shape], Shape]

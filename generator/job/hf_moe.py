@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final
 
 from .hf_dense import multipliers, qwen_windows
-from .hf_layers import dense_layers, local_layers, mlp_layer_types, read_window, windows, without_rotary
-from .hf_reader import ConfigReader
+from .hf_reader import ConfigReader, dense_layers, local_layers, mlp_layer_types, read_window, windows, without_rotary
 from .hf_shape import LlamaLike, Shape
 from .wording import show
 

@@ -10,8 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from ..dataclass import dataclass
-from .hf_layers import read_window, windows
-from .hf_reader import ConfigReader
+from .hf_reader import ConfigReader, read_window, windows
 
 Shape = dict[str, Any]  #: fields of `Model`
 

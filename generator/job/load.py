@@ -9,19 +9,17 @@ from typing import Final, TextIO
 
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from .codes import DUPLICATE_KEY, MISSING_KEY, WRONG_TYPE, error
-from .dialect import STRICT
 from .framework import Frameworks
-from .overrides import apply_overrides
-from .plain import plain_source
+from .overrides import apply_overrides, plain_source
 from .records import Job
 from .resolve import resolve
 from .resolve_model import check_model_keys
 from .schema_check import check_schema
-from .secret_check import SpecSecret, check_secrets, spec_secrets
 from .source import Source, parse
 from .text import UnreadableText, read_path, read_stream
-from .text_check import check_environment, check_text
+from .text_check import SpecSecret, check_environment, check_secrets, check_text, spec_secrets
 from .wording import kind_of_value
+from .yaml_core import STRICT
 
 # Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags", "deepspeed_config"})

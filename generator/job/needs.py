@@ -1,4 +1,4 @@
-"""What a job still lacks before it can be submitted: data, tokenizer, checkpoints, and what its target asks for."""
+"""What a job still lacks before it can be submitted, and what happens at its time limit."""
 
 from __future__ import annotations
 
@@ -146,3 +146,22 @@ def _of_target(job: Job) -> Iterator[Missing]:
         if when is not None and job.launch.options.get(key) is None and CONDITIONS[when](job):
             place = f"launch.{target}.{key}"
             yield Missing(key.replace("_", " "), place, f"set {place}")
+
+
+def can_continue(job: Job) -> bool:
+    """Whether the job's target has another job follow by itself."""
+    return "continue" in launch_keys(job.launch.target)
+
+
+def continuation(job: Job) -> str:
+    """How the run goes on: requeue | chain | none.
+
+    By default a run that has a folder of checkpoints to go on from queues again: the job keeps its number, needs no
+    second one in the queue, and Slurm does the same after a node's failure or a preemption.
+    """
+    if not can_continue(job):
+        return "none"
+    options = {key: value for key, value in job.launch.options.items() if value is not None}
+    told = bool(options.get("requeue") and options.get("signal_seconds"))
+    kept = job.output.checkpoints is not None and job.output.resume and options.get("requeue", True)
+    return str(options.get("continue", "requeue" if told or kept else "none"))

@@ -1,18 +1,69 @@
-"""Values from the command line put over those of the file: dotted path to value."""
+"""Values from the command line or from Python put over those of the file: dotted path to value."""
 
 from __future__ import annotations
 
 import copy
+import numbers
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from ..findings import Flag, Location
-from .codes import OVERRIDE, error
-from .plain import plain_value
+from .codes import OVERRIDE, TOO_LARGE, WRONG_TYPE, error
 from .schema_check import takes_text
-from .source import Source, escape, parse
+from .source import MAX_DEPTH, MAX_NODES, Source, escape, parse
 from .text import UnreadableText, text_of
+
+_MAPPING: Final = "<mapping>"
+
+
+def plain_source(mapping: Mapping[str, object]) -> Source:
+    """`mapping` as a `Source` without lines. Raises `UnreadableText` for values that YAML couldn't hold."""
+    return Source(path=_MAPPING, data=plain_value(mapping, _MAPPING), locations={}, keys={}, findings=())
+
+
+def plain_value(value: object, path: str, pointer: str = "") -> object:
+    """`value` as dict, list, str, int, float, bool or None. Raises `UnreadableText`, located in `path`, if it can't."""
+    return _Plain(path).convert(value, pointer, 0)
+
+
+class _Plain:
+    """Copies a value, and counts, so that cyclic and huge ones end."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._nodes = 0
+
+    def convert(self, value: object, pointer: str, depth: int) -> object:
+        """`value`, which is at `pointer` and `depth` levels down, copied."""
+        self._nodes += 1
+        where = Location(path=self._path, pointer=pointer)
+        if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+            message = f"the mapping is nested more than {MAX_DEPTH} deep, or has more than {MAX_NODES:,} values"
+            raise UnreadableText(error(TOO_LARGE, where, message, "pass a smaller mapping"))
+        if isinstance(value, Mapping):
+            items = ((str(key), inner) for key, inner in value.items())
+            return {key: self.convert(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items}
+        if isinstance(value, (list, tuple)):
+            return [self.convert(inner, f"{pointer}/{index}", depth + 1) for index, inner in enumerate(value)]
+        return _scalar(value, where)
+
+
+def _scalar(value: object, where: Location) -> object:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)  # of a subclass, such as an enumeration's, the plain text
+    if isinstance(value, numbers.Integral):  # numpy's integers too
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    message = f"a value of type {type(value).__name__} can't be part of a job spec"
+    raise UnreadableText(error(WRONG_TYPE, where, message, "pass text, numbers, true or false, lists or mappings"))
+
 
 PATH: Final = "<flags>"
 

@@ -10,7 +10,7 @@ from ..catalog.records import Accelerator, Model
 from ..dataclass import dataclass
 from ..findings import Location
 from .framework import Framework
-from .vocabulary import OF_SPECS, Vocabulary
+from .wording import OF_SPECS, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,20 @@ from ..catalog import Accelerator, Model
 from ..findings import Finding, Location, Severity
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .framework import Framework, Frameworks
-from .quantities import read_batch_tokens, read_counts, read_time_limit, read_tokens
 from .records import BatchRamp, Calibration, Cluster, Job, Launch, Lora, Origin, Pins, Training
-from .resolve_calibration import resolve_calibration
-from .resolve_cluster import resolve_cluster
+from .resolve_cluster import resolve_calibration, resolve_cluster
 from .resolve_model import resolve_model
-from .resolve_run import as_text, data_of, output_of, reliability_of, whole
+from .resolve_run import (
+    as_text,
+    data_of,
+    output_of,
+    read_batch_tokens,
+    read_counts,
+    read_time_limit,
+    read_tokens,
+    reliability_of,
+    whole,
+)
 from .source import Source
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096

@@ -18,12 +18,10 @@ from ..dataclass import dataclass
 from ..findings import NOTE, Finding, Location
 from ..rule import Rule
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
-from .dialect import STRICT, Dialect
-from .open_collection import Open
 from .pointer import NOTHING, value_at, whole_number
 from .pointer import escape as escape
 from .text import Text
-from .yaml_core import collection_tag_fits, short_tag, syntax_message, yaml_text
+from .yaml_core import STRICT, Dialect, Open, collection_tag_fits, short_tag, syntax_message, yaml_text
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 20_000  # values after aliases are expanded

@@ -1,4 +1,4 @@
-"""What the schema can't say about text: forbidden characters, infinite numbers, environment variables."""
+"""What the schema can't say about text: forbidden characters, infinite numbers, environment variables, secrets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ..findings import Finding
+from ..dataclass import dataclass
+from ..findings import Finding, printable
+from ..secrets import find, holds, likeness, patterns
 from . import codes
-from .codes import error
+from .codes import SECRET, error
 from .source import Source, escape
 from .text import CONTROL
 from .wording import dotted, show
@@ -71,3 +73,97 @@ def check_environment(source: Source) -> Iterator[Finding]:
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
             hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
             yield error(codes.ENVIRONMENT_NAME, where, message, hint)
+
+
+_ARGUMENTS: Final = "/launch/arguments/"
+_ENVIRONMENT: Final = "/launch/environment/"
+_MODEL: Final = "/model/"  # keys of a config.json, whose tokens are words of a vocabulary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecSecret:
+    """A secret in a spec."""
+
+    pointer: str
+    value: str
+    name: str  #: of the variable, option or key
+    what: str  #: that it is, with its name and never its value
+    in_key: bool = False  #: whether a key holds it
+
+
+def spec_secrets(source: Source) -> tuple[SpecSecret, ...]:
+    """Every secret in a spec, one for each value."""
+    found: dict[str, SpecSecret] = {}
+    for secret in (*_of_options(source), *_of_values(source), *_of_keys(source)):
+        found.setdefault(secret.pointer, secret)
+    return tuple(found.values())
+
+
+def check_secrets(source: Source, secrets: tuple[SpecSecret, ...]) -> Iterator[Finding]:
+    """An error for each: files are shared, committed and kept with the job."""
+    for secret in secrets:
+        named = secret.in_key or secret.pointer.startswith(_ENVIRONMENT)
+        where = source.locate_key(secret.pointer) if named else source.locate(secret.pointer)
+        message = f"{printable(secret.what)}: it would be in files that are shared and kept"
+        yield error(SECRET, where, message, _hint(source, secret))
+
+
+def _hint(source: Source, secret: SpecSecret) -> str:
+    """The way that works on the job's target."""
+    name = secret.name if secret.pointer.startswith(_ENVIRONMENT) else secret.name.strip("-").replace("-", "_").upper()
+    known = patterns()
+    ways = known["ways"]
+    way = ways.get(source.value("/launch/target", known["usual_target"])) or ways["other"]
+    other = known["alternatives"].get(name) if "a file" in way else None
+    return f"remove it; {way.format(name=name or 'TOKEN')}{f'; {other}' if other else ''}"
+
+
+def _of_options(source: Source) -> Iterator[SpecSecret]:
+    """Arguments of options whose names are secrets': `--hf-token X`, `--api_key=X`, `api_key=X`."""
+    arguments = source.value("/launch/arguments")
+    words = [str(word) for word in arguments] if isinstance(arguments, list) else []
+    for index, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        at, follows = index, words[index + 1] if index + 1 < len(words) else ""
+        if not equals and word.startswith("-") and " " not in word and not follows.startswith("--"):
+            at, value = index + 1, follows
+        if " " not in option and value and holds(option.strip("-+"), value):
+            what = f"`launch.arguments[{at}]`, the value of `{option}`, is a secret"
+            yield SpecSecret(pointer=f"{_ARGUMENTS}{at}", value=value, name=option, what=what)
+
+
+def _of_values(source: Source) -> Iterator[SpecSecret]:
+    """Values of keys with a secret's name, and texts with a secret in them."""
+    for pointer, value in walk("", source.data):
+        if value is None or isinstance(value, (bool, dict, list)):
+            continue
+        text = value if isinstance(value, str) else source.texts.get(pointer, str(value))
+        name = _name_at(pointer)
+        variable = pointer.startswith(_ENVIRONMENT)
+        if not pointer.startswith((_ARGUMENTS, _MODEL)) and holds(name, text, variable=variable):
+            place = f"`{name}`" if variable else f"`{dotted(pointer)}`"
+            yield SpecSecret(pointer=pointer, value=text, name=name, what=f"{place} is a secret")
+            continue
+        for secret in find(text):
+            what = secret.what or f"the secret `{secret.name}`"
+            label = secret.name or (name if likeness(name) else "")
+            found = secret.value_in(text)
+            yield SpecSecret(pointer=pointer, value=found, name=label, what=f"`{dotted(pointer)}` has {what}")
+
+
+def _of_keys(source: Source) -> Iterator[SpecSecret]:
+    """Secrets in the place of a key."""
+    for pointer, value in walk("", source.data):
+        for key in value if isinstance(value, Mapping) else ():
+            for secret in find(key):
+                what = f"a key of `{dotted(pointer)}` has {secret.what or f'the secret `{secret.name}`'}"
+                place = f"{pointer}/{escape(key)}"
+                yield SpecSecret(pointer=place, value=secret.value_in(key), name="", what=what, in_key=True)
+
+
+def _name_at(pointer: str) -> str:
+    """The key of a value, or of the list that it is in."""
+    parts = pointer.split("/")
+    while len(parts) > 1 and parts[-1].isdigit():
+        parts.pop()
+    return parts[-1].replace("~1", "/").replace("~0", "~")

@@ -1,9 +1,12 @@
-"""How keys and values are written in messages."""
+"""How keys and values are written in messages, in the words of who reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, Final
 
+from ..dataclass import dataclass
 from ..findings import printable
 
 
@@ -45,3 +48,46 @@ def listed(values: Iterable[object]) -> str:
     """`1`, `1 or 2`, `1, 2 or 4`."""
     words = [str(v) for v in values]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """How the keys of a job and their values are written; as in a job spec, where there is no other phrase."""
+
+    #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}", "data": "{} replicas"}`;
+    #: by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`; and by `without` and
+    #: a key, for what to do to switch something off.
+    phrases: Mapping[str, str] = field(default_factory=dict)
+    by_batch: bool = False  #: whether micro-batches are set by the global batch, without a key of their own
+
+    def says(self, key: str, *values: object) -> str:
+        """A key with a value, or with a choice of values: `tensor: 3`, `tensor: 1, 2 or 4`."""
+        shown = [in_spec(value) for value in values]
+        if any(f"{key}: {value}" in self.phrases for value in shown):
+            return listed(self._one(key, value) for value in shown)
+        return self._one(key, listed(shown))
+
+    def without(self, key: str) -> str:
+        """What to do to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
+        return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
+
+    def micro_batches(self, counts: Iterable[int], layout: Any) -> str:
+        """Numbers of a layout's micro-batches, over all replicas, as the key that sets them."""
+        if self.by_batch:
+            return self.says("global_batch", *(count * layout.micro_batch * layout.data for count in counts))
+        return self.says("gradient_accumulation", *counts)
+
+    def _one(self, key: str, value: str) -> str:
+        phrase = self.phrases.get(f"{key}: {value}", self.phrases.get(key, f"{key}: {{}}"))
+        return phrase.replace("{}", value)
+
+
+def in_spec(value: object) -> str:
+    """A value as a job spec writes it: `true`, `8`, `full`, `[core_attn, mlp]`."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "label", value))
+
+
+#: The vocabulary of job specs.
+OF_SPECS: Final = Vocabulary()

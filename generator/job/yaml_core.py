@@ -1,16 +1,16 @@
-"""What PyYAML's parser leaves to do: scalars of YAML 1.2's core schema, JSON that it refuses, its messages.
-
-PyYAML's own resolver is YAML 1.1: `no` is false, `12:30` is 750.
-"""
+"""YAML as dsgen reads it: scalars of the core schema, what mappings may do, PyYAML's messages."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import yaml
 
-from ..findings import printable
+from ..findings import Location, printable
+from .pointer import escape
 
 Scalar = str | int | float | bool | None
 
@@ -106,3 +106,63 @@ def syntax_message(problem: yaml.MarkedYAMLError) -> str:
     """What the parser reports, in a sentence."""
     what = problem.problem or "syntax error"
     return f"invalid YAML: {what}" + (f" {problem.context}" if problem.context else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What differs between the readers of YAML, and the hints on what is wrong."""
+
+    #: A scalar's value, by text, `plain` (not quoted) and `tag`; raises `ValueError` for what can't be read.
+    scalar: Callable[..., object] = resolve_scalar
+    merges: bool = False  #: whether `<<` takes in the keys of another mapping
+    typed_keys: bool = False  #: whether a key is resolved as values are: `on` is true, `1` a number
+    last_wins: bool = False  #: of two values of a key, the second counts
+    own_parser: bool = False  #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
+    empty_hint: str = "write at least model, cluster, gpus and training.global_batch"
+    deep_hint: str = "a job spec needs 4 levels"
+    many_hint: str = "a job spec has about 50; write values out instead of aliases"
+    single: str = "keep one job in a file"
+
+
+#: YAML 1.2's core schema, without anything that makes a reader guess.
+STRICT: Final = Dialect()
+
+
+@dataclass(slots=True)
+class Open:
+    """A collection that is being read."""
+
+    value: dict[str, object] | list[object]
+    pointer: str
+    anchor: str | None
+    nodes_before: int
+    key: str | None = None  # of the value that comes next, in a mapping
+    dropped: bool = False  # the value that comes next belongs to a key that was refused
+    unplaced: bool = False  # this collection is within such a value: its places would hide those of the first
+    key_lines: dict[str, int] = field(default_factory=dict)
+    merging: Location | None = None  # of the `<<` whose value comes next
+    merged: list[tuple[object, Location]] = field(default_factory=list)
+
+    @property
+    def hides(self) -> bool:
+        """Whether what comes next has no place of its own."""
+        return self.dropped or self.unplaced or self.merging is not None
+
+    def merge(self) -> tuple[dict[str, Location], list[Location]]:
+        """Take in the keys that `<<` names, as far as the mapping has none of its own; the first to give one wins.
+
+        Returns the places that its values get, by pointer, and the places of what is no mapping.
+        """
+        taken: dict[str, Location] = {}
+        bad: list[Location] = []
+        own = self.value if isinstance(self.value, dict) else {}
+        for merged, where in self.merged:
+            for part in merged if isinstance(merged, list) else [merged]:
+                if not isinstance(part, dict):
+                    bad.append(where)
+                    continue
+                new = [key for key in part if key not in own]
+                own.update((key, part[key]) for key in new)
+                if not self.unplaced:
+                    taken.update((f"{self.pointer}/{escape(key)}", where) for key in new)
+        return taken, bad

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..dataclass import dataclass
-from ..job.continuation import continuation
+from ..job.needs import continuation
 from ..job.records import Job, Training
 from ..search.plan import Plan
 

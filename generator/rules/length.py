@@ -10,8 +10,7 @@ from ..estimate.layout import Layout
 from ..estimate.saving import saves_at_limit
 from ..estimate.whole_run import Run
 from ..findings import NOTE, WARNING, Violation, Violations
-from ..job.continuation import can_continue, continuation
-from ..job.needs import argument_values
+from ..job.needs import argument_values, can_continue, continuation
 from ..job.records import Job
 from ..rule import Subject
 from ..units import DAY, HOUR, clock, long_time

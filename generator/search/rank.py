@@ -18,7 +18,7 @@ from ..estimate.ledgers import StepTime
 from ..estimate.step_time import step_time
 from ..estimate.uncertainty import ordering_band, slow_end
 from ..job.records import Job
-from ..job.vocabulary import in_spec
+from ..job.wording import in_spec
 from .feasible import Feasible, Floats
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster

@@ -13,10 +13,10 @@ import pytest
 
 from dsgen.findings import InvalidJob, Severity
 from dsgen.job import load as spec
-from dsgen.job.other_names import OTHER_NAMES
 from dsgen.job.records import Job
 from dsgen.job.resolve import DEFAULT_HEADROOM
 from dsgen.job.schema import load_schema
+from dsgen.job.schema_check import OTHER_NAMES
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GBIT_PER_S, GIB
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsgen.estimate.layout import Offload
-from dsgen.job.vocabulary import OF_SPECS, Vocabulary
+from dsgen.job.wording import OF_SPECS, Vocabulary
 
 OPTIONS = Vocabulary(
     phrases={

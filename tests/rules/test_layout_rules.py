@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dsgen.estimate.layout import FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
-from dsgen.job.vocabulary import Vocabulary
+from dsgen.job.wording import Vocabulary
 from dsgen.rule import Rule
 from dsgen.rules.layout.pins import OFFLOAD, RECOMPUTE
 from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, partial
 from ...job.records import Cluster, Job, Origin, Pins, Training
-from ...job.vocabulary import Vocabulary
+from ...job.wording import Vocabulary
 from ..submission import Submission
 from ..world import World, world_of
 from .config import ZERO, Config

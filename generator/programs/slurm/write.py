@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...estimate.saving import save_s
-from ...job.continuation import continuation
-from ...job.needs import argument_values
+from ...job.needs import argument_values, continuation
 from ...search.plan import Plan
 from ...units import clock
 from ..launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler

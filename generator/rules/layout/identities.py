@@ -13,7 +13,7 @@ from ...estimate.layout import LayoutLike
 from ...facts.facts import knows
 from ...findings import ERROR
 from ...job.records import Job
-from ...job.vocabulary import Vocabulary
+from ...job.wording import Vocabulary
 from ...rule import InFiles, Rule
 from ..numbers import divisors, nearest, neighbours
 from ..planned import NO_RAMP_UP, Judgement, autotp_layouts, lm_layouts, mds_layouts

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from ....catalog import Model, find_model
-from ....job.plain import plain_source
+from ....job.overrides import plain_source
 from ....job.resolve_model import resolve_model
 from ...launching.launcher_call import LauncherCall
 from ...subjects import accelerate_calls, subject
