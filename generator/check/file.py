@@ -13,11 +13,10 @@ from ..facts.hjson.text import JsonText, read_json
 from ..facts.yaml_document import read_yaml
 from ..job.source import Source
 from ..job.text import Text, text_of
-from ..programs.azureml.read import is_of_azureml, other_than_command
-from ..programs.kubernetes.read import is_training_job
-from ..programs.skypilot.read import is_task
 from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson
 from .other_programs import program_of
+
+# Imports within functions save start-up time.
 
 _MOST_CHARACTERS: Final = 100_000  # of YAML and of damaged JSON; whatever has more is data
 _LEADING: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n|(?:---|%)[^\n]*\n)*")
@@ -35,7 +34,7 @@ def json_keys(content: str) -> frozenset[str] | None:
         return None
     if not isinstance(data, dict):
         return frozenset()
-    return frozenset(data) - (set() if is_of_azureml(data.get("$schema")) else {"$schema"})
+    return frozenset(data) - ({"$schema"} if "$schema" in data and not _is_azureml(data["$schema"]) else set())
 
 
 def loose_keys(content: str) -> frozenset[str]:
@@ -55,7 +54,13 @@ def yaml_keys(content: str) -> frozenset[str]:
     indent = len(content) - start - len(content[start:].lstrip(" "))
     found = {double or single or plain for double, single, plain in _keys_at(indent).findall(content, start)}
     schema = _SCHEMA.search(content)
-    return frozenset(found) - (set() if schema and is_of_azureml(schema[1]) else {"$schema"})
+    return frozenset(found) - (set() if schema and _is_azureml(schema[1]) else {"$schema"})
+
+
+def _is_azureml(schema: object) -> bool:
+    from ..programs.azureml.read import is_of_azureml
+
+    return is_of_azureml(schema)
 
 
 def _start(content: str) -> int:
@@ -122,14 +127,24 @@ class File:
         """What else of AzureML's it is."""
         if self.path.name.lower() in _PROMPT_FLOW:
             return "prompt flow"
-        return other_than_command(self.yaml()) if self._kind == "AzureML job" else None
+        if self._kind != "AzureML job":
+            return None
+        from ..programs.azureml.read import other_than_command
+
+        return other_than_command(self.yaml())
 
     @cached_property
     def _on_clusters(self) -> Kind | None:
         """Whether it is a file of Kubernetes' or SkyPilot's that is read."""
-        if self._program == "Kubernetes" and self.is_yaml and is_training_job(self.content):
-            return "Kubernetes job"
-        return "SkyPilot task" if self._program == "SkyPilot" and self.is_yaml and is_task(self.content) else None
+        if self._program == "Kubernetes" and self.is_yaml:
+            from ..programs.kubernetes.read import is_training_job
+
+            return "Kubernetes job" if is_training_job(self.content) else None
+        if self._program == "SkyPilot" and self.is_yaml:
+            from ..programs.skypilot.read import is_task
+
+            return "SkyPilot task" if is_task(self.content) else None
+        return None
 
     @property
     def belongs_to(self) -> str | None:
