@@ -19,7 +19,7 @@ _FALSE: Final = frozenset({"false", "no", "f", "n"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parser:
-    """What is known of the parser that reads the options."""
+    """The parser that reads the options, as far as it is known."""
 
     flavour: Flavour | None = None  #: of Megatron's; None: another program's
     trainer: bool = False  #: whether it is that of TrainingArguments
@@ -43,20 +43,20 @@ class Parser:
         return option.default if option is not None else self._argument(key).get("default")
 
     def most(self, key: str) -> int | None:
-        """How many values an option can have; None where that isn't known, or as many as one likes."""
+        """The most values that an option can have; None where that isn't known, or as many as one likes."""
         option = self.option(key)
         if option is not None:
             return None if option.nargs in ("+", "*") else 0 if option.kind == "flag" and option.nargs is None else 1
         return None if self._argument(key).get("type") in (None, "list") else 1
 
     def is_switch(self, key: str) -> bool:
-        """Whether an option can be given but not taken back."""
+        """Return whether an option can be given but not taken back."""
         option = self.option(key)
         return option is not None and option.kind == "flag"
 
 
 def is_option(word: str) -> bool:
-    """Whether a word begins an option, and is no negative number."""
+    """Return whether a word begins an option, and is no negative number."""
     return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
 
 
@@ -88,7 +88,7 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
 
 
 def _is_whole(group: Sequence[Word], word: Word | None, parser: Parser) -> bool:
-    """Whether an option ends before a word, the last one before `None`."""
+    """Return whether an option ends before a word, the last one before `None`."""
     name, sign, _ = _beginning(group[0]).partition("=")
     if word is None or not is_option(name) or is_option(_beginning(word)):
         return True
@@ -133,12 +133,12 @@ def values_of(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def same_values(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether two options' values are read alike."""
+    """Return whether two options' values are read alike."""
     return len(one) == len(other) and all(map(same_value, one, other))
 
 
 def same_value(one: object, other: object) -> bool:
-    """Whether two values are the same text, number or truth."""
+    """Return whether two values are the same text, number or truth."""
     return one == other or str(_read(one)) == str(_read(other))
 
 

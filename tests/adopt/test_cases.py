@@ -17,6 +17,7 @@ from tests.cli.running import run
 FOLDER = Path(__file__).parent / "cases"
 CASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 #: What the files of every case leave open.
+GOLDEN = Path(__file__).parent.parent / "golden"
 FLAGS = ("--model", "llama-2-7b", "--cluster", "dgx-a100")
 
 
@@ -156,3 +157,12 @@ def test_a_long_note_is_cut_behind_its_mask() -> None:
     said = str(Left(what, Location(path="a.sh"), "why"))
     assert said.endswith("...: why")
     assert "hf_a" not in said
+
+
+def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
+    """A list of chunks that gives every stage the same layers sets none of the first and the last."""
+    (tmp_path / "launch.sbatch").write_text((GOLDEN / "deepseek-v3" / "launch.sbatch").read_text())
+    spec = tmp_path / "dsgen.yaml"
+    made = run("init", "--from", str(tmp_path), "--cluster", "dgx-a100", "-o", str(spec))
+    assert made.exit_code == 0, made.output
+    assert "virtual_pipeline" in spec.read_text() and "stage_layers" not in spec.read_text()

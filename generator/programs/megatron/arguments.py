@@ -74,38 +74,38 @@ class MegatronArguments(Reader):
 
     @property
     def is_own_program(self) -> bool:
-        """Whether the script is one of the project's own, which adds no options."""
+        """Return whether the script is one of the project's own, which adds no options."""
         return self.program in OWN_PROGRAMS[self.flavour]
 
     @property
     def is_anothers(self) -> bool:
-        """Whether the script is none of the project's own; it may have options, choices and data of its own."""
+        """Return whether the script is none of the project's own; it may have options, choices and data of its own."""
         return self.launch is not None and not self.is_own_program
 
     @property
     def trains(self) -> bool:
-        """Whether they are of a training run; evaluation and inference take the same options with other meanings."""
+        """Return whether it is a training run; in evaluation and inference the same options have other meanings."""
         trains = self.launch is None or (self.program or "").startswith("pretrain_")
         return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
 
     def has(self, name: str) -> bool:
-        """Whether the option is given."""
+        """Return whether the option is given."""
         return name in self.values
 
     def lacks(self, name: str) -> bool:
-        """Whether the option is surely not given."""
+        """Return whether the option is surely not given."""
         return self.complete and name not in self.values and name not in self.unsure
 
     def sure(self, *names: str) -> bool:
-        """Whether it is known of each option if it is given."""
+        """Return whether it is known of each option if it is given."""
         return self.complete and not self.unsure & {name for name in names if name not in self.values}
 
     def may_have(self, name: str) -> bool:
-        """Whether the option is given, always or on a condition."""
+        """Return whether the option is given, always or on a condition."""
         return name in self.values or name in self.unsure
 
     def value(self, name: str, default: object = None) -> object:
-        """What is given for an option; `default` where nothing is."""
+        """The value of an option; `default` where none is given."""
         return self.values.get(name, None if name in self.unsure else default)
 
     def kind(self, name: str) -> ValueKind | None:
@@ -125,7 +125,7 @@ class MegatronArguments(Reader):
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def choice(self, name: str, default: object) -> object:
-        """What is given, or the parser's `default` where surely nothing is; None where that can't be known."""
+        """The value given, or the parser's `default` where surely none is; None where that can't be known."""
         return self.value(name) if self.has(name) else default if self.sure(name) else None
 
     def setting(self, name: str, default: int | None) -> int | None:
@@ -237,7 +237,7 @@ def _arguments(
 
 
 def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
-    """What is wrong with the words, less what the program itself adds, and what of `lines` is still to be filled in."""
+    """The words, less faults that the program itself excuses, and those in `lines` that are still to be filled in."""
     given = (replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one for one in parsed.given)
     strays = (
         stray
@@ -248,7 +248,7 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
 
 
 def _may_be(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -> bool:
-    """Whether values that the project's parser refuses may be right.
+    """Return whether values that the project's parser refuses may be right.
 
     The program's own parser has another choice or type; or there is no value because nothing came of a variable, or a
     shell took it for a redirection.

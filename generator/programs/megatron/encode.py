@@ -45,68 +45,68 @@ class Planned:
 
     @property
     def rotary(self) -> bool:
-        """Whether positions are rotary, of which all options are then given: the defaults are another model's."""
+        """Return whether positions are rotary; all their options are then given: the defaults are another model's."""
         return self.model.position_embedding == "rotary"
 
     @property
     def scaled_positions(self) -> bool:
-        """Whether rotary positions are scaled as Llama 3's."""
+        """Return whether rotary positions are scaled as Llama 3's."""
         return self.rotary and self.model.rotary_scaling == "llama3"
 
     @property
     def grouped_queries(self) -> bool:
-        """Whether heads share keys and values, and multi-latent attention doesn't make them."""
+        """Return whether heads share keys and values, and multi-latent attention doesn't make them."""
         return self.model.kv_heads != self.model.heads and not self.model.is_mla
 
     @property
     def linear_bias(self) -> bool:
-        """Whether the projections other than query, key and value carry biases."""
+        """Return whether the projections other than query, key and value carry biases."""
         return self.model.output_bias or self.model.mlp_bias or self.model.expert_bias
 
     @property
     def sigmoid(self) -> bool:
-        """Whether the router's scores are sigmoids."""
+        """Return whether the router's scores are sigmoids."""
         return self.model.family in _SIGMOID_ROUTERS
 
     @property
     def grouped_gemm(self) -> bool:
-        """Whether all experts of a layer are one product: Megatron-LM refuses it below compute capability 8."""
+        """Return whether all experts of a layer are one product: Megatron-LM refuses it below compute capability 8."""
         return self.job.cluster.accelerator.generation != "volta"
 
     @property
     def fsdp(self) -> bool:
-        """Whether gradients or parameters are sharded, which is Megatron FSDP's work."""
+        """Return whether gradients or parameters are sharded, which is Megatron FSDP's work."""
         return self.layout.zero_stage >= 2
 
     @property
     def full(self) -> bool:
-        """Whether all activations are computed again."""
+        """Return whether all activations are computed again."""
         return self.layout.recompute.label == "full"
 
     @property
     def offloads(self) -> bool:
-        """Whether the optimizer is on the host."""
+        """Return whether the optimizer is on the host."""
         return self.layout.offload.label != "none"
 
     @property
     def offloads_parameters(self) -> bool:
-        """Whether the parameters are on the host too."""
+        """Return whether the parameters are on the host too."""
         return self.layout.offload.label == "optimizer+parameters"
 
     @property
     def adam(self) -> bool:
-        """Whether the optimizer is Adam."""
+        """Return whether the optimizer is Adam."""
         return self.training.optimizer != "sgd"
 
     @property
     def narrow_gradients(self) -> bool:
-        """Whether gradients are summed over replicas in bf16."""
+        """Return whether gradients are summed over replicas in bf16."""
         training = self.job.training
         return training.precision in ("bf16", "fp8") and training.gradient_dtype == "same"
 
     @property
     def saves(self) -> bool:
-        """Whether the job names a folder for checkpoints."""
+        """Return whether the job names a folder for checkpoints."""
         return self.job.output.checkpoints is not None
 
 
@@ -150,7 +150,7 @@ def expert_layers(p: Planned) -> str | None:
 
 
 def pre_softmax(p: Planned) -> bool:
-    """Whether the router's softmax is before its choice: with one expert a token, one after it has no gradient."""
+    """Return whether the softmax is before the router's choice: with one expert a token, one after it has no gradient."""
     return p.model.family in _PRE_SOFTMAX_ROUTERS or (p.model.experts_per_token == 1 and not p.sigmoid)
 
 
@@ -166,7 +166,7 @@ def stage_layout(p: Planned) -> str | None:
 
 
 def context_exchange(p: Planned) -> str | None:
-    """How context ranks exchange what they need: a ring of keys and values by default, heads (a2a), or both."""
+    """The exchange between context ranks: a ring of keys and values by default, heads (a2a), or both."""
     heads = p.layout.context_heads
     return None if heads == 1 else "a2a" if heads == p.layout.context else "a2a+p2p"
 

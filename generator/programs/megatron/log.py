@@ -38,7 +38,7 @@ _SHAPE: Final = {"num_layers": "layers", "hidden_size": "hidden", "num_attention
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log has; `None` when it isn't one of Megatron's."""
+    """Read a log; `None` when it isn't one of Megatron's."""
     arguments, places = _arguments(lines)
     steps: list[tuple[float, int | None]] = []
     peaks: list[float] = []

@@ -44,7 +44,7 @@ class MegatronOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionTable:
-    """What one of the two projects reads. Neither accepts abbreviations."""
+    """Options that one of the two projects reads. Neither accepts abbreviations."""
 
     flavour: Flavour
     versions: tuple[str, ...]  #: oldest first
@@ -68,7 +68,7 @@ class OptionTable:
         )
 
     def has(self, name: str) -> bool:
-        """Whether any version reads the option."""
+        """Return whether any version reads the option."""
         return name in self.rows or name in self.aliases
 
     def near(self, name: str, *, slip: bool = False) -> str | None:
@@ -105,7 +105,7 @@ def option_table(flavour: Flavour) -> OptionTable:
 
 @lru_cache(maxsize=4096)
 def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
-    """As `OptionTable.near`: comparing with hundreds of names takes time, and scripts of one project give the same."""
+    """Find the option that a name is near: kept, because comparing with hundreds of names takes time."""
     table, dashed = option_table(flavour), "--" + name.lstrip("-").replace("_", "-").lower()
     for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
         if table.has(candidate):
@@ -118,7 +118,7 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
 
 
 def forks() -> Mapping[str, Mapping[str, Any]]:
-    """What the forks that are known by name read beyond the project that they started from: options, and choices."""
+    """Options and choices of the forks that are known by name, beyond the project that they started from."""
     known: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
     return known
 

@@ -64,11 +64,11 @@ class MegatronRun(MegatronArguments):
     submission: Submission
 
     def has_any(self, *names: str) -> bool:
-        """Whether one of the options is given."""
+        """Return whether one of the options is given."""
         return any(map(self.has, names))
 
     def lacks_all(self, *names: str) -> bool:
-        """Whether surely none of the options is given."""
+        """Return whether surely none of the options is given."""
         return all(map(self.lacks, names))
 
     def first_of(self, *names: str) -> str:
@@ -89,7 +89,7 @@ class MegatronRun(MegatronArguments):
 
     @property
     def is_lm(self) -> bool:
-        """Whether the arguments are Megatron-LM's."""
+        """Return whether the arguments are Megatron-LM's."""
         return self.flavour == "megatron-lm"
 
     tensor = _degree_of(TENSOR)  #: tensor parallelism

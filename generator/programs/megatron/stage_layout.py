@@ -65,7 +65,7 @@ def _m(text: str) -> int:
 
 
 def faults(chunks: tuple[str, ...], stages: int) -> list[str]:
-    """What is wrong with chunks, whatever the model, as requirements that they break."""
+    """Requirements that chunks break, whatever the model."""
     text = "".join(chunks)
     if strange := sorted(set(text) - set(LETTERS)):
         return [f"has {strange[0]}: only E, t, m, L, |, commas, parentheses and *N have a meaning"]

@@ -58,7 +58,7 @@ _OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
 
 
 class Mark(Flag):
-    """What else is true of an option."""
+    """Marks of an option."""
 
     PLANNED = auto()  #: a plan decides it: where files have another value, that is named and not carried over
     FOLLOWS = auto()  #: it follows from other options where it is left out
@@ -87,7 +87,7 @@ class Row:
     marks: Mark = _NONE
 
     def encode(self, flavour: Flavour) -> Encode | None:
-        """How a project's files have it."""
+        """The function that writes it in a project's files; None where they don't have it."""
         return self.both or (self.lm if flavour == "megatron-lm" else self.mds)
 
 
@@ -418,7 +418,7 @@ def said_by() -> Mapping[str, tuple[str, ...]]:
 
 @lru_cache(maxsize=1)
 def equivalents() -> Mapping[str, str]:
-    """What the other project calls an option that only one has."""
+    """The other project's option for one that only one has."""
     lm = {(row.key, str(row.value)): row.option for row in ROWS if row.key and row.lm and not row.mds}
     mds = {(row.key, str(row.value)): row.option for row in ROWS if row.key and row.mds and not row.lm}
     pairs = [(option, mds[said]) for said, option in lm.items() if said in mds]

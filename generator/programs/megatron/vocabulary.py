@@ -1,4 +1,4 @@
-"""What the keys of a job are called by those who wrote Megatron's options."""
+"""The names of a job's keys among Megatron's options."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class PlacedWord:
 
     @property
     def may_be_options(self) -> bool:
-        """Whether it is unknown, and from a variable that holds options by its name: `$EXTRA_ARGS`."""
+        """Return whether it is unknown, and from a variable that holds options by its name: `$EXTRA_ARGS`."""
         return self.value is None and any(map(_OF_OPTIONS.search, self.variables))
 
 
@@ -64,13 +64,13 @@ class Stray:
 
     @property
     def is_option(self) -> bool:
-        """Whether it is written as an option."""
+        """Return whether it is written as an option."""
         return self.word.startswith("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedWords:
-    """What the words give. `complete`: no unknown word can hold options."""
+    """Options that words give. `complete`: no unknown word can hold options."""
 
     given: tuple[GivenOption, ...]
     strays: tuple[Stray, ...]

@@ -62,14 +62,14 @@ def planned(plan: Plan) -> Planned:
 
 
 def sizes(p: Planned, context: str) -> str:
-    """How the GPUs are cut, `context` ranks by the project's name of them."""
+    """Say how the GPUs are cut, `context` ranks by the project's name of them."""
     layout = p.layout
     why = f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × {layout.pipeline} pipeline"
     return f"{why} × {layout.context} {context}" if layout.context > 1 else why
 
 
 def _dealt(p: Planned) -> str:
-    """How the layers are dealt, where not evenly."""
+    """Say how the layers are dealt, where not evenly."""
     layers, ends = p.model.layers, int(p.cut.counts_embedding) + int(p.cut.counts_loss)
     if ends:
         counted = ", embedding and loss" if ends == 2 else " and loss"
@@ -143,7 +143,7 @@ def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> 
 
 
 def common_notes(job: Job, name: str) -> list[str]:
-    """What the user has to supply, and what neither project can do; `name` is the project's."""
+    """Notes on data that the user has to supply, and on what neither project can do; `name` is the project's."""
     texts = [f"The plan counts a vocabulary of {job.model.vocab}: the tokenizer's, before Megatron pads it."]
     if job.training.duration_tokens is None and not gives(job.launch.arguments, *LENGTHS):
         texts.append(f"The job gives no training.duration and the script requires one: {DEFAULT_STEPS} steps.")

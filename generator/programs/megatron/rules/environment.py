@@ -1,4 +1,4 @@
-"""What Megatron requires of the environment and of the accelerators."""
+"""Megatron's requirements of the environment and of the accelerators."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _named(content: str) -> str:
 
 
 def _is_before_blackwell(submission: Submission) -> bool | None:
-    """Whether the GPUs are older than Blackwell, by the cluster or a request for named ones; None: not known."""
+    """Return whether the GPUs are older than Blackwell, by the cluster or a request for named ones; None: not known."""
     if submission.cluster is not None:
         return submission.cluster.accelerator.generation in _BEFORE_BLACKWELL
     requests = [script.sbatch.text(option) or "" for script in submission.scripts for option in _REQUESTS]

@@ -1,4 +1,4 @@
-"""What shards, recomputes and offloads in Megatron-LM's arguments."""
+"""Sharding, recomputation and offload in Megatron-LM's arguments."""
 
 from __future__ import annotations
 

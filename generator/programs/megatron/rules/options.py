@@ -67,7 +67,7 @@ def _lacking(run: MegatronRun) -> Violations:
 
 
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
-    """How sure it is that the program refuses an option; None: programs of others may add it."""
+    """The certainty that the program refuses an option; None: programs of others may add it."""
     slip = run.table.near(name, slip=True) is not None
     if run.parser is not None and (run.is_own_program or slip):
         named = run.launch is not None and run.launch.program is not None and run.launch.program.value is not None
@@ -184,7 +184,7 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
 
 
 def _removed(run: MegatronRun) -> Violations:
-    """What the parser still knows and then refuses; one of an older version may take it."""
+    """Options that the parser still knows and then refuses; one of an older version may take them."""
     for name, now in REMOVED.items():
         if run.has(name) and run.beside.refuses_removed:
             yield at(run, name, f"{name} is no longer valid", f"use {now} instead")

@@ -1,4 +1,4 @@
-"""What the rules on Megatron arguments share: their subjects, and the relations between options."""
+"""Subjects of the rules on Megatron arguments, and relations between options."""
 
 from __future__ import annotations
 
