@@ -150,7 +150,7 @@ def expert_layers(p: Planned) -> str | None:
 
 
 def pre_softmax(p: Planned) -> bool:
-    """Return whether the softmax is before the router's choice: with one expert a token, one after it has no gradient."""
+    """Return whether the softmax is before the router's choice: after it, that of one expert has no gradient."""
     return p.model.family in _PRE_SOFTMAX_ROUTERS or (p.model.experts_per_token == 1 and not p.sigmoid)
 
 
