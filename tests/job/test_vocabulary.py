@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from dsgen.estimate.layout import Offload
 from dsgen.job.wording import OF_SPECS, Vocabulary
 
@@ -35,8 +37,9 @@ def test_a_phrase_holds_the_values() -> None:
 
 def test_micro_batches_are_set_by_the_key_that_there_is() -> None:
     """A spec sets numbers of micro-batches, and options the global batches that they add up to."""
-    assert OF_SPECS.micro_batches([4, 8], 6) == "gradient_accumulation: 4 or 8"
-    assert OPTIONS.micro_batches([4, 8], 6) == "--global-batch-size 24 or 48"
+    layout = SimpleNamespace(micro_batch=2, data=3)
+    assert OF_SPECS.micro_batches([4, 8], layout) == "gradient_accumulation: 4 or 8"
+    assert OPTIONS.micro_batches([4, 8], layout) == "--global-batch-size 24 or 48"
 
 
 def test_a_switch_is_turned_off_as_its_reader_does() -> None:
