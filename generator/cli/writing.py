@@ -10,11 +10,10 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from ..check.validate import Answer
 from ..dataclass import dataclass
 from ..facts.hjson.edits import apply_edits
 from ..findings import Edit, Finding, printable
@@ -34,6 +33,9 @@ from ..write import (
     write,
 )
 from .printing import ExitStatus, echo, echo_diff
+
+if TYPE_CHECKING:
+    from ..check.validate import Answer
 
 #: What became of a file.
 ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
