@@ -109,6 +109,17 @@ autotp_layouts: Final = partial(layouts, of=("AutoTP",))
 trainer_layouts: Final = partial(layouts, of=("Trainer",))
 
 
+def given(job: Job, layout: Any, *keys: str) -> str:
+    """Say keys of a layout with their values: `zero_stage: 3 with pipeline: 2`."""
+    return " with ".join(job.says(key, getattr(layout, key)) for key in keys)
+
+
+def elsewhere(job: Job, layout: Any, key: str, value: object, *others: str) -> tuple[str, str]:
+    """Say that the framework has no more than one value of a key, and which frameworks have others."""
+    message = f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
+    return message, f"use {job.says(key, value)}" + (f", or {job.says('framework', *others)}" if others else "")
+
+
 def is_moe(job: Job) -> bool:
     """A condition of rules: the model has experts."""
     return job.model.is_moe

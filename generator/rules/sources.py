@@ -2,92 +2,32 @@
 
 from __future__ import annotations
 
-
-def deepspeed(place: str) -> str:
-    """A place in deepspeedai/DeepSpeed 0.19.6."""
-    return f"deepspeedai/DeepSpeed deepspeed/{place} @ edaa7221 (0.19.6)"
+from collections.abc import Callable
+from typing import Final
 
 
-def megatron_deepspeed(place: str) -> str:
-    """A place in deepspeedai/Megatron-DeepSpeed."""
-    return f"deepspeedai/Megatron-DeepSpeed {place} @ 4efb479d"
+def _places(before: str, after: str = "") -> Callable[[str], str]:
+    """Return the function from a place to the source that it is, between these texts."""
+    return lambda place: f"{before}{place}{after}"
 
 
-def megatron_lm(place: str) -> str:
-    """A place in NVIDIA/Megatron-LM."""
-    return f"NVIDIA/Megatron-LM megatron/{place} @ d98e8a64"
-
-
-def transformers(place: str) -> str:
-    """A place in Hugging Face transformers."""
-    return f"huggingface/transformers {place} @ 5.23.0"
-
-
-def derived(reason: str) -> str:
-    """Reasoning from documented behaviour: no code of the framework checks it."""
-    return f"derived: {reason}"
-
-
-def azureml(place: str) -> str:
-    """A place in the azure-ai-ml package."""
-    return f"azure-ai-ml azure/ai/ml/{place} @ 1.35.2"
-
-
-def azureml_examples(place: str) -> str:
-    """A place in Azure/azureml-examples."""
-    return f"Azure/azureml-examples {place} @ 085cd6ea"
-
-
-def accelerate(place: str) -> str:
-    """A place in the accelerate package."""
-    return f"huggingface/accelerate src/accelerate/{place} @ 1.15.0"
-
-
-def deepspeed_now(place: str) -> str:
-    """A place in deepspeedai/DeepSpeed 0.19.8."""
-    return f"deepspeedai/DeepSpeed deepspeed/{place} @ 0.19.8"
-
-
-def slurm(place: str) -> str:
-    """A place in SchedMD/slurm 22.05.8."""
-    return f"SchedMD/slurm src/{place} @ slurm-22-05-8-1"
-
-
-def slurm_manual(place: str) -> str:
-    """A section of one of Slurm's manual pages."""
-    return f"{place}, Slurm 22.05.8"
-
-
-def torch(place: str) -> str:
-    """A place in PyTorch."""
-    return f"pytorch/pytorch torch/{place} @ 2.13.0"
-
-
-def nccl(place: str) -> str:
-    """A place in NVIDIA/nccl."""
-    return f"NVIDIA/nccl {place} @ 5067397c"
-
-
-def ml_engineering(place: str) -> str:
-    """A place in stas00/ml-engineering."""
-    return f"stas00/ml-engineering {place}"
-
-
-def transformer_engine(place: str) -> str:
-    """A place in NVIDIA/TransformerEngine."""
-    return f"NVIDIA/TransformerEngine transformer_engine/pytorch/{place} @ d0067d0d"
-
-
-def training_operator(place: str) -> str:
-    """A place in kubeflow/trainer 1.9.4, the Training Operator."""
-    return f"kubeflow/trainer pkg/{place} @ v1.9.4"
-
-
-def kubernetes(place: str) -> str:
-    """A place in Kubernetes."""
-    return f"kubernetes/kubernetes pkg/apis/{place} @ v1.33"
-
-
-def skypilot(place: str) -> str:
-    """A place in the skypilot package."""
-    return f"skypilot sky/{place} @ 0.14.1"
+deepspeed: Final = _places("deepspeedai/DeepSpeed deepspeed/", " @ edaa7221 (0.19.6)")
+megatron_deepspeed: Final = _places("deepspeedai/Megatron-DeepSpeed ", " @ 4efb479d")
+megatron_lm: Final = _places("NVIDIA/Megatron-LM megatron/", " @ d98e8a64")
+transformers: Final = _places("huggingface/transformers ", " @ 5.23.0")
+#: Reasoning from documented behaviour: no code of the framework checks it.
+derived: Final = _places("derived: ")
+azureml: Final = _places("azure-ai-ml azure/ai/ml/", " @ 1.35.2")
+azureml_examples: Final = _places("Azure/azureml-examples ", " @ 085cd6ea")
+accelerate: Final = _places("huggingface/accelerate src/accelerate/", " @ 1.15.0")
+deepspeed_now: Final = _places("deepspeedai/DeepSpeed deepspeed/", " @ 0.19.8")
+slurm: Final = _places("SchedMD/slurm src/", " @ slurm-22-05-8-1")
+#: A section of one of Slurm's manual pages.
+slurm_manual: Final = _places("", ", Slurm 22.05.8")
+torch: Final = _places("pytorch/pytorch torch/", " @ 2.13.0")
+nccl: Final = _places("NVIDIA/nccl ", " @ 5067397c")
+ml_engineering: Final = _places("stas00/ml-engineering ")
+transformer_engine: Final = _places("NVIDIA/TransformerEngine transformer_engine/pytorch/", " @ d0067d0d")
+training_operator: Final = _places("kubeflow/trainer pkg/", " @ v1.9.4")
+kubernetes: Final = _places("kubernetes/kubernetes pkg/apis/", " @ v1.33")
+skypilot: Final = _places("skypilot sky/", " @ 0.14.1")

@@ -12,7 +12,9 @@ from ..planned import (
     IN_ALL,
     ONLY_MDS,
     Judgement,
+    elsewhere,
     engine_layouts,
+    given,
     is_moe,
     layouts,
     lm_layouts,
@@ -62,8 +64,7 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start: expert parallelism needs experts.
     Fix: set layout.expert to 1"""
     yield layout.expert == 1
-    message = f"{job.says('expert', layout.expert)} with 0 experts: {job.model.name} is dense"
-    yield message, f"use {job.says('expert', 1)}"
+    yield f"{given(job, layout, 'expert')} with 0 experts: {job.model.name} is dense", f"use {job.says('expert', 1)}"
 
 
 @_expert_ranks.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"), _WHOLE_WEIGHTS)
@@ -75,8 +76,8 @@ def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     ranks = layout.data * layout.context * layout.tensor
     yield divides(layout.expert * layout.expert_tensor, ranks)
     fitting = [e for e in divisors(ranks // layout.expert_tensor) if not job.model.is_moe or job.model.experts % e == 0]
-    cut = f" × {job.says('expert_tensor', layout.expert_tensor)}" if layout.expert_tensor > 1 else ""
-    message = f"{job.says('expert', layout.expert)}{cut} does not divide the {ranks} ranks of a pipeline stage"
+    cut = f" × {given(job, layout, 'expert_tensor')}" if layout.expert_tensor > 1 else ""
+    message = f"{given(job, layout, 'expert')}{cut} does not divide the {ranks} ranks of a pipeline stage"
     yield message, f"use {job.says('expert', *nearest(fitting, layout.expert))}"
 
 
@@ -103,8 +104,8 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     # The MoE layers of Megatron-DeepSpeed are DeepSpeed's at any expert parallel size.
     has_other_layers = False if job.framework.runs("Megatron-DeepSpeed") else layout.expert == 1
     yield (layout.zero_stage <= 2) | has_other_layers
-    stage, expert = job.says("zero_stage", layout.zero_stage), job.says("expert", layout.expert)
-    message = f"{stage} with {expert} of {job.model.experts} experts is refused by DeepSpeed's MoE layers: at most 2"
+    both = given(job, layout, "zero_stage", "expert")
+    message = f"{both} of {job.model.experts} experts is refused by DeepSpeed's MoE layers: at most 2"
     yield message, f"use {job.says('zero_stage', 2)}"
 
 
@@ -127,8 +128,7 @@ def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: each rank would hold all experts, and memory would not be what was planned.
     Fix: set layout.expert to 1, or use framework: megatron-lm"""
     yield layout.expert == 1
-    message = f"{job.says('expert', layout.expert)} is not available with {job.says('framework', job.framework)}"
-    yield message, f"use {job.says('expert', 1)}, or {job.says('framework', 'megatron-lm')}"
+    yield elsewhere(job, layout, "expert", 1, "megatron-lm")
 
 
 @_biased.rule("MLM046", ERROR, "init", _BIASES)
@@ -150,9 +150,11 @@ def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: experts would be cut as the other layers are, and memory would not be what was planned.
     Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm"""
     yield layout.expert_tensor == layout.tensor
-    message = f"{job.says('expert_tensor', layout.expert_tensor)} with {job.says('tensor', layout.tensor)} is not"
-    message += f" available with {job.says('framework', job.framework)}"
-    yield message, f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}"
+    both, framework = given(job, layout, "expert_tensor", "tensor"), job.says("framework", job.framework)
+    yield (
+        f"{both} is not available with {framework}",
+        f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}",
+    )
 
 
 @_nothing_to_cut.rule("MOE017", ERROR, "silent", derived("expert_tensor cuts routed experts"))
@@ -162,8 +164,8 @@ def dense_models_cut_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: there is nothing to cut, and the setting has no effect.
     Fix: set layout.expert_tensor to 1, or leave it out"""
     yield layout.expert_tensor == 1
-    message = f"{job.says('expert_tensor', layout.expert_tensor)} with 0 experts: {job.model.name} is dense"
-    yield message, f"use {job.says('expert_tensor', 1)}"
+    dense = f"{given(job, layout, 'expert_tensor')} with 0 experts: {job.model.name} is dense"
+    yield dense, f"use {job.says('expert_tensor', 1)}"
 
 
 @_pipelined_experts.rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))

@@ -6,15 +6,11 @@ from ...estimate.layout import LayoutLike, Offload
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
-from ..planned import Judgement, autotp_layouts, engine_layouts, layouts, lm_layouts, trainer_layouts
+from ..planned import Judgement, autotp_layouts, elsewhere, engine_layouts, given, layouts, lm_layouts, trainer_layouts
 from ..sources import deepspeed, deepspeed_now, derived, megatron_lm
 
 #: Optimizers that DeepSpeed can run on the host.
 HOST_OPTIMIZERS = ("adam", "adamw")
-
-
-def _both(job: Job, layout: LayoutLike) -> str:
-    return f"{job.says('offload', layout.offload)} with {job.says('zero_stage', layout.zero_stage)}"
 
 
 _other_optimizers = layouts("offload", applies=lambda job: job.training.optimizer not in HOST_OPTIMIZERS)
@@ -29,7 +25,7 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: the key has no effect, and the optimizer stays on the device.
     Fix: set layout.zero_stage to 1 or higher, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
-    message = f"{_both(job, layout)} has no effect: offload requires at least stage 1"
+    message = f"{given(job, layout, 'offload', 'zero_stage')} has no effect: offload requires at least stage 1"
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
@@ -40,7 +36,8 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: offload_param is silently ignored, and the job could run out of memory.
     Fix: set layout.zero_stage to 3, or offload to optimizer"""
     yield (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS) | (layout.zero_stage == 3)
-    message = f"{_both(job, layout)} keeps the parameters on the device: their offload requires stage 3"
+    both = given(job, layout, "offload", "zero_stage")
+    message = f"{both} keeps the parameters on the device: their offload requires stage 3"
     yield message, f"use {job.says('zero_stage', 3)}, or {job.says('offload', Offload.OPTIMIZER)}"
 
 
@@ -53,8 +50,7 @@ def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Training is known to fail in the pipeline engine when optimizer states are on the host.
     Fix: set layout.offload to none, or pipeline to 1"""
     yield (layout.offload == Offload.NONE) | (layout.pipeline == 1)
-    offload, pipeline = job.says("offload", layout.offload), job.says("pipeline", layout.pipeline)
-    message = f"{offload} with {pipeline} fails in DeepSpeed's pipeline engine"
+    message = f"{given(job, layout, 'offload', 'pipeline')} fails in DeepSpeed's pipeline engine"
     yield message, f"use {job.says('offload', Offload.NONE)}, or {job.says('pipeline', 1)}"
 
 
@@ -77,7 +73,9 @@ def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -
     Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
     Fix: set layout.zero_stage to 1, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
-    message = f"{_both(job, layout)} is refused: offload requires the distributed optimizer, stage 1"
+    message = (
+        f"{given(job, layout, 'offload', 'zero_stage')} is refused: offload requires the distributed optimizer, stage 1"
+    )
     yield message, f"use {job.says('zero_stage', 1)}, or {job.says('offload', Offload.NONE)}"
 
 
@@ -88,9 +86,7 @@ def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: parameters would stay on the device, and the job could run out of memory.
     Fix: set layout.offload to optimizer"""
     yield layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
-    framework = job.says("framework", job.framework)
-    message = f"{job.says('offload', layout.offload)} is not available with {framework}"
-    yield message, f"use {job.says('offload', Offload.OPTIMIZER)}"
+    yield elsewhere(job, layout, "offload", Offload.OPTIMIZER)
 
 
 def _has_adapters(job: Job) -> bool:

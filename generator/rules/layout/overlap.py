@@ -9,7 +9,7 @@ from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
 from ..columns import divides, implies
-from ..planned import Judgement, layouts, lm_layouts
+from ..planned import Judgement, elsewhere, given, layouts, lm_layouts
 from ..sources import derived, megatron_lm, transformer_engine
 from .tensor import tensor_domain
 
@@ -36,9 +36,8 @@ def _off(job: Job, field: str) -> str:
     return job.origin.vocabulary.without(field)
 
 
-def _elsewhere_only(job: Job, field: str) -> tuple[str, str]:
-    message = f"{job.says(field, True)} is not available with {job.says('framework', job.framework)}"
-    return message, f"{_off(job, field)}, or {job.says('framework', 'megatron-lm')}"
+def _refused(job: Job, field: str, others: str) -> tuple[str, str]:
+    return f"{job.says(field, True)} with {others} is refused", _off(job, field)
 
 
 @_elsewhere["tensor_overlap"].rule("MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap"))
@@ -48,7 +47,7 @@ def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: the communication would wait as before, and steps would take longer than planned.
     Fix: set layout.tensor_overlap to false, or use framework: megatron-lm"""
     yield np.logical_not(layout.tensor_overlap)
-    yield _elsewhere_only(job, "tensor_overlap")
+    yield elsewhere(job, layout, "tensor_overlap", False, "megatron-lm")
 
 
 @_elsewhere["expert_overlap"].rule(
@@ -60,7 +59,7 @@ def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: the all-to-alls would wait as before, and steps would take longer than planned.
     Fix: set layout.expert_overlap to false, or use framework: megatron-lm"""
     yield np.logical_not(layout.expert_overlap)
-    yield _elsewhere_only(job, "expert_overlap")
+    yield elsewhere(job, layout, "expert_overlap", False, "megatron-lm")
 
 
 @lm_layouts("tensor_overlap", "sequence_parallel", "tensor").rule(
@@ -72,9 +71,9 @@ def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judg
     Prevents: Megatron-LM stops at start on an assertion; with a tensor size of 1 it switches sequence parallelism off.
     Fix: set layout.sequence_parallel to true, or tensor_overlap to false"""
     yield implies(layout.tensor_overlap, layout.sequence_parallel & (layout.tensor > 1))
-    given = f"{job.says('sequence_parallel', bool(layout.sequence_parallel))} and {job.says('tensor', layout.tensor)}"
+    both = f"{job.says('sequence_parallel', bool(layout.sequence_parallel))} and {given(job, layout, 'tensor')}"
     other = f", or use {job.says('sequence_parallel', True)}" if layout.tensor > 1 else ""
-    yield f"{job.says('tensor_overlap', True)} with {given} is refused", f"{_off(job, 'tensor_overlap')}{other}"
+    yield f"{job.says('tensor_overlap', True)} with {both} is refused", f"{_off(job, 'tensor_overlap')}{other}"
 
 
 @_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), InFiles())
@@ -108,8 +107,7 @@ def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Jud
     Prevents: Megatron-LM stops at start: it is only supported with expert model parallelism.
     Fix: set layout.expert to 2 or more, or expert_overlap to false"""
     yield implies(layout.expert_overlap, layout.expert > 1)
-    message = f"{job.says('expert_overlap', True)} with {job.says('expert', layout.expert)} is refused"
-    yield message, _off(job, "expert_overlap")
+    yield _refused(job, "expert_overlap", given(job, layout, "expert"))
 
 
 @lm_layouts("expert_overlap", "pipeline", "virtual_pipeline").rule(
@@ -133,8 +131,7 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start: disable full recomputation.
     Fix: set layout.recompute to selective or none, or expert_overlap to false"""
     yield implies(layout.expert_overlap, layout.recompute != Recompute.FULL)
-    full = job.says("recompute", Recompute.FULL)
-    message = f"{job.says('expert_overlap', True)} with {full} is refused"
+    message, _ = _refused(job, "expert_overlap", job.says("recompute", Recompute.FULL))
     yield message, f"use {job.says('recompute', Recompute.NONE)}, or {_off(job, 'expert_overlap')}"
 
 
@@ -148,8 +145,7 @@ def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
     Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false"""
     layers = (layout.recompute == Recompute.SELECTIVE) & (layout.recompute_modules & Modules.MOE > 0)
     yield implies(layout.expert_overlap, np.logical_not(layers))
-    given = f"{job.says('expert_overlap', True)} with {job.says('recompute_modules', 'moe')}"
-    yield f"{given} is refused", _off(job, "expert_overlap")
+    yield _refused(job, "expert_overlap", job.says("recompute_modules", "moe"))
 
 
 @_precise.rule("MLM127", ERROR, "init", megatron_lm(f"{_CONFIG}:3035"), InFiles())
@@ -159,8 +155,7 @@ def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement
     Prevents: Megatron-LM stops at start: it is only supported with bf16 or fp16 model.
     Fix: set training.precision to bf16, or layout.expert_overlap to false"""
     yield np.logical_not(layout.expert_overlap)
-    precision = job.says("precision", job.training.precision)
-    yield f"{job.says('expert_overlap', True)} with {precision} is refused", _off(job, "expert_overlap")
+    yield _refused(job, "expert_overlap", job.says("precision", job.training.precision))
 
 
 @lm_layouts("expert_overlap", "tensor_overlap").rule(

@@ -19,7 +19,9 @@ from ..planned import (
     IN_CONFIGS,
     Judgement,
     autotp_layouts,
+    elsewhere,
     engine_layouts,
+    given,
     layouts,
     lm_layouts,
     mds_layouts,
@@ -126,8 +128,7 @@ def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
     Fix: set layout.pipeline to a divisor of the layers"""
     yield divides(layout.pipeline, job.model.layers)
-    message = f"{job.says('pipeline', layout.pipeline)} does not divide the {job.model.layers} layers"
-    yield message, _hint(job, layout.pipeline)
+    yield f"{given(job, layout, 'pipeline')} does not divide the {job.model.layers} layers", _hint(job, layout.pipeline)
 
 
 @megatron_layouts("pipeline", "layers").rule(
@@ -139,8 +140,7 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: The framework stops when it builds an empty stage.
     Fix: set layout.pipeline to at most the number of layers"""
     yield layout.pipeline <= job.model.layers
-    message = f"{job.says('pipeline', layout.pipeline)} is more than the {job.model.layers} layers"
-    yield message, _hint(job, layout.pipeline)
+    yield f"{given(job, layout, 'pipeline')} is more than the {job.model.layers} layers", _hint(job, layout.pipeline)
 
 
 @lm_layouts("virtual_pipeline", "pipeline", *_SIZES).rule(
@@ -184,8 +184,8 @@ def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron stops at start: interleaving one stage makes no sense.
     Fix: set layout.virtual_pipeline to 1, or increase pipeline"""
     yield (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
-    chunks, pipeline = job.says("virtual_pipeline", layout.virtual_pipeline), job.says("pipeline", layout.pipeline)
-    yield f"{chunks} with {pipeline} has no stages to interleave", f"use {job.says('virtual_pipeline', 1)}"
+    both = given(job, layout, "virtual_pipeline", "pipeline")
+    yield f"{both} has no stages to interleave", f"use {job.says('virtual_pipeline', 1)}"
 
 
 @engine_layouts("virtual_pipeline").rule("PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py"))
@@ -195,9 +195,8 @@ def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: the chunks would be ignored, and the bubble would be larger than planned.
     Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm"""
     yield layout.virtual_pipeline == 1
-    message = f"{job.says('virtual_pipeline', layout.virtual_pipeline)} is not available with"
-    message += f" {job.says('framework', job.framework)}, whose schedule is not interleaved"
-    yield message, f"use {job.says('virtual_pipeline', 1)}, or {job.says('framework', 'megatron-lm')}"
+    message, hint = elsewhere(job, layout, "virtual_pipeline", 1, "megatron-lm")
+    yield f"{message}, whose schedule is not interleaved", hint
 
 
 @_interleaved.rule("MLM016", ERROR, "init", megatron_lm("core/pipeline_parallel/schedules.py:1160"), _DEFAULT_GROUPS)
@@ -247,9 +246,7 @@ def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: each rank would train the whole model, and memory would not be what was planned.
     Fix: set layout.pipeline to 1, or use a Megatron framework"""
     yield layout.pipeline == 1
-    message = f"{job.says('pipeline', layout.pipeline)} is not available with {job.says('framework', job.framework)}"
-    others = job.says("framework", "megatron-deepspeed", "megatron-lm")
-    yield message, f"use {job.says('pipeline', 1)}, or {others}"
+    yield elsewhere(job, layout, "pipeline", 1, "megatron-deepspeed", "megatron-lm")
 
 
 @_sharded.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"), IN_CONFIGS)
@@ -259,8 +256,7 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
     Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
     Fix: set layout.zero_stage to 1 or 0, or pipeline to 1"""
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
-    stage, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
-    message = f"{stage} with {pipeline} is refused: at most 1 with a pipeline"
+    message = f"{given(job, layout, 'zero_stage', 'pipeline')} is refused: at most 1 with a pipeline"
     yield message, f"use {job.says('zero_stage', 1, 0)}, or {job.says('pipeline', 1)}"
 
 

@@ -16,7 +16,9 @@ from ..planned import (
     IN_CONFIGS,
     Judgement,
     autotp_layouts,
+    elsewhere,
     engine_layouts,
+    given,
     is_moe,
     layouts,
     lm_layouts,
@@ -69,7 +71,7 @@ def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: Megatron switches it off with a warning, and activations take more memory than planned.
     Fix: set layout.sequence_parallel to false, or increase tensor"""
     yield implies(layout.sequence_parallel, layout.tensor > 1)
-    message = f"{job.says('sequence_parallel', True)} has no effect with {job.says('tensor', layout.tensor)}"
+    message = f"{job.says('sequence_parallel', True)} has no effect with {given(job, layout, 'tensor')}"
     yield message, f"{job.origin.vocabulary.without('sequence_parallel')}, or use {job.says('tensor', '2 or more')}"
 
 
@@ -95,11 +97,8 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: the key would be ignored, and activations would take more memory than planned.
     Fix: set layout.sequence_parallel to false, or use a Megatron framework"""
     yield implies(layout.sequence_parallel, False)
-    message = f"{job.says('sequence_parallel', True)} is not available with {job.says('framework', job.framework)}"
-    yield (
-        message,
-        (f"use {job.says('sequence_parallel', False)} ({job.says('context', 'N')} splits the sequence by Ulysses)"),
-    )
+    message, hint = elsewhere(job, layout, "sequence_parallel", False)
+    yield message, f"{hint} ({job.says('context', 'N')} splits the sequence by Ulysses)"
 
 
 @_moe.rule("MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), InFiles())
@@ -222,9 +221,7 @@ def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: there is no such option, and time and memory would not be what was planned.
     Fix: set layout.context_heads to 1, or use framework: megatron-lm"""
     yield layout.context_heads == 1
-    message = f"{job.says('context_heads', layout.context_heads)} is not available with"
-    message += f" {job.says('framework', job.framework)}"
-    yield message, f"use {job.says('context_heads', 1)}, or {job.says('framework', 'megatron-lm')}"
+    yield elsewhere(job, layout, "context_heads", 1, "megatron-lm")
 
 
 @lm_layouts("context_heads", "context").rule(
@@ -250,9 +247,11 @@ def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
     kv_heads = model.heads if model.is_mla else model.kv_heads
     yield implies(layout.context_heads > 1, divides(cut, model.heads) & divides(cut, kv_heads))
     fitting = divisors(kv_heads // layout.tensor) if kv_heads % layout.tensor == 0 else [1]
-    message = f"{job.says('context_heads', layout.context_heads)} with {job.says('tensor', layout.tensor)} does not"
-    message += f" divide {model.heads} heads and {kv_heads} key-value heads"
-    yield message, f"use {job.says('context_heads', *fitting)}"
+    both = given(job, layout, "context_heads", "tensor")
+    yield (
+        f"{both} does not divide {model.heads} heads and {kv_heads} key-value heads",
+        f"use {job.says('context_heads', *fitting)}",
+    )
 
 
 @_local.rule("MLM132", ERROR, "training", transformer_engine(f"{_ATTENTION}:5057, 5066"), InFiles())
@@ -280,4 +279,4 @@ def latent_attention_keeps_a_ring(job: Job, layout: LayoutLike) -> Judgement:
     yield np.logical_or(layout.context_heads == 1, layout.context_heads < layout.context)
     given = f"{job.says('context_heads', layout.context_heads)} and {job.says('context', layout.context)}"
     message = f"{given} with the latent attention of {job.model.name}: no ring is left"
-    yield message, f"use {job.says('context_heads', *divisors(int(layout.context))[:-1])}"
+    yield message, f"use {job.says('context_heads', *(divisors(int(layout.context))[:-1] or [1]))}"

@@ -12,7 +12,7 @@ from ...job.records import Job
 from ...rule import InFiles
 from ..columns import divides, implies
 from ..numbers import divisors, nearest
-from ..planned import IN_CONFIGS, Judgement, autotp_layouts, engine_layouts, layouts, lm_layouts
+from ..planned import IN_CONFIGS, Judgement, autotp_layouts, engine_layouts, given, layouts, lm_layouts
 from ..sources import deepspeed, deepspeed_now, derived, megatron_lm
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
@@ -34,8 +34,8 @@ def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch of every stage.
     Fix: set layout.zero_stage to 1, or layout.pipeline to 1"""
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
-    stage, pipeline = job.says("zero_stage", layout.zero_stage), job.says("pipeline", layout.pipeline)
-    message = f"{stage} with {pipeline} gathers the model again for every micro-batch: at most 1 with a pipeline"
+    both = given(job, layout, "zero_stage", "pipeline")
+    message = f"{both} gathers the model again for every micro-batch: at most 1 with a pipeline"
     yield message, f"use {job.says('zero_stage', 1)} (the distributed optimizer), or {job.says('pipeline', 1)}"
 
 
@@ -47,8 +47,7 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)"""
     yield (layout.zero_stage <= 2) | (layout.tensor == 1)
     mine, first = (".".join(map(str, v)) for v in (job.deepspeed_version, FIRST_AUTOTP_WITH_STAGE_3))
-    stage, tensor = job.says("zero_stage", layout.zero_stage), job.says("tensor", layout.tensor)
-    message = f"{stage} with {tensor} is refused by DeepSpeed {mine}: at most 2"
+    message = f"{given(job, layout, 'zero_stage', 'tensor')} is refused by DeepSpeed {mine}: at most 2"
     yield message, f"use {job.says('zero_stage', 2)}, {job.says('tensor', 1)}, or DeepSpeed {first} or later"
 
 
@@ -59,9 +58,8 @@ def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: overhead without any saving.
     Fix: set layout.zero_stage to 0, or increase data"""
     yield (layout.zero_stage == 0) | (layout.data * layout.context > 1)
-    ranks = f"{job.says('data', layout.data)} × {job.says('context', layout.context)}"
-    stage = job.says("zero_stage", layout.zero_stage)
-    message = f"{stage} with {ranks} has nothing to shard over: overhead without saving"
+    ranks = f"{given(job, layout, 'data')} × {given(job, layout, 'context')}"
+    message = f"{given(job, layout, 'zero_stage')} with {ranks} has nothing to shard over: overhead without saving"
     yield message, f"use {job.says('zero_stage', 0)}, or {job.says('data', '2 or more')}"
 
 
@@ -103,8 +101,8 @@ def fp8_parameters_are_gathered(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.zero_stage to 1, or remove fp8_parameters"""
     yield layout.zero_stage >= 1
-    stage = job.says("zero_stage", layout.zero_stage)
-    yield f"{stage} with {job.says('fp8_parameters', True)}, which needs stage 1", f"use {job.says('zero_stage', 1)}"
+    both = f"{given(job, layout, 'zero_stage')} with {job.says('fp8_parameters', True)}"
+    yield f"{both}, which needs stage 1", f"use {job.says('zero_stage', 1)}"
 
 
 #: The first DeepSpeed without MiCS.
@@ -152,8 +150,7 @@ def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Jud
     Prevents: Megatron-LM stops at start: Partial DistOpt cannot be used without DistOpt.
     Fix: set layout.zero_stage to 1, or zero_copies to 1"""
     yield implies(layout.zero_copies > 1, layout.zero_stage == 1)
-    stage = job.says("zero_stage", layout.zero_stage)
-    yield f"{job.says('zero_copies', layout.zero_copies)} with {stage} is refused", f"use {job.says('zero_copies', 1)}"
+    yield f"{given(job, layout, 'zero_copies', 'zero_stage')} is refused", f"use {job.says('zero_copies', 1)}"
 
 
 @_without_mics.rule("ZERO081", ERROR, "init", _MICS)
@@ -177,10 +174,8 @@ def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.zero_stage to 3 and offload to none, or zero_copies to 1"""
     alone = (layout.offload == Offload.NONE) & (layout.zero_hpz == 1)
     yield implies(layout.zero_copies > 1, (layout.zero_stage == 3) & alone)
-    others = f"{job.says('zero_stage', layout.zero_stage)}, {job.says('offload', layout.offload)}"
-    others += f" and {job.says('zero_hpz', layout.zero_hpz)}"
-    message = f"{job.says('zero_copies', layout.zero_copies)} with {others} is refused"
-    yield message, f"use {job.says('zero_copies', 1)}"
+    copies, stage, offload, hpz = (given(job, layout, k) for k in ("zero_copies", "zero_stage", "offload", "zero_hpz"))
+    yield f"{copies} with {stage}, {offload} and {hpz} is refused", f"use {job.says('zero_copies', 1)}"
 
 
 @_shards.rule("ZERO083", ERROR, "init", "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics_utils.py:83 @ 0.19.6")
@@ -192,8 +187,7 @@ def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     ranks = layout.data * layout.context
     whole = divides(layout.zero_copies, ranks) & (layout.tensor == 1)
     yield implies(layout.zero_copies > 1, whole)
-    message = f"{job.says('zero_copies', layout.zero_copies)} does not divide {ranks} ranks"
-    message += f" with {job.says('tensor', layout.tensor)}"
+    message = f"{given(job, layout, 'zero_copies')} does not divide {ranks} ranks with {given(job, layout, 'tensor')}"
     fitting = nearest(divisors(int(ranks)), layout.zero_copies) if layout.tensor == 1 else [1]
     yield message, f"use {job.says('zero_copies', *fitting)}"
 
@@ -205,9 +199,8 @@ def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: zero_hpz_partition_size has no effect below stage 3.
     Fix: set layout.zero_stage to 3, or zero_hpz to 1"""
     yield (layout.zero_hpz == 1) | (job.framework.runs("DeepSpeed engine") & (layout.zero_stage == 3))
-    given = f"{job.says('zero_stage', layout.zero_stage)} of {job.says('framework', job.framework)}"
-    message = f"{job.says('zero_hpz', layout.zero_hpz)} has no effect with {given}"
-    yield message, f"use {job.says('zero_hpz', 1)}"
+    message = f"{given(job, layout, 'zero_hpz')} has no effect with {given(job, layout, 'zero_stage')}"
+    yield f"{message} of {job.says('framework', job.framework)}", f"use {job.says('zero_hpz', 1)}"
 
 
 @engine_layouts("zero_hpz", "data", "context", "tensor").rule(
@@ -220,8 +213,7 @@ def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.zero_hpz to the accelerators of a node, and tensor to 1"""
     ranks = layout.data * layout.context
     yield implies(layout.zero_hpz > 1, divides(layout.zero_hpz, ranks) & (layout.tensor == 1))
-    message = f"{job.says('zero_hpz', layout.zero_hpz)} does not divide {ranks} ranks"
-    message += f" with {job.says('tensor', layout.tensor)}"
+    message = f"{given(job, layout, 'zero_hpz')} does not divide {ranks} ranks with {given(job, layout, 'tensor')}"
     fitting = nearest(divisors(int(ranks)), layout.zero_hpz) if layout.tensor == 1 else [1]
     yield message, f"use {job.says('zero_hpz', *fitting)}"
 
