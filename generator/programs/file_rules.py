@@ -26,7 +26,9 @@ def _has_transformers(submission: Submission) -> bool:
 #: in one place.
 _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
     "deepspeed": lambda submission: submission.configs or submission.accelerate_configs,
-    "launching": lambda submission: submission.commands or submission.hostfiles or submission.environment_files,
+    "launching": lambda submission: (
+        submission.commands or submission.azureml_jobs or submission.hostfiles or submission.environment_files
+    ),
     "slurm": lambda submission: submission.scripts,
     "azureml": lambda submission: submission.azureml_jobs,
     "kubernetes": lambda submission: submission.kubernetes_jobs,

@@ -267,7 +267,7 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
         items = job.value(f"{role.container}/env")
         for index, item in enumerate(items if isinstance(items, list) else ()):
             name = item.get("name") if isinstance(item, dict) else None
-            if name in names:
+            if isinstance(name, str) and name in names:
                 message = f"{name} is set here, and the controller of a {job.kind_of_job} sets it for each pod"
                 at = f"{role.container}/env/{index}/{escape('name')}"
                 yield violation(job, at, message, "remove it", severity=ERROR if certain else NOTE)
