@@ -102,10 +102,11 @@ class Watched:
         return dict(line.split(" ", 1) for line in answer.splitlines())
 
     def wait(self, until: Callable[[], bool], timeout_s: float = HANGS_S) -> None:
-        """Return when `until` is true."""
-        deadline = time.monotonic() + timeout_s
+        """Return when `until` is true; fail when no job of the run has been there for some time."""
+        deadline, gone = time.monotonic() + timeout_s, 0
         while not until():
-            if time.monotonic() > deadline:
+            gone = 0 if self.queued() else gone + 1
+            if gone > 30 or time.monotonic() > deadline:
                 raise TimeoutError(f"{self.folder.name}: {self.queued()}\n{self.said()[-6000:]}")
             time.sleep(0.3)
 
