@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from ..dataclass import dataclass
 from ..estimate.layout import FIELDS
 from ..findings import Location, Severity, Violation, Violations, When
@@ -118,6 +120,24 @@ def elsewhere(job: Job, layout: Any, key: str, value: object, *others: str) -> t
     """Say that the framework has no more than one value of a key, and which frameworks have others."""
     message = f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
     return message, f"use {job.says(key, value)}" + (f", or {job.says('framework', *others)}" if others else "")
+
+
+# What follows takes numbers and numpy columns alike.
+
+
+def implies(condition: Any, consequence: Any) -> Any:
+    """Ask whether `consequence` is true wherever `condition` is."""
+    return np.logical_or(np.logical_not(condition), consequence)
+
+
+def divides(divisor: Any, number: Any) -> Any:
+    """Ask whether `number` is a multiple of `divisor`."""
+    return number % divisor == 0
+
+
+def divide_either_way(a: Any, b: Any) -> Any:
+    """Ask whether one of two positive numbers is a multiple of the other."""
+    return (a % b == 0) | (b % a == 0)
 
 
 def is_moe(job: Job) -> bool:

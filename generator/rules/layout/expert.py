@@ -6,12 +6,12 @@ from ...estimate.layout import LayoutLike
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
-from ..columns import divides
 from ..numbers import divisors, nearest
 from ..planned import (
     IN_ALL,
     ONLY_MDS,
     Judgement,
+    divides,
     elsewhere,
     engine_layouts,
     given,

@@ -8,8 +8,7 @@ from ...estimate.layout import LayoutLike, Modules, Recompute
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
-from ..columns import divides, implies
-from ..planned import Judgement, elsewhere, given, layouts, lm_layouts
+from ..planned import Judgement, divides, elsewhere, given, implies, layouts, lm_layouts
 from ..sources import derived, megatron_lm, transformer_engine
 from .tensor import tensor_domain
 

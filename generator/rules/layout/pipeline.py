@@ -13,15 +13,16 @@ from ...facts.facts import knows
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import InFiles
-from ..columns import divides, implies
 from ..numbers import divisors, nearest, neighbours
 from ..planned import (
     IN_CONFIGS,
     Judgement,
     autotp_layouts,
+    divides,
     elsewhere,
     engine_layouts,
     given,
+    implies,
     layouts,
     lm_layouts,
     mds_layouts,

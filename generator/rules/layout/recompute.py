@@ -11,9 +11,8 @@ from ...estimate.stages import chunk_sizes, divides_chunks, split
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import InFiles
-from ..columns import implies
 from ..numbers import divisors, listed, nearest
-from ..planned import Judgement, autotp_layouts, engine_layouts, lm_layouts, mds_layouts, megatron_layouts
+from ..planned import Judgement, autotp_layouts, engine_layouts, implies, lm_layouts, mds_layouts, megatron_layouts
 from ..sources import derived, megatron_deepspeed, megatron_lm
 from .pins import RECOMPUTE_DETAILS
 

@@ -9,16 +9,18 @@ from ...facts.facts import knows
 from ...findings import ERROR, NOTE
 from ...job.records import Job
 from ...rule import InFiles
-from ..columns import divide_either_way, divides, implies
 from ..numbers import divisors, nearest
 from ..planned import (
     IN_ALL,
     IN_CONFIGS,
     Judgement,
     autotp_layouts,
+    divide_either_way,
+    divides,
     elsewhere,
     engine_layouts,
     given,
+    implies,
     is_moe,
     layouts,
     lm_layouts,

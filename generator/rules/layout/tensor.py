@@ -9,9 +9,19 @@ from ...facts.facts import knows
 from ...findings import ERROR, NOTE, WARNING
 from ...job.records import Job
 from ...rule import InFiles
-from ..columns import divide_either_way, divides
 from ..numbers import divisors
-from ..planned import IN_ALL, IN_CONFIGS, Judgement, autotp_layouts, is_moe, layouts, mds_layouts, megatron_layouts
+from ..planned import (
+    IN_ALL,
+    IN_CONFIGS,
+    Judgement,
+    autotp_layouts,
+    divide_either_way,
+    divides,
+    is_moe,
+    layouts,
+    mds_layouts,
+    megatron_layouts,
+)
 from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
 
 

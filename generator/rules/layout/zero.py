@@ -10,9 +10,18 @@ from ...estimate.states import is_precision_aware
 from ...findings import ERROR, NOTE
 from ...job.records import Job
 from ...rule import InFiles
-from ..columns import divides, implies
 from ..numbers import divisors, nearest
-from ..planned import IN_CONFIGS, Judgement, autotp_layouts, engine_layouts, given, layouts, lm_layouts
+from ..planned import (
+    IN_CONFIGS,
+    Judgement,
+    autotp_layouts,
+    divides,
+    engine_layouts,
+    given,
+    implies,
+    layouts,
+    lm_layouts,
+)
 from ..sources import deepspeed, deepspeed_now, derived, megatron_lm
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.

@@ -34,7 +34,8 @@ from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, wor
 
 SHARED = {rule.id: rule for rule in planning.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
-MINE = tuple(rule for rule in all_file_rules() if ".files.megatron." in rule.check.__module__)
+MODULES = re.compile(r"\.programs\.megatron\.rules|\.check\.rules\.(planning|fits|run_length)")
+MINE = tuple(rule for rule in all_file_rules() if MODULES.search(rule.check.__module__))
 KEYS = re.compile(
     r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"
     r"|gradient_accumulation|recompute|offload|global_batch|sequence_length|framework|gpus|vocab_size): "
