@@ -75,7 +75,7 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
 
 @steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
 def tasks_are_the_gpus(step: Step) -> Violations:
-    """Return where srun starts the training program itself, each node has one task for each of its GPUs.
+    """Where srun starts the training program itself, each node has one task for each of its GPUs.
 
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
     Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
