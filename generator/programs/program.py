@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..dataclass import dataclass
 from ..job.needs import continuation
 from ..job.records import Job, Training
-from ..search.plan import Plan
+
+if TYPE_CHECKING:  # for types alone, to save start-up time: it needs numpy
+    from ..search.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
