@@ -22,6 +22,19 @@ _MOST_OF: Final = 0.75  # of a name: what abbreviates it
 A_FORK: Final = "a fork"
 _FIRST: Final = "Megatron-LM 1.0"  # read the options that all later ones refuse (megatron/arguments.py @ v1.0)
 _FEW: Final = 2  # of unknown options or removed ones: one may be a slip, two are another program's
+_PATH: Final = ("path",)
+#: Keys of `data.tokenizer` that a kind reads, where these are known.
+TOKENIZERS: Final = {
+    "BertWordPieceLowerCase": ("vocab_file",),
+    "BertWordPieceCase": ("vocab_file",),
+    "GPT2BPETokenizer": ("vocab_file", "merges_file"),
+    "SentencePieceTokenizer": _PATH,
+    "GPTSentencePieceTokenizer": _PATH,
+    "HuggingFaceTokenizer": _PATH,
+    "HFTokenizer": _PATH,
+    "Llama2Tokenizer": _PATH,
+    "TikTokenizer": _PATH,
+}
 #: Read by the parsers only to be refused, and what replaced it.
 REMOVED: Final = {
     "--batch-size": "--micro-batch-size",

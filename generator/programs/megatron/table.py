@@ -39,19 +39,6 @@ MIN_LR_FRACTION: Final = 0.1
 #: Megatron FSDP's names of ZeRO's stages.
 SHARDINGS: Final = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 NULL_TOKENIZER: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
-_PATH: Final = ("path",)
-#: Keys of `data.tokenizer` that a kind reads, where these are known.
-TOKENIZERS: Final = {
-    "BertWordPieceLowerCase": ("vocab_file",),
-    "BertWordPieceCase": ("vocab_file",),
-    "GPT2BPETokenizer": ("vocab_file", "merges_file"),
-    "SentencePieceTokenizer": _PATH,
-    "GPTSentencePieceTokenizer": _PATH,
-    "HuggingFaceTokenizer": _PATH,
-    "HFTokenizer": _PATH,
-    "Llama2Tokenizer": _PATH,
-    "TikTokenizer": _PATH,
-}
 #: Full recomputation, and its layers, as Megatron-LM 2.5 to 3.0 called them: megatron/arguments.py @ v2.5.
 OLD_RECOMPUTE: Final = "--activations-checkpoint-method"
 _OLD_LAYERS: Final = "--activations-checkpoint-num-layers"

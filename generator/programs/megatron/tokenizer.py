@@ -11,8 +11,7 @@ from ...job.needs import argument_values
 from ...job.records import Job
 from ...rules.planned import lm_jobs, mds_jobs, violation
 from ...rules.sources import megatron_deepspeed, megatron_lm
-from .options import Flavour, option_table
-from .table import TOKENIZERS
+from .options import TOKENIZERS, Flavour, option_table
 
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's
 _TIK, _PATTERN = "TikTokenizer", "--tiktoken-pattern"

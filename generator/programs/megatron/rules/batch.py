@@ -8,8 +8,9 @@ from typing import Final
 from ....findings import ERROR, NOTE, Severity, Violations
 from ....rules.numbers import divisors, listed, nearest, neighbours
 from ....rules.sources import megatron_deepspeed, megatron_lm
+from ..options import TOKENIZERS
 from ..run import GLOBAL, MICRO, MegatronRun
-from ..table import NULL_TOKENIZER, OF_FILES, TOKENIZERS
+from ..table import NULL_TOKENIZER, OF_FILES
 from .rule import at, excludes, lm_runs, mds_runs
 
 _RAMP_UP: Final = "--rampup-batch-size"
