@@ -49,11 +49,6 @@ class Planned:
         return self.model.position_embedding == "rotary"
 
     @property
-    def scaled_positions(self) -> bool:
-        """Return whether rotary positions are scaled as Llama 3's."""
-        return self.rotary and self.model.rotary_scaling == "llama3"
-
-    @property
     def grouped_queries(self) -> bool:
         """Return whether heads share keys and values, and multi-latent attention doesn't make them."""
         return self.model.kv_heads != self.model.heads and not self.model.is_mla
@@ -87,11 +82,6 @@ class Planned:
     def offloads(self) -> bool:
         """Return whether the optimizer is on the host."""
         return self.layout.offload.label != "none"
-
-    @property
-    def offloads_parameters(self) -> bool:
-        """Return whether the parameters are on the host too."""
-        return self.layout.offload.label == "optimizer+parameters"
 
     @property
     def adam(self) -> bool:

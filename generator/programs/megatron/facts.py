@@ -29,7 +29,7 @@ from .run import (
     megatron_runs,
 )
 from .stage_layout import uneven_ends
-from .table import Mark, rows, size
+from .table import Mark, option_of, rows, size
 from .vocabulary import OF_OPTIONS
 
 _OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
@@ -144,7 +144,7 @@ def _model(read: _Reading) -> None:
     read.number("/model/head_dim", "--kv-channels", hidden // heads if hidden and heads else None)
     read.number("/model/vocab", "--vocab-size")
     read.number("/model/max_positions", "--max-position-embeddings")
-    read.number("/model/experts_per_token", "--moe-router-topk" if run.is_lm else "--topk", 2)
+    read.number("/model/experts_per_token", option_of("model.num_experts_per_tok", run.flavour), 2)
     _kv_heads(read, heads)
     experts = run.integer("--num-experts")
     if (experts is not None and experts >= 0) or run.lacks("--num-experts"):

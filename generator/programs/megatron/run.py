@@ -12,14 +12,12 @@ from ..submission import Submission, named_in
 from ..world import world_of
 from .arguments import MegatronArguments
 from .stage_layout import chunks_of
-from .table import size
+from .table import option_of, size
 
 TENSOR: Final = "--tensor-model-parallel-size"
 PIPELINE: Final = "--pipeline-model-parallel-size"
 CONTEXT: Final = "--context-parallel-size"
-ULYSSES: Final = "--ds-sequence-parallel-size"
 EXPERT: Final = "--expert-model-parallel-size"
-MOE_EXPERT: Final = "--moe-expert-parallel-size"
 MICRO: Final = "--micro-batch-size"
 GLOBAL: Final = "--global-batch-size"
 LAYERS: Final = "--num-layers"
@@ -52,9 +50,9 @@ def _size_of(name: str) -> cached_property[int | None]:
     return cached_property(lambda run: run.size(name))
 
 
-def _degree_of(name: str, of_deepspeed: str = "") -> cached_property[int | None]:
-    """A size of parallelism, by another option where Megatron-DeepSpeed has one; 1 by default."""
-    return cached_property(lambda run: run.degree(name if run.is_lm else of_deepspeed or name))
+def _degree_of(key: str) -> cached_property[int | None]:
+    """A size of parallelism by its key of the spec; 1 by default."""
+    return cached_property(lambda run: run.degree(option_of(key, run.flavour)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,10 +90,10 @@ class MegatronRun(MegatronArguments):
         """Return whether the arguments are Megatron-LM's."""
         return self.flavour == "megatron-lm"
 
-    tensor = _degree_of(TENSOR)  #: tensor parallelism
-    pipeline = _degree_of(PIPELINE)  #: pipeline stages
-    context = _degree_of(CONTEXT, ULYSSES)  #: context parallelism; of Megatron-DeepSpeed, Ulysses
-    expert = _degree_of(EXPERT, MOE_EXPERT)  #: expert parallelism
+    tensor = _degree_of("layout.tensor")  #: tensor parallelism
+    pipeline = _degree_of("layout.pipeline")  #: pipeline stages
+    context = _degree_of("layout.context")  #: context parallelism; of Megatron-DeepSpeed, Ulysses
+    expert = _degree_of("layout.expert")  #: expert parallelism
     micro_batch = _size_of(MICRO)  #: sequences of a pass
     global_batch = _size_of(GLOBAL)  #: sequences of a step
     layers = _size_of(LAYERS)  #: of the model

@@ -135,8 +135,9 @@ _MODEL: Final = (
     Row("--rotary-position-embeddings-theta", "model.rope_theta", mds=encode.rotary_base, decode=same),
     Row("--rotary-percent", "model.partial_rotary_factor",
         lambda p: p.model.rotary_fraction if p.rotary and p.model.rotary_fraction != 1 else None),
-    Row("--use-rope-scaling", lm=lambda p: p.scaled_positions),
-    Row("--rope-scaling-factor", lm=lambda p: p.model.rotary_scaling_factor if p.scaled_positions else None),
+    Row("--use-rope-scaling", lm=lambda p: p.rotary and p.model.rotary_scaling == "llama3"),
+    Row("--rope-scaling-factor",
+        lm=lambda p: p.model.rotary_scaling_factor if p.rotary and p.model.rotary_scaling == "llama3" else None),
     Row("--normalization", lm=lambda p: "RMSNorm" if p.model.norm == "rmsnorm" else "LayerNorm",
         mds=lambda p: "rmsnorm" if p.model.norm == "rmsnorm" else "layernorm"),
     Row("--norm-epsilon", "model.rms_norm_eps", lm=lambda p: p.model.norm_epsilon, decode=same),
@@ -284,8 +285,8 @@ _MEMORY: Final = (
         lm=lambda p: p.layout.offload_fraction if p.offloads and p.layout.offload_fraction < 1 else None),
     Row("--overlap-cpu-optimizer-d2h-h2d", lm=lambda p: p.offloads),
     Row("--cpu-optimizer", mds=lambda p: p.offloads),
-    Row("--remote-device", mds=lambda p: "cpu" if p.offloads_parameters else None),
-    Row("--use-pin-memory", mds=lambda p: p.offloads_parameters),
+    Row("--remote-device", mds=lambda p: "cpu" if p.layout.offload.label == "optimizer+parameters" else None),
+    Row("--use-pin-memory", mds=lambda p: p.layout.offload.label == "optimizer+parameters"),
 )
 _STATES: Final = (  # fp32 is every option's default
     Row("--grad-reduce-in-bf16", "training.gradient_dtype", lm=lambda p: p.narrow_gradients, value="same"),
@@ -375,9 +376,16 @@ SIZES: Final = _names(Mark.SIZE)
 OF_FILES: Final = {row.key: (row.option,) for row in (*_DATA, *_FILES) if row.key.startswith(("data.", "output."))}
 
 
+@lru_cache(maxsize=2)
 def rows(flavour: Flavour) -> tuple[Row, ...]:
     """The rows of a project's files."""
     return tuple(row for row in ROWS if row.encode(flavour) is not None)
+
+
+@lru_cache(maxsize=32)
+def option_of(key: str, flavour: Flavour) -> str:
+    """A project's option for a key of the spec."""
+    return next(row.option for row in rows(flavour) if row.key == key)
 
 
 def decoded(run: MegatronArguments) -> dict[str, Any]:
