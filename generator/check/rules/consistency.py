@@ -123,10 +123,11 @@ def named_config_is_there(submission: Submission) -> Violations:
     """The DeepSpeed config that a launch line or another config names exists.
 
     Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. A note where
-    it may be made later, or lie elsewhere.
+    it may be made later, or lie elsewhere; nothing where the script itself writes it.
     Fix: correct the path of the config, on a file system that every node has"""
+    written = {(script.path, PurePath(path).name) for script in submission.commands for path in script.shell.written}
     for link in submission.references:
-        if link.kind != "DeepSpeed config" or link.exists:
+        if link.kind != "DeepSpeed config" or link.exists or (link.where.path, link.name) in written:
             continue
         present = sorted({one.name for one in submission.files.beside(link.where.path, "DeepSpeed config")})
         slip = next((name for name in present if "/" not in link.path and _is_slip(link.name, name)), None)

@@ -23,6 +23,7 @@ _ARITHMETIC: Final = re.compile(
     r"|(?:\+\+|--)([A-Za-z_]\w*)"
 )
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
+_WRITES: Final = (">", ">>", ">|")
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Reading:
     assignments: list[Assignment] = field(default_factory=list)
     directives: list[Directive] = field(default_factory=list)
     heredocs: list[Heredoc] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
     unterminated: int | None = None
 
 
@@ -113,9 +115,11 @@ class Shell:
                 self._assign(token, exported=False, conditional=conditional)
         if command is not None or head == count:
             words = command.words if command is not None else ()
-            for token, _ in redirections:
+            for token, following in redirections:
                 if token.body is not None:
                     self._note_document(token.body, self._written_to(words, redirections))
+                elif token.text in _WRITES and following is not None:
+                    self.reading.written |= {word.value for word in self.words([following]) if word.value}
         return self._started_by(command, tokens[head:]) if command is not None else None
 
     def _assigns(self, token: Token) -> bool:
@@ -310,7 +314,7 @@ class Shell:
         if name == "tee":
             return next((word for word in words[1:] if not word.prefix.startswith("-")), None)
         for token, following in redirections if name in ("cat", "envsubst") else ():
-            if token.text in (">", ">>", ">|") and following is not None:
+            if token.text in _WRITES and following is not None:
                 found = self.words([following])
                 return found[0] if len(found) == 1 else None
         return None

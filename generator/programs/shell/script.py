@@ -36,6 +36,7 @@ class ShellScript:
     commands: tuple[Command, ...]
     assignments: tuple[Assignment, ...]
     heredocs: tuple[Heredoc, ...]
+    written: frozenset[str]  #: paths that commands write their output to
     history: History = field(default_factory=dict, repr=False)
     unterminated: int | None = None  #: the offset of a quote, bracket or here-document that nothing closes
     place: Callable[[int], Location] | None = field(default=None, repr=False)
@@ -78,6 +79,7 @@ def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
         commands=tuple(reading.commands),
         assignments=tuple(reading.assignments),
         heredocs=tuple(reading.heredocs),
+        written=frozenset(reading.written),
         history=shell.state.history,
         unterminated=reading.unterminated,
         place=place,

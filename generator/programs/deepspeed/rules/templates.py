@@ -66,15 +66,18 @@ def bare_placeholders(config: Config) -> Iterator[str]:
 def is_used_as_it_is(submission: Submission, config: Config) -> bool:
     """Whether a launch line or a file names a template as its config, and no script fills it in."""
     named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in references(submission))
-    return config.embedded or (named and not any(config.name in words for words in _rewritten(submission)))
+    return config.embedded or (named and not is_filled_in(submission, config))
 
 
-def _rewritten(submission: Submission) -> Iterator[frozenset[str]]:
-    """Names of the files that each command which rewrites text is given."""
-    for script in submission.commands:
-        for command in script.shell.commands:
-            if command.words and PurePath(command.words[0].value or "").name in _FILLERS:
-                yield frozenset(PurePath(word.value or word.raw).name for word in command.words[1:])
+def is_filled_in(submission: Submission, config: Config) -> bool:
+    """Whether a script hands a config to a command that rewrites text."""
+    return any(
+        PurePath(word.value or word.raw).name == config.name
+        for script in submission.commands
+        for command in script.shell.commands
+        if command.words and PurePath(command.words[0].value or "").name in _FILLERS
+        for word in command.words[1:]
+    )
 
 
 def _texts(value: object) -> Iterator[str]:

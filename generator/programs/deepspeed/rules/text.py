@@ -12,7 +12,7 @@ from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config
 from .subjects import edits_of
-from .templates import bare_placeholders, is_used_as_it_is, leftover, placeholders
+from .templates import bare_placeholders, is_filled_in, is_used_as_it_is, leftover, placeholders
 from .walk import problems_of
 
 
@@ -101,6 +101,6 @@ def templates_are_filled_in(submission: Submission) -> Violations:
         found = [problem.violation for problem in problems_of(config) if problem.rule == "PARSE015"]
         if found and is_used_as_it_is(submission, config):
             yield from found
-        elif found and config.path not in made:
+        elif found and config.path not in made and not is_filled_in(submission, config):
             message = f"a template: {', '.join(placeholders(config))} to be filled in"
             yield replace(found[0], message=message, severity=NOTE)
