@@ -7,14 +7,11 @@ from typing import Any, Final
 
 from ..job.source import escape
 from ..programs.deepspeed.config import ZERO, Config, Offloaded
-from ..programs.deepspeed.facts import offload_of, second_partitions
-from ..rules.job.data import PLANNED_KEYS
+from ..programs.deepspeed.options import OPTIONS, PLANNED, default_of_optimizer
 from ..secrets import mask
 from .draft import SECRET, Draft
 from .options import same_value
 
-_OPTIMIZERS: Final = {"adamw": "adamw", "adam": "adamw", "lamb": "lamb", "sgd": "sgd"}
-_PLANNED: Final = frozenset("/" + path.replace(".", "/") for path in PLANNED_KEYS)
 #: Keys whose value the layout has, in other words than the plan's config.
 _OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
 #: Keys that the Trainer fills in from its arguments, and refuses other values of.
@@ -28,64 +25,14 @@ _MISSING: Final = object()
 
 def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
     """The keys that a DeepSpeed config says: batch, precision, optimizer, and its share of the layout."""
-    batch = config.batch
-    _number(draft, "layout.micro_batch", batch.micro)
-    if batch.steps is not None and not (megatron and draft.get("training.global_batch")):
-        _number(draft, "layout.gradient_accumulation", batch.steps)
-    _number(draft, "training.global_batch", batch.train)
-    draft.set("layout.zero_stage", config.stage)
-    offload = offload_of(config)
-    draft.set("layout.offload", offload if config.stage and not _unknown(config, "offload_optimizer") else None)
-    partitions = second_partitions(config)
-    draft.set("layout.zero_hpz", partitions if partitions != 1 else None)
-    if megatron:
-        _gradients(draft, config)
-        return
-    states = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
-    if not config.auto_precision and (states or draft.get("training.precision") is None):
-        draft.set("training.precision", config.precision)
-    for key, pointer in (("tensor", "/tensor_parallel/autotp_size"), ("context", "/sequence_parallel_size")):
-        _number(draft, f"layout.{key}", config.whole(pointer))
-    _gradients(draft, config)
-    _optimizer(draft, config)
-    for key in ("quantized_weights", "quantized_gradients"):
-        draft.set(f"training.{key}", (config.switch(f"{ZERO}/zero_{key}") and config.stage == 3) or None)
-    if config.value("/gradient_clipping") != "auto" and config.clipping is not None:
-        draft.set("training.gradient_clipping", config.clipping)
-
-
-def _unknown(config: Config, name: str) -> bool:
-    return config.value(f"{ZERO}/{name}/device") == "auto"
-
-
-def _number(draft: Draft, path: str, value: object) -> None:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        draft.set(path, value)
-
-
-def _gradients(draft: Draft, config: Config) -> None:
-    """The type of sums, where the plan would take another."""
-    if (config.auto_precision or config.precision == "bf16") and config.accumulates_in not in ("fp32", "float32"):
-        draft.set("training.gradient_dtype", "same")
-
-
-def _optimizer(draft: Draft, config: Config) -> None:
-    if config.optimizer is None:
-        return
-    kind = _OPTIMIZERS.get(config.optimizer.lower())
-    plain_adam = config.optimizer == "adam" and config.value("/optimizer/params/adam_w_mode") is False
-    draft.set("training.optimizer", "adam" if plain_adam else kind)
-    for key, name in (("learning_rate", "lr"), ("weight_decay", "weight_decay")):
-        value = config.number(f"/optimizer/params/{name}")
-        if value is None and name == "weight_decay" and not config.has(f"/optimizer/params/{name}"):
-            value = _of_optimizer(config, name)
-        draft.set(f"training.{key}", value if value is not None and value >= 0 and (value or name != "lr") else None)
-
-
-def _of_optimizer(config: Config, name: str) -> Any:
-    """The default of a parameter of the config's optimizer."""
-    known = config.schema.optimizers.get(config.optimizer or "") or {}
-    return known[name].default if name in known else None
+    stated = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
+    known = {
+        "layout.gradient_accumulation": megatron and draft.get("training.global_batch") is not None,
+        "training.precision": not stated and draft.get("training.precision") is not None,
+    }
+    for option in OPTIONS:
+        if (option.megatron or not megatron) and not known.get(option.spec):
+            draft.set(option.spec, option.read(config))
 
 
 def config_patch(draft: Draft, config: Config, planned: Mapping[str, Any], *, fills: bool) -> dict[str, Any]:
@@ -148,13 +95,13 @@ def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, other: A
     """Whether the plan decides a key; where it has another value, that is named."""
     if pointer in _OFFLOADS or (pointer == ZERO and isinstance(value, bool)):
         return True
-    if pointer not in _PLANNED:
+    if pointer not in PLANNED:
         return False
     off = (value in (False, 0, 1, None, "auto")) and other is _MISSING
     if not off and value != "auto" and not _same(value, other):
         shown = "left out" if other is _MISSING else f"{other}"
         name = pointer[1:].replace("/", ".")
-        draft.leave(f"{name}: {value}", config.locate(pointer), f"{PLANNED_KEYS[name]} decides it: {shown}")
+        draft.leave(f"{name}: {value}", config.locate(pointer), f"{PLANNED[pointer]} decides it: {shown}")
     return True
 
 
@@ -167,7 +114,7 @@ def _unasked(
         pointer = f"{at}/{escape(key)}"
         if (
             key in named
-            or pointer in _PLANNED
+            or pointer in PLANNED
             or (fills and pointer in _OF_TRAINER)
             or _is_default(config, pointer, value)
         ):
@@ -186,11 +133,11 @@ def _is_default(config: Config, pointer: str, value: Any) -> bool:
     if isinstance(value, Mapping):
         own = config.schema.section(pointer) is not None and pointer not in ("/optimizer", "/scheduler")
         return own and all(
-            f"{pointer}/{escape(key)}" in _PLANNED or _is_default(config, f"{pointer}/{escape(key)}", inner)
+            f"{pointer}/{escape(key)}" in PLANNED or _is_default(config, f"{pointer}/{escape(key)}", inner)
             for key, inner in value.items()
         )
     if pointer.startswith("/optimizer/params/"):
-        default = _of_optimizer(config, pointer.rpartition("/")[2])
+        default = default_of_optimizer(config, pointer.rpartition("/")[2])
         return default is not None and _same(default, value)
     key = config.schema.key(pointer)
     if pointer == f"{ZERO}/overlap_comm":

@@ -50,6 +50,8 @@ class Framework:
     #: The script's options that say keys of the spec's `data` and `output`, by key; a key without any can't be said.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_environment: frozenset[str] = frozenset()  #: such keys that variables say
+    #: Keys of the DeepSpeed config that the plan decides, as pointers, and the key of the spec that says each.
+    planned: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()  #: what a submission needs
     data_paths: Literal["one", "weighted", "several"] = "one"  #: in `data.path`: of several, each with a weight or any
     data_prefix: bool = False  #: `data.path` is the beginning of the names of several files, which lie in one folder

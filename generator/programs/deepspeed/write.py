@@ -11,6 +11,7 @@ from ...job.records import Job
 from ...search.plan import Plan
 from ..program import ArgumentGroup, ConfigPath, Program, Value, gives, group, holds, make_program, training_steps
 from . import write_config as ds_config
+from .options import PLANNED, written
 
 #: What the script is given of `data` and `output`, named after the parameters of engine.save_checkpoint and
 #: load_checkpoint (deepspeed/runtime/engine.py @ 0.19.8). A script with other names gets the values by them.
@@ -37,10 +38,8 @@ def config(job: Job, layout: Layout) -> ds_config.Config:
     """The whole `ds_config.json`."""
     own: ds_config.Config = {}
     if layout.context > 1:  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
-        own["sequence_parallel_size"] = layout.context
         own["data_parallel_size"] = layout.data * layout.tensor
-    if layout.pipeline > 1:  # says it to readers; the engine takes the stages from the script's PipelineModule
-        own["pipeline"] = {"stages": layout.pipeline}
+    own.update(written(job, layout, "layout.pipeline"))
     if layout.recompute == Recompute.FULL:  # read by `deepspeed.checkpointing.configure`, if the script calls it
         own["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
     return ds_config.script_config(job, layout, own)
@@ -119,6 +118,7 @@ FRAMEWORK: Final = Framework(
     script="train.py",
     only={"cross_entropy": "unfused"},
     options=OPTIONS,
+    planned=PLANNED,
     needs=NEEDS,
     data_paths="several",
     cross_entropy="unfused",

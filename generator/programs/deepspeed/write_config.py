@@ -15,14 +15,15 @@ from ...estimate.layout import Layout, Offload
 from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.records import Job
 from ..program import BETA1, EPSILON, RenderedFile, beta2
+from .options import EIGHT_BIT, batch_ranks, derives_train_batch, uses_autotp, written
 
 FILE_NAME = "ds_config.json"
 MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
 
-_OPTIMIZER_TYPES = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}
+#: Keys of the spec that zero_optimization says at stage 3: parameters on part of the ranks (MiCS, ZeRO++ hpZ), and in
+#: fewer bits on the way (qwZ, qgZ).
+_AT_STAGE_3 = ("layout.zero_copies", "layout.zero_hpz", "training.quantized_weights", "training.quantized_gradients")
 _UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
-
-EIGHT_BIT = "adamw-8bit"
 
 Config = dict[str, Any]
 
@@ -30,45 +31,9 @@ Config = dict[str, Any]
 LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
 
 
-def batch_ranks(job: Job, layout: Layout) -> int:
-    """Ranks by which DeepSpeed multiplies the micro batch to check `train_batch_size`.
-
-    Where the engine gets an mpu (Megatron-DeepSpeed, and every PipelineModule) these are the model replicas. Otherwise
-    DeepSpeed divides the world by the sequence-parallel size alone, so the ranks of an AutoTP group count one by one.
-
-    **Source**: DeepSpeed 0.19.8, runtime/config.py, `DeepSpeedConfig.__init__`.
-    """
-    has_mpu = job.framework.passes_mpu or layout.pipeline > 1
-    return layout.data if has_mpu else layout.data * layout.tensor
-
-
-def uses_autotp(job: Job, layout: Layout) -> bool:
-    """Whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a PipelineModule's."""
-    return layout.tensor > 1 and layout.pipeline == 1 and job.framework.runs("AutoTP")
-
-
-def derives_train_batch(job: Job, layout: Layout) -> bool:
-    """Whether `train_batch_size` has to be left to DeepSpeed, because two checks require different numbers.
-
-    With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later, with the replicas.
-    With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the replicas.
-
-    **Source**: DeepSpeed 0.19.8, runtime/zero/partition_parameters.py, `Init.__init__` (seen with the engine);
-    transformers 5.23, integrations/deepspeed.py, `trainer_config_process`.
-    """
-    with_autotp = uses_autotp(job, layout) and layout.zero_stage == 3
-    return with_autotp or (job.framework.runs("Trainer") and layout.context > 1)
-
-
 def batch_block(job: Job, layout: Layout) -> Config:
     """The numbers DeepSpeed multiplies and compares; what it must derive is left out."""
-    per_rank = layout.micro_batch * layout.gradient_accumulation
-    total = {} if derives_train_batch(job, layout) else {"train_batch_size": per_rank * batch_ranks(job, layout)}
-    return {
-        **total,
-        "train_micro_batch_size_per_gpu": layout.micro_batch,
-        "gradient_accumulation_steps": layout.gradient_accumulation,
-    }
+    return written(job, layout, "training.global_batch", "layout.micro_batch", "layout.gradient_accumulation")
 
 
 def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
@@ -89,15 +54,12 @@ def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
 
 def precision_block(job: Job, layout: Layout) -> Config:
     """fp16 with a dynamic loss scale, bf16, or neither; fp8 is bf16 to DeepSpeed, the script's layers do the rest."""
-    if job.training.precision == "fp32":
-        return {"bf16": {"enabled": False}}  # said, so that nobody takes it for forgotten
     if job.training.precision == "fp16":
         dynamic = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
         return {"fp16": {"enabled": True, **dynamic}}
     # The engine refuses to mix gradient types outside ZeRO.
-    if layout.zero_stage == 0 or not sums_gradients_in_fp32(job):
-        return {"bf16": {"enabled": True}}
-    return {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    sums = job.training.precision != "fp32" and layout.zero_stage > 0 and sums_gradients_in_fp32(job)
+    return written(job, layout, "training.precision", *(("training.gradient_dtype",) if sums else ()))
 
 
 def zero_block(job: Job, layout: Layout) -> Config:
@@ -119,27 +81,12 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["stage3_prefetch_bucket_size"] = int(prefetch_elements(job, layout))
         block["stage3_param_persistence_threshold"] = persistence_threshold(job)
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
-        block.update(_part_of_ranks(job, layout))
+        block.update(written(job, layout, *_AT_STAGE_3).get("zero_optimization", {}))
         if job.framework.runs("Trainer"):  # Trainer.save_model would write a model without weights
             block["stage3_gather_16bit_weights_on_model_save"] = True
-    host = {"device": "cpu", "pin_memory": True}
-    if layout.offload >= Offload.OPTIMIZER:
-        block["offload_optimizer"] = host
+    block.update(written(job, layout, "layout.offload").get("zero_optimization", {}))
     if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
-        block["offload_param"] = host
-    return block
-
-
-def _part_of_ranks(job: Job, layout: Layout) -> Config:
-    """Parameters of stage 3 on part of the ranks (MiCS, ZeRO++ hpZ), and in fewer bits on the way (qwZ, qgZ)."""
-    block: Config = {}
-    if layout.zero_copies > 1:
-        block["mics_shard_size"] = layout.data * layout.context // layout.zero_copies
-    if layout.zero_hpz > 1:
-        block["zero_hpz_partition_size"] = layout.zero_hpz
-    for key in ("quantized_weights", "quantized_gradients"):
-        if getattr(job.training, key):
-            block[f"zero_{key}"] = True
+        block["offload_param"] = block["offload_optimizer"]
     return block
 
 
@@ -151,12 +98,12 @@ def optimizer_block(job: Job, layout: Layout) -> Config:
     name = job.training.optimizer
     if name == EIGHT_BIT:
         return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
-    params: Config = {"lr": job.training.learning_rate, "weight_decay": job.training.weight_decay}
+    block = written(job, layout, "training.optimizer", "training.learning_rate", "training.weight_decay")
+    params: Config = block["optimizer"]["params"]
     if name != "sgd":
-        params |= {"betas": [BETA1, beta2(job)], "eps": EPSILON}
+        params.update({"betas": [BETA1, beta2(job)], "eps": EPSILON})
     if name == "adam":
         params["adam_w_mode"] = False  # DeepSpeed's Adam is AdamW otherwise
-    block: Config = {"optimizer": {"type": _OPTIMIZER_TYPES[name], "params": params}}
     if name in _UNTESTED_WITH_ZERO and layout.zero_stage > 0:
         block["zero_allow_untested_optimizer"] = True
     return block
@@ -166,7 +113,7 @@ def common_config(job: Job, layout: Layout) -> Config:
     """What the three frameworks that run on DeepSpeed share."""
     return {
         **batch_block(job, layout),
-        "gradient_clipping": job.training.gradient_clipping,  # the default changed between releases
+        **written(job, layout, "training.gradient_clipping"),
         **precision_block(job, layout),
         "zero_optimization": zero_block(job, layout),
     }
@@ -174,8 +121,8 @@ def common_config(job: Job, layout: Layout) -> Config:
 
 def script_config(job: Job, layout: Layout, own: Config) -> Config:
     """The config where DeepSpeed makes the optimizer and tensor parallelism is AutoTP; `own` is the framework's."""
-    tensor = {"tensor_parallel": {"autotp_size": layout.tensor}} if uses_autotp(job, layout) else {}
-    return {**common_config(job, layout), **optimizer_block(job, layout), **tensor, **own, **LOGGING}
+    sizes = written(job, layout, "layout.tensor", "layout.context")
+    return {**common_config(job, layout), **optimizer_block(job, layout), **sizes, **own, **LOGGING}
 
 
 def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:

@@ -14,6 +14,7 @@ from ...job.framework import Checkpoints, Framework
 from ...job.records import Job
 from ...search.plan import Plan
 from ..deepspeed import write_config as ds_config
+from ..deepspeed.options import PLANNED
 from ..program import Program, make_program
 from .encode import Planned
 from .table import EVALUATION, EXIT_OPTION, OF_FILES
@@ -67,6 +68,7 @@ FRAMEWORK: Final = Framework(
     only={"kernels": "fused", "cross_entropy": "unfused"},
     exit_option=EXIT_OPTION,
     options=OF_FILES,
+    planned=PLANNED,
     needs=NEEDS,
     data_paths="weighted",
     data_prefix=True,

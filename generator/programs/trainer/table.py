@@ -15,7 +15,8 @@ from typing import Final
 from ...dataclass import dataclass
 from ...estimate.layout import Recompute
 from ...search.plan import Plan
-from ..deepspeed.write_config import EIGHT_BIT, FILE_NAME
+from ..deepspeed.options import EIGHT_BIT
+from ..deepspeed.write_config import FILE_NAME
 from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, training_steps
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.

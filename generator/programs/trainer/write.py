@@ -18,6 +18,7 @@ from ...job.framework import Checkpoints, Framework, Need
 from ...job.records import Job
 from ...search.plan import Plan
 from ..deepspeed import write_config as ds_config
+from ..deepspeed.options import PLANNED
 from ..program import ArgumentGroup, Program, Resume, Value, gives, group, holds, make_program
 from .table import GROUPS, ROWS
 
@@ -165,12 +166,11 @@ def program(plan: Plan) -> Program:
         groups = [each for each in groups if "--do_train" not in each.arguments]
     groups.insert(-1, _data_group(job))
     # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
-    own: ds_config.Config = {"sequence_parallel_size": layout.context} if layout.context > 1 else {}
     return make_program(
         job,
         groups,
         environment=_environment(job, layout),
-        files=(ds_config.rendered(job, ds_config.script_config(job, layout, own)),),
+        files=(ds_config.rendered(job, ds_config.script_config(job, layout, {})),),
         notes=notes(job, layout),
         resume=_resume(job),
     )
@@ -185,6 +185,7 @@ FRAMEWORK: Final = Framework(
     # DefaultFlowCallback, which then saves after the last step as well.
     saves_nothing=("--save_strategy", "no"),
     options=OPTIONS,
+    planned=PLANNED,
     in_environment=frozenset({"output.logs"}),
     needs=NEEDS,
     cross_entropy="unfused",

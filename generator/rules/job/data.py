@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.bindings import ASSET, EXPRESSION, Bindings, bindings, binds, bound_values, is_uri, only_mounted
 from ...job.needs import argument_values, spec_values
+from ...job.pointer import NOTHING, value_at
 from ...job.records import Job
 from ...job.wording import counted
 from ..planned import jobs, megatron_jobs, violation
@@ -133,9 +134,6 @@ def outputs_are_places(job: Job) -> Violations:
             yield violation(job, pointer, message, "write azureml://datastores/NAME/paths/PATH, or ${{outputs.NAME}}")
 
 
-_ABSENT: Final = object()
-
-
 @jobs.rule("ARG001", ERROR, "silent", derived("the framework's launch files have no option for it"))
 def keys_have_options(job: Job) -> Violations:
     """Each key of data and output is one that the framework's scripts take.
@@ -192,37 +190,16 @@ def _is_weight(word: str) -> bool:
     return True
 
 
-#: Keys of the DeepSpeed config that the plan decides, and the key of the spec that says them.
-PLANNED_KEYS: Final[Mapping[str, str]] = {
-    "train_batch_size": "training.global_batch",
-    "train_micro_batch_size_per_gpu": "layout.micro_batch",
-    "gradient_accumulation_steps": "layout.gradient_accumulation",
-    "fp16.enabled": "training.precision",
-    "bf16.enabled": "training.precision",
-    "bfloat16.enabled": "training.precision",
-    "zero_optimization.stage": "layout.zero_stage",
-    "zero_optimization.mics_shard_size": "layout.zero_copies",
-    "zero_optimization.zero_hpz_partition_size": "layout.zero_hpz",
-    "tensor_parallel.autotp_size": "layout.tensor",
-    "sequence_parallel_size": "layout.context",
-    "pipeline.stages": "layout.pipeline",
-}
-
-
 @jobs.rule("ARG003", ERROR, "silent", derived("the values of deepspeed_config are put over those of the plan"))
 def config_keys_are_not_planned(job: Job) -> Violations:
     """The keys of deepspeed_config are none that another key of the spec decides.
 
     Prevents: No error: the run has another batch, stage or precision than the plan counts with.
     Fix: set the spec's own key"""
-    for path, key in PLANNED_KEYS.items():
-        held: object = job.deepspeed_config
-        for part in path.split("."):
-            held = held.get(part, _ABSENT) if isinstance(held, Mapping) else _ABSENT
-        if held is not _ABSENT:
-            message = f"deepspeed_config sets {path}, which {key} decides"
-            where = "/deepspeed_config/" + path.replace(".", "/")
-            yield violation(job, where, message, f"remove it, and set {key}")
+    for pointer, key in job.framework.planned.items():
+        if value_at(job.deepspeed_config, pointer, NOTHING) is not NOTHING:
+            message = f"deepspeed_config sets {pointer[1:].replace('/', '.')}, which {key} decides"
+            yield violation(job, f"/deepspeed_config{pointer}", message, f"remove it, and set {key}")
 
 
 @jobs.rule("ARG004", ERROR, "silent", derived("no other framework reads a DeepSpeed config"))
