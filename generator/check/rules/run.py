@@ -23,10 +23,8 @@ def _rules_on_all() -> tuple[Rule, ...]:
     """Rules that hold documents of several programs against one another."""
     from ...programs import secret_rules
     from . import against_job, consistency
-    from . import consistency as memory_places
-    from . import consistency as sizes
 
-    return rules_in(memory_places, consistency, sizes, secret_rules, against_job)
+    return rules_in(consistency, secret_rules, against_job)
 
 
 @lru_cache(maxsize=1)
