@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import dsgen
-from dsgen.draft import Adopted, Outcome, adopt, find_runs, settle, spec_text
+from dsgen.draft import DraftedRun, Outcome, carry_over, draft_run, find_runs, spec_text
 from dsgen.programs.deepspeed.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import Launch
@@ -94,12 +94,12 @@ def check(path: Path) -> Check:
         if not runs or not _counts(runs[0]):
             return result
         result.kind = _kind(runs[0])
-        adopted = adopt(runs[0], runs[1:])
+        adopted = draft_run(runs[0], runs[1:])
         needed = {key: ANSWERS[key] for key in adopted.missing if key != "training.global_batch"}
         needed.update(_machines(adopted.draft.spec.get("gpus"), needed))
-        adopted = adopt(runs[0], runs[1:], needed)
-        adopted = adopt(runs[0], runs[1:], needed | {key: ANSWERS[key] for key in adopted.missing})
-        outcome = settle(adopted)
+        adopted = draft_run(runs[0], runs[1:], needed)
+        adopted = draft_run(runs[0], runs[1:], needed | {key: ANSWERS[key] for key in adopted.missing})
+        outcome = carry_over(adopted)
         _judge(result, adopted, outcome)
     except Exception as problem:
         result.kind, result.problem = result.kind or "?", f"{type(problem).__name__}: {problem}"
@@ -136,7 +136,7 @@ def _kind(run: Any) -> str:
     return f"{run.megatron.run.flavour} script"
 
 
-def _judge(result: Check, adopted: Adopted, outcome: Outcome) -> None:
+def _judge(result: Check, adopted: DraftedRun, outcome: Outcome) -> None:
     draft = adopted.draft
     result.planned, result.fits = outcome.plan is not None, outcome.fits
     result.text = spec_text(draft.spec, comments=draft.comments, tail=map(str, draft.left), adopted=True)

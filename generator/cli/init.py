@@ -93,7 +93,7 @@ def _head(output: Path) -> list[str]:
 
 def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of a launch that exists."""
-    from ..draft import adopt, find_runs, settle, spec_text  # here, to save start-up time
+    from ..draft import carry_over, draft_run, find_runs, spec_text  # here, to save start-up time
     from ..programs.frameworks import FRAMEWORKS
     from .printing import echo
     from .proposals import Proposals
@@ -107,18 +107,18 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
         echo(f"{finding.where.path}: {finding.severity.value}: {finding.message} [{finding.rule}]", err=True)
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
-    made = adopt(runs[0], runs[1:], answers)
+    made = draft_run(runs[0], runs[1:], answers)
     said = {key: made.draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
     said |= {key: made.draft.get(key) for key in ("gpus", "nodes") if made.draft.get(key) is not None}
     said = {**said, "framework": said["framework"] or "deepspeed", "launch.target": said["launch.target"] or "slurm"}
     missing = {key for key in ("model", "cluster") if said[key] is None}
     if missing or not {"gpus", "nodes"} & set(said):
         told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
-        made = adopt(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
+        made = draft_run(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
     _fill_batch(made.draft, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(made.draft, answers)
-    outcome = settle(made)
+    outcome = carry_over(made)
     if isinstance(model := made.draft.get("model"), str):
         made.draft.set("model", _from_here(model, output))
     notes = [str(note) for note in made.draft.left]
@@ -129,7 +129,7 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     said = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
     tail = [line for title, lines in said.items() if lines for line in (title, *(f"  {line}" for line in lines))]
     head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
-    return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, adopted=True), outcome
+    return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, from_files=True), outcome
 
 
 def _fill_batch(draft: Any, why: str) -> None:

@@ -77,7 +77,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _from_files(found: Proposals, folder: Path) -> None:
     """Propose what the first launch here says, or the first DeepSpeed config."""
-    from ..draft import adopt, find_runs  # here, to save start-up time
+    from ..draft import draft_run, find_runs  # here, to save start-up time
     from ..programs.frameworks import FRAMEWORKS
 
     try:
@@ -86,7 +86,7 @@ def _from_files(found: Proposals, folder: Path) -> None:
         return
     runs = find_runs(paths, lambda: FRAMEWORKS)[1] if paths else ()
     for run in runs[:1]:
-        draft, source = adopt(run).draft, Path(run.where.path).name
+        draft, source = draft_run(run).draft, Path(run.where.path).name
         asked = ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
         for key in asked if run.launch is not None else ("framework",):
             if key not in ("gpus", "nodes") or not {"gpus", "nodes"} & set(found.values):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .adopt import Adopted, adopt
-from .draft import Left
-from .find import Found, find_runs
+from .carry_over import carry_over
+from .draft import LeftOut
+from .find import ExistingRun, find_runs
 from .refused import Outcome
-from .settle import settle
+from .run import DraftedRun, draft_run
 from .text import spec_text
 
-__all__ = ["Adopted", "Found", "Left", "Outcome", "adopt", "find_runs", "settle", "spec_text"]
+__all__ = ["DraftedRun", "ExistingRun", "LeftOut", "Outcome", "carry_over", "draft_run", "find_runs", "spec_text"]

@@ -19,7 +19,7 @@ _WIDTH: Final = 160  #: of what is left out, in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftOut:
     """One thing of the files that is not in the spec, or not as it was."""
 
     what: str  #: as the file has it: `--data-path $DATA`, `zero_optimization.stage`
@@ -52,7 +52,7 @@ class Draft:
     """The spec's keys so far, what was left out, and the options of the program that are still to be carried over."""
 
     spec: dict[str, Any] = field(default_factory=dict)
-    left: list[Left] = field(default_factory=list)
+    left: list[LeftOut] = field(default_factory=list)
     comments: dict[str, str] = field(default_factory=dict)  #: by dotted path: why a value that no file says
     options: tuple[Given, ...] = ()  #: of the program
 
@@ -86,7 +86,7 @@ class Draft:
 
     def leave(self, what: str, where: Location, why: str) -> None:
         """Say of something that the spec doesn't have it."""
-        note = Left(what, where, why)
+        note = LeftOut(what, where, why)
         if note not in self.left:
             self.left.append(note)
 

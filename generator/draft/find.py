@@ -21,7 +21,7 @@ from ..programs.trainer.training_arguments import TrainingArguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ExistingRun:
     """One run: its training program's launch line or arguments, its DeepSpeed config, and the files around them."""
 
     submission: Submission
@@ -51,38 +51,38 @@ class Found:
 
 def find_runs(
     paths: Iterable[str | os.PathLike[str]], frameworks: Callable[[], Frameworks]
-) -> tuple[Reading, tuple[Found, ...]]:
+) -> tuple[Reading, tuple[ExistingRun, ...]]:
     """What was read, and every run in it: Megatron's first, then other launches, then configs that nothing starts."""
     reading = read_documents(paths := tuple(paths))
     files = Files(reading.documents, [os.fspath(path) for path in paths])
-    runs: list[Found] = []
+    runs: list[ExistingRun] = []
     for group in submissions_of(reading.documents, files):
-        documents = tuple(_told(one) for one in group if not isinstance(one, JobSpec))
+        documents = tuple(_without_variables(one) for one in group if not isinstance(one, JobSpec))
         if documents:
             runs += _runs_of(Submission(documents=documents, frameworks=frameworks, texts=reading.texts, around=files))
     return reading, tuple(sorted(runs, key=_rank))
 
 
-def _told(document: Document) -> Document:
+def _without_variables(document: Document) -> Document:
     """Arguments of which some are in variables, as if these held none: what isn't there has its default."""
     return replace(document, complete=True) if isinstance(document, MegatronArguments | TrainingArguments) else document
 
 
-def _rank(run: Found) -> int:
+def _rank(run: ExistingRun) -> int:
     return 0 if run.megatron else 1 if run.launch else 2 if run.trainer else 3
 
 
-def _runs_of(submission: Submission) -> Iterator[Found]:
+def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
     launches: set[int] = set()
     for facts in megatron_facts(submission):
         run = facts.run
         launches.add(id(run.launch))
-        yield Found(submission=submission, megatron=facts, launch=run.launch, config=run.config)
+        yield ExistingRun(submission=submission, megatron=facts, launch=run.launch, config=run.config)
     trainers = {id(one.launch): one for one in submission.training_arguments if one.launch is not None}
     for launch in submission.launches:
         if id(launch) not in launches and _trains(launch, submission):
             trainer = trainers.get(id(launch)) or _named_arguments(launch, submission)
-            yield Found(
+            yield ExistingRun(
                 submission=submission,
                 launch=launch,
                 trainer=trainer,
@@ -93,12 +93,14 @@ def _runs_of(submission: Submission) -> Iterator[Found]:
         return
     alone = [one for one in submission.training_arguments if one.launch is None]
     for one in alone:
-        yield Found(submission=submission, trainer=one, config=ds_config_of(submission, one) or used_config(submission))
+        yield ExistingRun(
+            submission=submission, trainer=one, config=ds_config_of(submission, one) or used_config(submission)
+        )
     if not alone:
         for config in filter(_is_config, submission.configs):
-            yield Found(submission=submission, config=config)
+            yield ExistingRun(submission=submission, config=config)
     if not alone and not submission.configs and used_accelerate_config(submission) is not None:
-        yield Found(submission=submission)
+        yield ExistingRun(submission=submission)
 
 
 def _is_config(config: Config) -> bool:

@@ -18,7 +18,7 @@ from ..programs.slurm.values import gres_list
 from ..programs.world import world_of
 from ..secrets import Likeness, likeness, mask
 from .draft import Draft
-from .find import Found
+from .find import ExistingRun
 
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
 _PLANNED: Final = frozenset(
@@ -37,7 +37,7 @@ ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or N
 _ENTER: Final = re.compile(r"(.+)/bin/activate")
 
 
-def read_machines(draft: Draft, found: Found) -> None:
+def read_machines(draft: Draft, found: ExistingRun) -> None:
     """GPUs, the scheduler's options and the environment."""
     submission, world = found.submission, world_of(found.submission)
     gpus = (found.megatron.run.gpus if found.megatron and found.megatron.run else None) or world.gpus
@@ -153,7 +153,7 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
             )
 
 
-def _read_environment(draft: Draft, found: Found) -> None:
+def _read_environment(draft: Draft, found: ExistingRun) -> None:
     """The variables that the program gets, but for those that dsgen's launch files set."""
     launch = found.launch
     for name, assignment in launch.environment.items() if launch else ():

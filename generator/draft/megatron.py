@@ -13,7 +13,7 @@ from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
 from .draft import Draft
-from .find import Found
+from .find import ExistingRun
 from .options import Parser, options_of_file, options_of_launch
 from .scripts import set_script
 
@@ -39,7 +39,7 @@ _USUAL_POSITIONS: Final = 2048
 _DTYPES: Final = ("fp8_parameters", "gradient_dtype", "master_dtype", "moment_dtype")
 
 
-def read_megatron(draft: Draft, found: Found, facts: MegatronFacts) -> None:
+def read_megatron(draft: Draft, found: ExistingRun, facts: MegatronFacts) -> None:
     """Everything that the arguments say, but for what is carried over as it is."""
     run = facts.run
     parser = Parser(flavour=run.flavour)

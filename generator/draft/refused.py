@@ -16,9 +16,9 @@ from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
-from .adopt import Adopted
 from .draft import Draft
 from .options import grouped
+from .run import DraftedRun
 
 _MOST_REFUSED: Final = 5
 #: Sections of the spec whose keys may be left out, and those that may not.
@@ -47,9 +47,9 @@ def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
     return job, findings
 
 
-def prune(adopted: Adopted) -> None:
+def prune(drafted: DraftedRun) -> None:
     """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
-    draft = adopted.draft
+    draft = drafted.draft
     for _ in range(_MOST_REFUSED):
         try:
             checked(draft.spec)
@@ -59,20 +59,20 @@ def prune(adopted: Adopted) -> None:
             for finding in invalid.findings:
                 keys = [key.replace("~1", "/").replace("~0", "~") for key in finding.where.pointer[1:].split("/")]
                 if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
-                    _take_out(adopted, keys, f"{finding.message} [{finding.rule}]")
+                    _take_out(drafted, keys, f"{finding.message} [{finding.rule}]")
             if draft.spec == before:
                 return
 
 
-def _take_out(adopted: Adopted, keys: list[str], why: str) -> None:
+def _take_out(drafted: DraftedRun, keys: list[str], why: str) -> None:
     """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as options."""
-    draft = adopted.draft
+    draft = drafted.draft
     while keys and draft.get(keys) is None:
         keys = keys[:-1]
     path = ".".join(keys)
     if keys and path not in _NEEDED:
         if "tokenizer" not in keys:
-            draft.leave(path, adopted.found.where, why)
+            draft.leave(path, drafted.found.where, why)
         draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
 
 
@@ -88,9 +88,9 @@ def planned(draft: Draft) -> Outcome:
     return Outcome(plan=answer.plans[0], fits=True, findings=findings)
 
 
-def without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
+def without_refused(drafted: DraftedRun, outcome: Outcome) -> Outcome:
     """Keys of the config that `dsgen generate` would refuse are named, and left out."""
-    draft = adopted.draft
+    draft = drafted.draft
     again = planned(draft)
     if again.plan is None:
         return again
@@ -100,10 +100,10 @@ def without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
     for finding in errors:
         if finding.where.path == FILE_NAME and _drop(patch, finding.where.pointer):
             name = finding.where.pointer[1:].replace("/", ".")
-            where = adopted.found.config.locate(finding.where.pointer) if adopted.found.config else finding.where
+            where = drafted.found.config.locate(finding.where.pointer) if drafted.found.config else finding.where
             draft.leave(name, where, f"{finding.message} [{finding.rule}]")
             errors = [one for one in errors if one is not finding]
-        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(adopted, finding):
+        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(drafted, finding):
             errors = [one for one in errors if one is not finding]
     if not patch:
         draft.spec.pop("deepspeed_config", None)
@@ -116,16 +116,16 @@ def without_refused(adopted: Adopted, outcome: Outcome) -> Outcome:
     )
 
 
-def _drop_argument(adopted: Adopted, finding: Finding) -> bool:
+def _drop_argument(drafted: DraftedRun, finding: Finding) -> bool:
     """Take the option that a finding is on out of the arguments."""
-    draft, index = adopted.draft, finding.where.pointer.removeprefix(_ARGUMENTS)
+    draft, index = drafted.draft, finding.where.pointer.removeprefix(_ARGUMENTS)
     words: list[str] = draft.get("launch.arguments") or []
     groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
     for number, group in enumerate(groups):
         at -= len(group)
         if at < 0:
             given = next((one for one in draft.options if one.words == group), None)
-            where = given.where if given else adopted.found.where
+            where = given.where if given else drafted.found.where
             draft.leave(" ".join(group), where, f"{finding.message} [{finding.rule}]")
             left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
             draft.drop("launch.arguments")

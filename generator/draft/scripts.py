@@ -14,7 +14,7 @@ from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..programs.trainer.training_arguments import TrainingArguments
 from .draft import Draft, Given
-from .find import Found
+from .find import ExistingRun
 from .options import Parser, options_of_launch, options_of_values, values_of
 
 #: Options whose keys of the spec hold decisions of the plan.
@@ -36,7 +36,7 @@ _MODELS: Final = (
 )
 
 
-def read_script(draft: Draft, found: Found) -> None:
+def read_script(draft: Draft, found: ExistingRun) -> None:
     """The options of the training script, and of the Trainer what the spec has keys for."""
     trainer = found.trainer
     parser = parser_of(found)
@@ -56,7 +56,7 @@ def read_script(draft: Draft, found: Found) -> None:
         _read_accelerate(draft, config)
 
 
-def set_script(draft: Draft, found: Found) -> None:
+def set_script(draft: Draft, found: ExistingRun) -> None:
     """The training program; of one in a folder that only the shell knows, its name."""
     word = found.launch.program if found.launch else None
     if found.launch is None or word is None:
@@ -68,7 +68,7 @@ def set_script(draft: Draft, found: Found) -> None:
         draft.leave(word.raw, found.launch.script.locate(word), "the program's folder is not in the files")
 
 
-def parser_of(found: Found) -> Parser:
+def parser_of(found: ExistingRun) -> Parser:
     """The parser of the script's options."""
     return Parser(trainer=found.trainer is not None)
 
@@ -103,7 +103,7 @@ def _read_usual(draft: Draft) -> None:
         draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
 
 
-def _read_model(draft: Draft, found: Found) -> None:
+def _read_model(draft: Draft, found: ExistingRun) -> None:
     """The model whose name or folder an option has: a preset, or a folder with a config.json."""
     folder = found.launch.script.text.folder if found.launch else None
     for option in draft.options:

@@ -33,7 +33,7 @@ def spec_text(
     head: Iterable[str] = (),
     comments: Mapping[str, str] | None = None,
     tail: Iterable[str] = (),
-    adopted: bool = False,
+    from_files: bool = False,
 ) -> str:
     """The text of a spec: comments above it, beside values by dotted path, and below."""
     beside = dict(comments or {})
@@ -43,7 +43,7 @@ def spec_text(
         value = spec[key]
         if isinstance(value, Mapping) and key == "launch":
             value = {name: value[name] for name in sorted(value, key=_launch_rank)}
-        lines += _lines(key, value, 0, key, beside, adopted)
+        lines += _lines(key, value, 0, key, beside, from_files)
     rest = [_comment(line) for line in tail]
     return "\n".join([*lines, *([""] if rest else []), *rest]) + "\n"
 
@@ -59,16 +59,16 @@ def _comment(line: str) -> str:
     return f"# {text}".rstrip()
 
 
-def _lines(key: str, value: Any, depth: int, path: str, beside: Mapping[str, str], adopted: bool) -> Iterator[str]:
+def _lines(key: str, value: Any, depth: int, path: str, beside: Mapping[str, str], from_files: bool) -> Iterator[str]:
     """A key and its value, a mapping below it or in one line."""
     pad, note = "  " * depth, f"  {_comment(beside[path])}" if path in beside else ""
-    if adopted and path in _ABOVE:
+    if from_files and path in _ABOVE:
         yield f"{pad}# {_ABOVE[path]}"
     name = _scalar(key)
     if isinstance(value, Mapping) and value and not _is_short(value, path, beside):
         yield f"{pad}{name}:{note}"
         for inner, item in value.items():
-            yield from _lines(inner, item, depth + 1, f"{path}.{inner}", beside, adopted)
+            yield from _lines(inner, item, depth + 1, f"{path}.{inner}", beside, from_files)
     elif path == "launch.arguments":
         yield f"{pad}{name}:"
         yield f"{pad}  ["

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.draft import Adopted, Left, adopt, find_runs, settle
+from dsgen.draft import DraftedRun, LeftOut, carry_over, draft_run, find_runs
 from dsgen.findings import Location
 from dsgen.programs.frameworks import FRAMEWORKS
 from tests.cli.running import run
@@ -21,15 +21,15 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 FLAGS = ("--model", "llama-2-7b", "--cluster", "dgx-a100")
 
 
-def adopted(name: str, **answers: object) -> Adopted:
+def adopted(name: str, **answers: object) -> DraftedRun:
     """The run of a case, its spec settled."""
     runs = find_runs([FOLDER / name], lambda: FRAMEWORKS)[1]
-    made = adopt(runs[0], runs[1:], answers)
-    settle(made)
+    made = draft_run(runs[0], runs[1:], answers)
+    carry_over(made)
     return made
 
 
-def files_of(made: Adopted) -> dict[str, str]:
+def files_of(made: DraftedRun) -> dict[str, str]:
     """The files of a spec."""
     found = dsgen.search(dsgen.load_job(made.draft.spec), top=1)
     assert isinstance(found, dsgen.SearchResult)
@@ -122,8 +122,8 @@ def test_what_a_spec_refuses_is_named(tmp_path: Path) -> None:
     script[0].write_text(script[1] + line)
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
     runs = find_runs([tmp_path], lambda: FRAMEWORKS)[1]
-    made = adopt(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
-    settle(made)
+    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
+    carry_over(made)
     dsgen.load_job(made.draft.spec)
     assert "container_mounts" not in made.draft.spec["launch"].get("slurm", {})
 
@@ -131,7 +131,7 @@ def test_what_a_spec_refuses_is_named(tmp_path: Path) -> None:
 def test_later_runs_are_named() -> None:
     """Of several runs one becomes the spec, and the others are named with their places."""
     runs = find_runs([FOLDER / "megatron", FOLDER / "trainer"], lambda: FRAMEWORKS)[1]
-    made = adopt(runs[0], runs[1:])
+    made = draft_run(runs[0], runs[1:])
     assert made.draft.spec["framework"] == "megatron-lm"
     assert any(note.what == "run_clm.py" and "another run" in note.why for note in made.draft.left)
 
@@ -142,8 +142,8 @@ def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(f"deepspeed train.py --deepspeed ds.json {line}")
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
     (found,) = find_runs([tmp_path], lambda: FRAMEWORKS)[1]
-    made = adopt(found, answers={"model": "of-nobody", "cluster": "dgx-a100", "gpus": 8})
-    assert settle(made).plan is None
+    made = draft_run(found, answers={"model": "of-nobody", "cluster": "dgx-a100", "gpus": 8})
+    assert carry_over(made).plan is None
     told = f"{made.draft.spec} {' '.join(map(str, made.draft.left))}"
     assert "hf_abc" not in told
     assert "hunter3" not in told
@@ -154,7 +154,7 @@ def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
 def test_a_long_note_is_cut_behind_its_mask() -> None:
     """Of what is named at length its begin is shown, without a secret that the cut goes through."""
     what = f"--x {'a' * 150} --hub_token hf_abcdefghijklmnopqrstuvwxyz012345 --y {'b' * 50}"
-    said = str(Left(what, Location(path="a.sh"), "why"))
+    said = str(LeftOut(what, Location(path="a.sh"), "why"))
     assert said.endswith("...: why")
     assert "hf_a" not in said
 

@@ -17,11 +17,11 @@ from ..programs.program import Program
 from ..search import Plan
 from ..secrets import mask
 from . import scripts
-from .adopt import Adopted
 from .configs import config_patch
 from .draft import SECRET, Draft, Given
 from .options import Parser, grouped, is_option, last_of_each, same_values, values_of
 from .refused import Outcome, planned, prune, without_refused
+from .run import DraftedRun
 
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
@@ -32,43 +32,43 @@ _HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"}
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
 
 
-def settle(adopted: Adopted) -> Outcome:
+def carry_over(drafted: DraftedRun) -> Outcome:
     """Plan the draft's job, and carry over into the draft what its files lack. Never raises for what is in them."""
-    draft = adopted.draft
+    draft = drafted.draft
     outcome = Outcome()
-    prune(adopted)
+    prune(drafted)
     base = list(draft.left)
     for _ in range(_ROUNDS):
         before = copy.deepcopy(draft.spec)
         draft.left = list(base)
         outcome = planned(draft)
         if outcome.plan is None:
-            _carry_unplanned(adopted)
+            _carry_unplanned(drafted)
             return outcome
-        added = tuple(_carry(adopted, outcome.plan))
+        added = tuple(_carry(drafted, outcome.plan))
         outcome = Outcome(
             plan=outcome.plan, fits=outcome.fits, findings=outcome.findings, infeasible=outcome.infeasible, added=added
         )
         if draft.spec == before:
             break
-    return without_refused(adopted, outcome)
+    return without_refused(drafted, outcome)
 
 
-def _parser(adopted: Adopted) -> Parser:
-    run = adopted.found.megatron.run if adopted.found.megatron else None
-    return Parser(flavour=run.flavour) if run is not None else scripts.parser_of(adopted.found)
+def _parser(drafted: DraftedRun) -> Parser:
+    run = drafted.found.megatron.run if drafted.found.megatron else None
+    return Parser(flavour=run.flavour) if run is not None else scripts.parser_of(drafted.found)
 
 
-def _carry(adopted: Adopted, plan: Plan) -> Iterator[str]:
+def _carry(drafted: DraftedRun, plan: Plan) -> Iterator[str]:
     """Put what the plan's files lack into the draft; give the options that they have beyond it."""
-    draft, found, parser = adopted.draft, adopted.found, _parser(adopted)
+    draft, found, parser = drafted.draft, drafted.found, _parser(drafted)
     program = program_for(plan)
     rendered = _options_of(program, plan.job, parser)
     carried = _carried(draft, parser, rendered)
     if found.launch is not None or found.megatron is not None or draft.options:
         carried += _restored(draft, parser, rendered, carried)
     if plan.job.framework.runs("DeepSpeed engine"):
-        carried += _carry_config(adopted, plan, carried)
+        carried += _carry_config(drafted, plan, carried)
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
     given = _given(draft, parser, carried) | _decided(parser)
@@ -87,12 +87,12 @@ def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> 
     return given | (megatron.FOLLOWS if parser.flavour else set())
 
 
-def _carry_config(adopted: Adopted, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _carry_config(drafted: DraftedRun, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
 
     The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
     """
-    draft, config = adopted.draft, adopted.found.config
+    draft, config = drafted.draft, drafted.found.config
     trainer = plan.job.framework.runs("Trainer")
     bare = _config_of(program_for(_less_config(plan)))
     patch = config_patch(draft, config, bare, fills=trainer) if config is not None else {}
@@ -222,9 +222,9 @@ def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
     return default is not None and same_values(values_of(words), (str(default),))
 
 
-def _carry_unplanned(adopted: Adopted) -> None:
+def _carry_unplanned(drafted: DraftedRun) -> None:
     """Without a plan nothing can be compared: every option goes over as it is, but for those that a plan decides."""
-    draft, parser = adopted.draft, _parser(adopted)
+    draft, parser = drafted.draft, _parser(drafted)
     decided = megatron.PLANNED if parser.flavour else scripts.PLANNED
     words: list[str] = []
     for one in draft.options:

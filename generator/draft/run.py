@@ -10,7 +10,7 @@ from ..findings import Location
 from ..job.schema import launch_keys
 from .configs import read_config
 from .draft import Draft
-from .find import Found
+from .find import ExistingRun
 from .machines import read_machines
 from .megatron import read_megatron
 from .scripts import read_script
@@ -19,10 +19,10 @@ _USUAL_NODE = 8  #: GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
+class DraftedRun:
     """The draft of one run."""
 
-    found: Found
+    found: ExistingRun
     draft: Draft
 
     @property
@@ -34,7 +34,9 @@ class Adopted:
         return (*lacks, *(["training.global_batch"] if self.draft.get("training.global_batch") is None else []))
 
 
-def adopt(found: Found, others: Sequence[Found] = (), answers: Mapping[str, object] | None = None) -> Adopted:
+def draft_run(
+    found: ExistingRun, others: Sequence[ExistingRun] = (), answers: Mapping[str, object] | None = None
+) -> DraftedRun:
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
     draft = Draft()
     if found.megatron is not None and found.megatron.run is not None:
@@ -49,7 +51,7 @@ def adopt(found: Found, others: Sequence[Found] = (), answers: Mapping[str, obje
     _answer(draft, answers or {})
     _complete(draft, found.where)
     _name_hosts(draft)
-    return Adopted(found=found, draft=draft)
+    return DraftedRun(found=found, draft=draft)
 
 
 def _answer(draft: Draft, answers: Mapping[str, object]) -> None:
