@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import yaml
 
+from ..dataclass import dataclass
 from ..findings import Location, printable
 from .pointer import escape
 

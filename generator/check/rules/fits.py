@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from ...dataclass import dataclass
 from ...estimate.layout import Layout, Offload
 from ...estimate.ledgers import Memory
 from ...estimate.memory import memory

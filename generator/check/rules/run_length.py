@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from ...catalog import load_catalog
+from ...dataclass import dataclass
 from ...estimate.flops import model_flops_per_step
 from ...findings import NOTE, WARNING, Violation, Violations
 from ...job.wording import counted

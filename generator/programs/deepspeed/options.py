@@ -7,9 +7,9 @@ config says, None where it says none or it isn't known. What else a config has i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ...dataclass import dataclass
 from .config import ZERO, Config
 from .facts import offload_of, second_partitions
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from ...dataclass import dataclass
 
 Flavour = Literal["megatron-lm", "megatron-deepspeed"]
 Kind = Literal["int", "float", "text", "flag"]

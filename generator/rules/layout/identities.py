@@ -6,9 +6,9 @@ The search meets them by construction; a layout that the user pinned may not.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import lcm, prod
 
+from ...dataclass import dataclass
 from ...estimate.layout import LayoutLike
 from ...facts.facts import knows
 from ...findings import ERROR

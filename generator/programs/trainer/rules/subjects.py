@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from ....catalog import Model, find_model
+from ....dataclass import dataclass
 from ....job.overrides import plain_source
 from ....job.resolve_model import resolve_model
 from ...launching.launcher_call import LauncherCall
