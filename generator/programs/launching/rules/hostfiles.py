@@ -67,8 +67,9 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 
 
 def _is_to_fill(entry: HostEntry) -> bool:
-    """Return whether somebody is to fill in the host: `x.x.x.x`, `[master address]`."""
-    return is_placeholder(entry.raw) or is_left_open(entry.raw.partition("slots=")[0])
+    """Return whether somebody is to fill in the host or its slots: `x.x.x.x`, `[master address]`, `slots=N`."""
+    host, _, slots = entry.raw.partition("slots=")
+    return is_placeholder(entry.raw) or is_left_open(host) or slots[:1].isalpha()
 
 
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
