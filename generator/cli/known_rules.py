@@ -132,7 +132,6 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "CAL": "calibration",
     "CKPT": "checkpoints",
     "CMP": "compilation",
-    "CPR": "compression",
     "DATA": "data",
     "ELAS": "elasticity",
     "ENG": "the installed DeepSpeed",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from ....dataclass import dataclass
-from ....findings import ERROR, Location, Violation, Violations
+from ....findings import ERROR, Violation, Violations
 from ....rules.numbers import listed, nearest
 from ....rules.sources import deepspeed
-from ...launching.rules.environment import known
 from ...subjects import subject
-from ...submission import Submission, used_config
+from ...submission import Submission
 from ..config import BATCH_KEYS, Config, Number
 from .batch import replicas_of
 from .subjects import as_hjson, configs, shown
@@ -40,8 +38,6 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 _NUMBERS: Final = (
     *("max_train_batch_size", "min_gpus", "max_gpus", "model_parallel_size", "num_gpus_per_node", "min_time"),
 )
-_VARIABLE: Final = "DEEPSPEED_ELASTICITY_CONFIG"
-_COMPARED: Final = ("max_train_batch_size", "micro_batch_sizes", "version")  #: by DeepSpeed, with the variable
 
 
 @lru_cache(maxsize=32)
@@ -210,52 +206,3 @@ def _against_gpus(elastic: _Elastic, gpus: Number, replicas: int) -> Violations:
     message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
     hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
     yield elastic.violation("micro_batch_sizes", message, hint)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
-    """The elasticity that a resource scheduler has in its environment, and the block of the job's config."""
-
-    where: Location
-    text: str
-    block: Mapping[str, object]
-
-
-@subject("DeepSpeed config", "launch script", "AzureML job")
-def _seen(submission: Submission) -> Iterator[_Seen]:
-    config = used_config(submission)
-    block = {} if config is None or config.json.broken is not None else config.block("/elasticity")
-    for setting, text in known(submission, _VARIABLE) if block.get("enabled") else ():
-        yield _Seen(where=setting.where, text=text, block=block)
-
-
-@_seen.rule("ELAS006", ERROR, "parse", deepspeed("elasticity/elasticity.py:217-233"), before=(0, 19, 8))
-def scheduler_sees_the_same_elasticity(seen: _Seen) -> Violations:
-    """DEEPSPEED_ELASTICITY_CONFIG, which the scheduler reads, is the elasticity of the config.
-
-    Prevents: ElasticityConfigError: Elastic config ... seen by resource scheduler does not match config passed to
-    Fix: write the same block in both"""
-    theirs = _object(seen.text)
-    if theirs is None:
-        message, hint = f"{_VARIABLE} is not a JSON object", "write the elasticity block of the config, as JSON"
-        yield Violation(seen.where, message, hint)
-        return
-    for key in _COMPARED:
-        one, other = (as_hjson(block.get(key, _DEFAULTS.get(key))) for block in (theirs, seen.block))
-        if one != other and one is not None and other is not None:
-            message = f"{_VARIABLE} has {key} {_listed(one)}, the config {_listed(other)}: DeepSpeed refuses to start"
-            yield Violation(seen.where, message, f'write "{key}": {_listed(other)} in both')
-
-
-def _object(text: str) -> dict[str, object] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _listed(value: object) -> str:
-    if not isinstance(value, list):
-        return shown(value)
-    return f"[{', '.join(shown(item) for item in value[:8])}{', ...' if len(value) > 8 else ''}]"

@@ -9,7 +9,6 @@ from . import (
     batch,
     choices,
     compile,
-    compression,
     data,
     elastic,
     experts,
@@ -26,7 +25,7 @@ from . import (
     zero_limits,
 )
 
-_PARSER: Final = (text, reported, auto, batch, choices, elastic, compression)
+_PARSER: Final = (text, reported, auto, batch, choices, elastic)
 _ENGINE: Final = (precision, zero, zero_limits, offload, optimizer, optimizer_params, schedule)
 _OTHERS: Final = (parallel, experts, running, compile, data)
 MODULES: Final = (*_PARSER, *_ENGINE, *_OTHERS)
