@@ -1,4 +1,4 @@
-"""What can be wrong with a document as text, whatever its content. Ids are never reused."""
+"""The rules on documents as text, whatever their content. Ids are never reused."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ _FROM_SPEC: Final[Mapping[str, Rule]] = {
 
 
 def from_spec(finding: Finding) -> Finding:
-    """What the reader of job specs reports of a text, as a finding on a document of another kind."""
+    """Make a finding of the reader of job specs one on a document of another kind."""
     rule = _FROM_SPEC.get(finding.rule)
     return replace(finding, rule=rule.id) if rule else finding

@@ -132,7 +132,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """What DeepSpeed refuses in files in which no error was found so far. Raises `NoEngine` where there is none."""
+    """Yield what DeepSpeed refuses in files without errors so far. Raises `NoEngine` where there is none."""
     version = installed_version()
     wanted = ".".join(map(str, submission.deepspeed_version))
     if version.split("+")[0] != wanted:

@@ -38,12 +38,12 @@ def json_keys(content: str) -> frozenset[str] | None:
 
 
 def loose_keys(content: str) -> frozenset[str]:
-    """What looks like a key at any depth: of HJSON, and of damaged JSON."""
+    """Return all that looks like a key at any depth: of HJSON, and of damaged JSON."""
     return frozenset(_LOOSE.findall(content[:_MOST_CHARACTERS]))
 
 
 def is_flow(content: str) -> bool:
-    """Whether YAML is written as JSON is, in braces."""
+    """Return whether YAML is written as JSON is, in braces."""
     return content.startswith("{", _start(content))
 
 
@@ -64,7 +64,7 @@ def _is_azureml(schema: object) -> bool:
 
 
 def _start(content: str) -> int:
-    """Where the first line is that is neither blank nor a comment."""
+    """Return where the first line begins that is neither blank nor a comment."""
     leading = _LEADING.match(content)
     return leading.end() if leading else 0
 
@@ -124,7 +124,7 @@ class File:
 
     @cached_property
     def other_job(self) -> str | None:
-        """What else of AzureML's it is."""
+        """The kind of AzureML's that it is instead of a command job."""
         if self.path.name.lower() in _PROMPT_FLOW:
             return "prompt flow"
         if self._kind != "AzureML job":
@@ -135,7 +135,7 @@ class File:
 
     @cached_property
     def _on_clusters(self) -> Kind | None:
-        """Whether it is a file of Kubernetes' or SkyPilot's that is read."""
+        """The kind of Kubernetes' or SkyPilot's files that it is; None where it is none that is read."""
         if self._program == "Kubernetes" and self.is_yaml:
             from ..programs.kubernetes.read import is_training_job
 
@@ -148,7 +148,7 @@ class File:
 
     @property
     def belongs_to(self) -> str | None:
-        """Whose file it is, where it is none that is checked."""
+        """The program whose file it is, where it is none that is checked."""
         return self.program or self.other_job
 
     @property
@@ -161,7 +161,7 @@ class File:
         return kind_of(self.path, self.content, self.keys, named=self.named)
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
-        """What it must be when the user names it although its kind is unknown."""
+        """The kind that it must be when the user names it although its keys show none."""
         if not self.is_json:
             return "job spec" if self.is_yaml else None
         return "DeepSpeed config" if consumer or not self.keys & {"model_type", "architectures", "step_time"} else None

@@ -1,4 +1,4 @@
-"""Which documents are one submission: a launch line and what it names; what nothing names is judged by itself."""
+"""Documents of one submission: a launch line and all that it names; the others are judged by themselves."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _Graph:
                 self._named |= set(found)
 
     def _takes(self, number: int, kind: Kind) -> bool:
-        """Whether a unit may use a file of a kind that it doesn't name: it names no other."""
+        """Return whether a unit may use a file of a kind that it doesn't name: it names no other."""
         if any(link.kind == kind for link in self._links[number]):
             return False
         calls = [call for launch in _launches(self._units[number][0]) for call in launch.calls]
@@ -138,6 +138,6 @@ def _launches(document: Document) -> tuple[Launch, ...]:
 
 
 def _trains(unit: Unit) -> bool:
-    """Whether a script starts processes by a launcher, or a program whose arguments are of a training."""
+    """Return whether a script starts processes by a launcher, or a program whose arguments are of a training."""
     programs = {call.program for launch in _launches(unit[0]) for call in launch.calls}
     return len(unit) > 1 or bool(programs & (LAUNCHERS | {"srun", "mpirun"}))

@@ -113,7 +113,7 @@ class _Ignore:
 
 
 def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
-    """What the comments of the files leave, with a note for each that ignores nothing, or a rule that isn't there."""
+    """Leave out what comments of the files ignore; note each that ignores nothing, or a rule that isn't there."""
     found = tuple(findings)
     reported = frozenset(finding.rule for finding in found)
     read = [one for text in texts.values() if "dsgen:" in text.content for one in _read(text, reported)]
@@ -172,7 +172,7 @@ def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
 
 
 def _continues(text: Text, line: int) -> bool:
-    """Whether line `line` (from 1) ends in a backslash, and the next is the same command."""
+    """Return whether line `line` (from 1) ends in a backslash, and the next is the same command."""
     return 0 < line < len(text.lines) and text.lines[line - 1].endswith("\\")
 
 

@@ -1,4 +1,4 @@
-"""What kind of document a file is: by its name where that is plain, else by its keys and lines."""
+"""The kind of document that a file is: by its name where that is plain, else by its keys and lines."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ class _Signs:
     share: float = 0.0
 
     def hits(self, keys: frozenset[str]) -> int:
-        """How many of the keys are the kind's."""
+        """Count the keys that are the kind's."""
         return len(keys & (self.plain | self.own | self.shared))
 
     def weight(self, keys: frozenset[str]) -> int:
-        """How much the keys speak for the kind, enough or not."""
+        """Return the weight that the keys give to the kind, enough or not."""
         return self.hits(keys) + 2 * len(keys & self.plain)
 
     def enough(self, keys: frozenset[str], *, plain: bool = True) -> bool:
-        """Whether the keys show the kind; without `plain`, their share counts in any case."""
+        """Return whether the keys show the kind; without `plain`, their share counts in any case."""
         most = self.hits(keys) >= max(self.share * len(keys), 1)
         if keys & self.plain:
             return plain or most
         return bool(keys & self.own) and self.hits(keys) >= self.least and most
 
     def is_near(self, keys: frozenset[str]) -> bool:
-        """Whether the keys speak for the kind, and may be too few."""
+        """Return whether the keys speak for the kind, and may be too few."""
         return bool(keys & self.plain) or (bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5))
 
 
@@ -78,7 +78,7 @@ def _signs(entry: Mapping[str, Any]) -> _Signs:
 
 
 def is_candidate(path: PurePath) -> bool:
-    """Whether a file in a folder may be a document, by its name."""
+    """Return whether a file in a folder may be a document, by its name."""
     name, suffix = path.name.lower(), path.suffix.lower()
     if name.startswith("."):
         return name == ".deepspeed_env"
@@ -86,17 +86,17 @@ def is_candidate(path: PurePath) -> bool:
 
 
 def tells_by_name(path: PurePath) -> bool:
-    """Whether a file's name alone shows that it is a document."""
+    """Return whether a file's name alone shows that it is a document."""
     return is_script(path) or bool(path.suffix.lower() not in YAML and _DEEPSPEED_NAME.search(path.name.lower()))
 
 
 def is_script(path: PurePath) -> bool:
-    """Whether a file is a shell script by its name."""
+    """Return whether a file is a shell script by its name."""
     return path.suffix.lower() in _SCRIPTS
 
 
 def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
-    """Whether JSON that isn't strict is worth reading as HJSON: by its name, or what look like its keys."""
+    """Return whether JSON that isn't strict is worth reading as HJSON: by its name, or what look like its keys."""
     signs = _all_signs()["DeepSpeed config"]
     named = path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower())
     return bool(named or keys & signs.plain or len(keys & signs.own) > 1)
@@ -121,7 +121,7 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool =
 
 
 def is_evidence(keys: frozenset[str]) -> bool:
-    """Whether keys look like those of a kind, without being enough for it."""
+    """Return whether keys look like those of a kind, without being enough for it."""
     signs = _all_signs()
     if keys & signs["other programs' files"].plain:
         return False
@@ -129,7 +129,7 @@ def is_evidence(keys: frozenset[str]) -> bool:
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
-    """Whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
+    """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
     signs = _all_signs()
     if name.endswith(".hjson"):
         return not keys & signs["other programs' files"].plain
@@ -163,7 +163,7 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:
-    """Whether a file with the name of a hostfile is one: most lines have slots, unless the name says nothing else."""
+    """Return whether a file named hostfile is one: most lines have slots, unless the name says nothing else."""
     if not name.startswith("hostfile"):
         return False
     if not suffix or suffix[1:].isdigit():
@@ -183,7 +183,7 @@ _LIBRARIES: Final = frozenset({"node_modules", "site-packages"})  # others' file
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder."""
+    """Return whether there is a folder."""
     try:
         return bool(os.fspath(path)) and path.is_dir()
     except (OSError, ValueError):  # a name too long, or not one for this system

@@ -92,7 +92,7 @@ class _Program:
     json: bool = False  #: whether it reads JSON too
 
     def has_written(self, keys: frozenset[str]) -> bool:
-        """Whether keys are of one of its files."""
+        """Return whether keys are of one of its files."""
         if not self.needs <= keys or (self.one_of and not self.one_of & keys):
             return False
         return len(keys & (self.one_of | self.signs)) >= self.least
@@ -122,7 +122,7 @@ def program_of(keys: frozenset[str], content: str, *, is_json: bool) -> str | No
 
 
 def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
-    """What the file of a program becomes, with its places in the file; nothing where that isn't known."""
+    """Yield the documents that a program makes of its file, with places in the file; none where that isn't known."""
     data = source.data if isinstance(source.data, dict) else {}
     if program == "gpt-neox":
         config = _config_of_neox(data, source, text)

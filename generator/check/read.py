@@ -35,7 +35,7 @@ _LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")  # such files may lie in a fold
 
 @dataclass(slots=True)
 class Reading:
-    """What was read so far."""
+    """Documents, texts and findings read so far."""
 
     documents: list[Document] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -99,7 +99,7 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
 
 
 def _is_project(folder: Path) -> bool:
-    """Whether a folder is a whole project's, which may have no job: a mistaken path rarely is."""
+    """Return whether a folder is a whole project's, which may have no job: a mistaken path rarely is."""
     return any(next(folder.glob(name), None) for name in ("README*", "LICENSE*", "pyproject.toml", ".git"))
 
 
@@ -116,7 +116,7 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
 
 
 def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None:
-    """What a file is read for. Raises `UnreadableText` when it is no text."""
+    """Read a file for its documents and findings. Raises `UnreadableText` when it is no text."""
     place = os.path.realpath(name)
     if place in reading.places:  # named twice, or by itself and with its folder
         return

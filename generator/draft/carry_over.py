@@ -160,7 +160,7 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
 
 
 def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether the plan's files have an option, by this name or another."""
+    """Return whether the plan's files have an option, by this name or another."""
     new, off = rendered.get(one.key), draft.get("layout.recompute") == "none"
     others = megatron.said_by().get(one.name, ())
     if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
@@ -189,7 +189,7 @@ def _names_config(one: Given, parser: Parser) -> bool:
 
 
 def _gone(parser: Parser, one: Given) -> str | None:
-    """Why the parser that the arguments are written for refuses an option."""
+    """Return why the parser that the arguments are written for refuses an option."""
     table = option_table(parser.flavour or "megatron-lm")
     option = table.get(one.name)
     if option is None or not option.versions:

@@ -36,7 +36,7 @@ def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
 
 
 def config_patch(draft: Draft, config: Config, planned: Mapping[str, Any], *, fills: bool) -> dict[str, Any]:
-    """What makes `planned`, the plan's config, read as `config` is. `fills`: "auto" is filled in before it is read.
+    """Return the patch of the plan's config that makes it read as `config`. `fills`: "auto" is filled in before.
 
     Keys that the plan decides, and "auto" that nothing fills in, are named where they differ.
     """
@@ -92,7 +92,7 @@ def _now(config: Config, section: str, key: str) -> str:
 
 
 def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, other: Any) -> bool:
-    """Whether the plan decides a key; where it has another value, that is named."""
+    """Return whether the plan decides a key; where it has another value, that is named."""
     if pointer in _OFFLOADS or (pointer == ZERO and isinstance(value, bool)):
         return True
     if pointer not in PLANNED:
@@ -129,7 +129,7 @@ def _moved(config: Config, at: str) -> set[str]:
 
 
 def _is_default(config: Config, pointer: str, value: Any) -> bool:
-    """Whether a value is what holds where the key is left out."""
+    """Return whether a value is what holds where the key is left out."""
     if isinstance(value, Mapping):
         own = config.schema.section(pointer) is not None and pointer not in ("/optimizer", "/scheduler")
         return own and all(

@@ -42,7 +42,7 @@ class ExistingRun:
 
     @property
     def program(self) -> str:
-        """What the run starts, or the file that it is known by."""
+        """The program that the run starts, or the file that it is known by."""
         word = self.launch.program if self.launch else None
         if word is None or word.value is not None:
             return word.value if word and word.value else self.where.path
@@ -52,7 +52,7 @@ class ExistingRun:
 def find_runs(
     paths: Iterable[str | os.PathLike[str]], frameworks: Callable[[], Frameworks]
 ) -> tuple[Reading, tuple[ExistingRun, ...]]:
-    """What was read, and every run in it: Megatron's first, then other launches, then configs that nothing starts."""
+    """Return what was read, and its runs: Megatron's first, then other launches, then configs that nothing starts."""
     reading = read_documents(paths := tuple(paths))
     files = Files(reading.documents, [os.fspath(path) for path in paths])
     runs: list[ExistingRun] = []
@@ -104,14 +104,14 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
 
 
 def _is_config(config: Config) -> bool:
-    """Whether a file has any key of DeepSpeed's: JSON that is named by itself may be anything."""
+    """Return whether a file has any key of DeepSpeed's: JSON that is named by itself may be anything."""
     top = config.schema.section("")
     keys = config.json.data if isinstance(config.json.data, dict) else {}
     return top is not None and any(key in top.keys for key in keys)
 
 
 def _trains(launch: Launch, submission: Submission) -> bool:
-    """Whether a launch line may be of a training: it uses a launcher, or names a config."""
+    """Return whether a launch line may be of a training: it uses a launcher, or names a config."""
     programs = {call.program for call in launch.calls}
     known = programs & {"torchrun", "deepspeed", "accelerate", "srun", "mpirun"}
     return launch.program is not None and bool(known or submission.configs)

@@ -1,4 +1,4 @@
-"""What a spec and its files are refused for: planned as they are, less what is named as refused."""
+"""Refusals of a spec and its files: planned as they are, less what is named as refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ARGUMENTS: Final = "/launch/arguments/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a spec: its plan and program, or what is wrong with it."""
+    """A spec's plan and program, or what is wrong with it."""
 
     plan: Plan | None = None
     fits: bool = False  #: whether the search found the plan; else the layout breaks rules, or doesn't fit

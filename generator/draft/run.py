@@ -27,7 +27,7 @@ class DraftedRun:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What a job needs and nobody said: model, cluster, gpus, global batch."""
+        """Name what a job needs and nobody said: model, cluster, gpus, global batch."""
         spec = self.draft.spec
         lacks = [key for key in ("model", "cluster") if key not in spec]
         lacks += ["gpus"] if "gpus" not in spec and "nodes" not in spec else []
@@ -89,7 +89,7 @@ def _unfit(batch: int, replicas: int, micro: int | None, steps: int | None) -> t
 
 
 def _complete(draft: Draft, where: Location) -> None:
-    """What follows from both: the GPUs of a batch, or the batch of the GPUs."""
+    """Add what follows from both: the GPUs of a batch, or the batch of the GPUs."""
     layout: dict[str, Any] = draft.spec.get("layout", {})
     micro, steps = layout.get("micro_batch"), layout.get("gradient_accumulation")
     ranks = 1

@@ -69,7 +69,7 @@ Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """How many there are of something, by one document."""
+    """A number of GPUs, nodes or processes, as one document has it."""
 
     quantity: Quantity
     value: int

@@ -65,14 +65,14 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a document holds: its runs, and everything that is wrong with it."""
+    """The runs that a document holds, and everything that is wrong with it."""
 
     runs: tuple[Measurement, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
 def short_name(path: str) -> str:
-    """How a file is called where it is written down: without folders that only this machine has."""
+    """Return the name of a file where it is written down: without folders that only this machine has."""
     return Path(path).name if Path(path).is_absolute() else path
 
 

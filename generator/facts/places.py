@@ -11,7 +11,7 @@ from ..job.text import Text
 
 
 class Lines:
-    """Where the lines of a text start; counted once, when first asked for."""
+    """Starts of a text's lines; counted once, when first asked for."""
 
     __slots__ = ("_starts", "_text")
 
@@ -50,10 +50,10 @@ class Reader(Protocol):
     """A document by name: a JSON pointer in a config, an argument of a program, an option of a launch line."""
 
     def value(self, name: str, default: object = None) -> object:
-        """What is written for `name`; `default` where nothing is, or where it can't be known."""
+        """Return the value of `name`; `default` where there is none, or where it can't be known."""
 
     def has(self, name: str) -> bool:
-        """Whether `name` is written, null included, its value known or not."""
+        """Return whether `name` is written, null included, its value known or not."""
 
     def locate(self, name: str) -> Location:
         """The place of the value of `name`, else of the nearest thing around it."""

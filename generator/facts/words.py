@@ -34,12 +34,12 @@ IN_WORDS: Final = re.compile(
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a text holds a placeholder that is to be filled in."""
+    """Return whether a text holds a placeholder that is to be filled in."""
     return _PLACEHOLDER.search(text) is not None
 
 
 def is_left_open(text: str, name: str = "") -> bool:
-    """Whether a whole value, that of an option `name`, is a placeholder: `...`, `x.x.x.x`, `node_ip`, `--port=port`."""
+    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`, `node_ip`, `--port=port`."""
     text = text.strip().strip("\"'[]")
     own = name.lstrip("-").replace("-", "_").lower()
     if is_placeholder(text) or _LEFT_OPEN.fullmatch(text) or (own and text.replace("-", "_").lower() == own):
@@ -52,7 +52,7 @@ _CAPITALS: Final = re.compile(r"[A-Z]+(?:[:_-][A-Z0-9]+)*|(?:d{1,2}-)?hh(?::mm)?
 
 
 def is_to_fill(text: str, name: str = "") -> bool:
-    """Whether a text where a number is due stands for one that the reader is to write."""
+    """Return whether a text where a number is due stands for one that the reader is to write."""
     return _CAPITALS.fullmatch(text) is not None or is_left_open(text, name)
 
 
@@ -67,15 +67,15 @@ _PREPARES: Final = re.compile(r"setup|install|health|clean|^apt(?:-get)?$", re.I
 
 
 def trains_nothing(name: str) -> bool:
-    """Whether a file is named after something else than training."""
+    """Return whether a file is named after something else than training."""
     return _OTHER.search(name) is not None and _TRAINING.search(name) is None
 
 
 def is_template(path: str) -> bool:
-    """Whether a file, or the folder that it is in, is named as something to be completed."""
+    """Return whether a file, or the folder that it is in, is named as something to be completed."""
     return any("template" in part.lower() for part in PurePosixPath(path).parts[-2:])
 
 
 def prepares(name: str) -> bool:
-    """Whether a program is named after the preparation of a machine."""
+    """Return whether a program is named after the preparation of a machine."""
     return _PREPARES.search(name) is not None and _TRAINING.search(name) is None

@@ -79,15 +79,15 @@ class YamlDocument(Reader):
 
     @property
     def readable(self) -> bool:
-        """Whether it could be read to its end, and is a mapping."""
+        """Return whether it could be read to its end, and is a mapping."""
         return self.source.complete and isinstance(self.source.data, dict)
 
     def value(self, name: str, default: object = None) -> object:
-        """What is written there; `default` where nothing is."""
+        """Return the value that is written there; `default` where there is none."""
         return self.source.value(_pointer(name), default)
 
     def has(self, name: str) -> bool:
-        """Whether anything is written there, null included."""
+        """Return whether anything is written there, null included."""
         return self.source.has(_pointer(name))
 
     def locate(self, name: str) -> Location:

@@ -12,7 +12,7 @@ from .submission import Submission
 
 
 def _has_transformers(submission: Submission) -> bool:
-    """Whether Transformers or accelerate reads anything of a submission."""
+    """Return whether Transformers or accelerate reads anything of a submission."""
     calls = (call for launch in submission.launches for call in launch.calls)
     return bool(
         submission.training_arguments

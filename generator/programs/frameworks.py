@@ -21,6 +21,6 @@ FRAMEWORKS: Final[Frameworks] = OnDemand[Framework](
 
 
 def program_for(plan: Plan) -> Program:
-    """What every process of the plan's job runs. A pure function: the same plan gives the same bytes."""
+    """Return the program that every process of the job runs. A pure function: the same plan gives the same bytes."""
     program: Program = plan.job.framework.program(plan)
     return program

@@ -28,7 +28,7 @@ def count_folder(gpus: int) -> str:
 
 
 def from_the_scripts_folder(launch: Launch, _: Path) -> str:
-    """Where the job is started when its processes run in the current folder."""
+    """Say where a job is started whose processes run in the current folder."""
     return f"Start the job from the folder that holds {launch.script}:"
 
 

@@ -22,7 +22,7 @@ def place_of(path: str) -> str:
 
 
 def is_written(document: Document) -> bool:
-    """Whether this is a config that a script writes, from a here-document or a template."""
+    """Return whether this is a config that a script writes, from a here-document or a template."""
     return getattr(document, "target", None) not in (None, document.path)
 
 
@@ -103,14 +103,14 @@ class Files:
         return [one for one in self._by_place.get(place, ()) if one.document_kind in kinds]
 
     def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
-        """Whether there is a file that `holder` may mean by `path`, document or not."""
+        """Return whether there is a file that `holder` may mean by `path`, document or not."""
         try:
             return any(place in self._by_place or Path(place).is_file() for place in self._places(path, holder, starts))
         except (OSError, ValueError):  # a name too long, or not one for this system
             return False
 
     def has_folder(self, path: str, holder: str) -> bool:
-        """Whether there is a folder that `holder` may mean by `path`."""
+        """Return whether there is a folder that `holder` may mean by `path`."""
         try:
             return any(Path(place).is_dir() for place in self._places(path, holder, ()))
         except (OSError, ValueError):  # a name too long, or not one for this system
@@ -128,7 +128,7 @@ class Files:
         return [place_of(join(dirname(place_of(holder)), end))]
 
     def _places(self, path: str, holder: str, starts: Iterable[str]) -> Iterator[str]:
-        """Where the file may lie, likely places first."""
+        """Yield where the file may lie, likely places first."""
         if isabs(path):
             yield place_of(path)
             if Path(path).is_relative_to(Path.cwd()):
@@ -138,8 +138,9 @@ class Files:
             yield place_of(join(folder, path))
 
     def folders(self, holder: str) -> Iterator[str]:
-        """Where what is in a file may be started: its folder, those above it up to the highest path that was named,
-        and the working directory.
+        """Yield the folders from which a file may be started, likely ones first.
+
+        They are its own, those above it up to the highest path that was named, and the working directory.
         """
         folders = list(_above(dirname(place_of(holder))))
         named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]

@@ -50,7 +50,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What every process of the job runs, independent of who starts it."""
+    """The script that every process of the job runs and its arguments, independent of who starts it."""
 
     script: str
     groups: tuple[ArgumentGroup, ...]
@@ -143,12 +143,12 @@ def _less(group: ArgumentGroup, given: Collection[str]) -> ArgumentGroup:
 
 
 def gives(arguments: Iterable[str], *options: str) -> bool:
-    """Whether any of `options` is among `arguments`, as `--option value` or `--option=value`."""
+    """Return whether any of `options` is among `arguments`, as `--option value` or `--option=value`."""
     return any(a.partition("=")[0] in options for a in arguments)
 
 
 def holds(arguments: Iterable[str], value: object) -> bool:
-    """Whether a value is among `arguments`, after whatever option: the script's own names aren't known."""
+    """Return whether a value is among `arguments`, after whatever option: the script's own names aren't known."""
     return any(value in (a, a.partition("=")[2]) for a in arguments)
 
 

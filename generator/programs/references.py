@@ -92,7 +92,7 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
 
 
 def configures_lightning(launch: Launch) -> bool:
-    """Whether Lightning gets a DeepSpeed config by its variable, and no other strategy is named.
+    """Return whether Lightning gets a DeepSpeed config by its variable, and no other strategy is named.
 
     Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (DEEPSPEED_ENV_VAR).
     """
@@ -143,7 +143,7 @@ class _Lines:
     readers: dict[int, str]  #: of the DeepSpeed config, by launch line
 
     def references(self) -> Iterator[Reference]:
-        """What the lines name. A path of an image's or a volume's names the file beside the job, or none."""
+        """Yield the files that the lines name. A path in an image or volume names the file beside the job, or none."""
         found, elsewhere = self._references(), isinstance(self.holder, CommandDocument) and self.holder.in_image
         yield from (link for link in found if link.exists) if elsewhere else found
 
@@ -274,7 +274,7 @@ def _path_of(word: Word) -> str | None:
 
 
 def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
-    """What a file's name looks like of which some parts are unknown; None where too little is known."""
+    """Return the pattern of a file's name of which some parts are unknown; None where too little is known."""
     name: list[str | None] = []
     for part in parts:
         _, slash, after = (part or "").rpartition("/")

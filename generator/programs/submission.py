@@ -46,7 +46,7 @@ CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "mega
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What flags add to the files; None where one is left out."""
+    """Facts that flags add to the files; None where one is left out."""
 
     gpus: int | None = None
     gpus_per_node: int | None = None
@@ -126,7 +126,7 @@ class Submission:
 
     @cached_property
     def files(self) -> Files:
-        """Where files that the documents name are looked for."""
+        """The files among which those that documents name are looked for."""
         return self.around or Files(self.documents)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How many GPUs a submission is for, and how they are divided: every document that sets it, and what follows."""
+"""The GPUs of a submission, and how they are divided: every document that sets it, and what follows."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _Arguments:
     model: Model | None
 
     def differ(self, option: str, planned: int | None, text: str) -> Violations:
-        """What there is to say of an option that is set to another number than planned."""
+        """Yield a violation for an option that is set to another number than planned."""
         written = self.arguments.integer(option)
         if planned and written is not None and written != planned:
             message = f"{option} {written}, but {text} {planned}"

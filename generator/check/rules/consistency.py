@@ -138,7 +138,7 @@ def named_config_is_there(submission: Submission) -> Violations:
 
 
 def _is_slip(name: str, other: str) -> bool:
-    """Whether a letter too many, too few or another, or two that are swapped, make one name of the other."""
+    """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other."""
     same = _same(name, other)
     end = min(_same(name[::-1], other[::-1]), len(name) - same, len(other) - same)
     one, two = name[same : len(name) - end], other[same : len(other) - end]

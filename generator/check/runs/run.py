@@ -104,7 +104,7 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
 
 
 def _facts(lines: Sequence[str]) -> LogFacts | None:
-    """What the readers find: the steps of the first that has them, the keys and the peak of all."""
+    """Return what the readers find: the steps of the first that has them, the keys and the peak of all."""
     found = [facts for reader in _READERS if (facts := reader(lines)) is not None]
     chosen = next((facts for facts in found if facts.steps), found[0] if found else None)
     if chosen is None:

@@ -1,4 +1,4 @@
-"""What became of trials, by their logs: the time of a step, memory that ran out, or nothing that can be read."""
+"""Outcomes of trials, by their logs: the time of a step, memory that ran out, or nothing that can be read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_SHOWN: Final = 120  # characters of a line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the log of a trial says."""
+    """The outcome that the log of a trial shows."""
 
     number: int
     log: Path
@@ -71,5 +71,5 @@ def _outcome(number: int, path: Path, lines: list[str]) -> Outcome:
 
 
 def _says(outcome: Outcome) -> int:
-    """How much an outcome says: that memory ran out, more than a time, more than nothing."""
+    """Return the weight of an outcome: memory that ran out is more than a time, a time more than nothing."""
     return 2 if outcome.out_of_memory else 1 if outcome.run else 0

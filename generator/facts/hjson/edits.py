@@ -149,7 +149,7 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
-    """Whether what is at `pointer` and next to it is known for certain: no key is there twice."""
+    """Return whether all at `pointer` and next to it is known for certain: no key is there twice."""
     parent = _split(pointer)[0]
     return doc.broken is None and not any(
         f"{pointer}/".startswith(f"{twice.pointer}/") or (pointer and _split(twice.pointer)[0] == parent)
@@ -158,7 +158,7 @@ def _is_safe(doc: JsonText, pointer: str) -> bool:
 
 
 def _can_grow(doc: JsonText, pointer: str) -> bool:
-    """Whether the object at `pointer` can safely take a member."""
+    """Return whether the object at `pointer` can safely take a member."""
     inside = any(_split(twice.pointer)[0] == pointer for twice in doc.duplicates)
     return isinstance(doc.value(pointer), dict) and not inside and _is_safe(doc, pointer)
 
@@ -208,7 +208,7 @@ def _key_like(doc: JsonText, key_start: int, name: str) -> str:
 
 
 def _writer(doc: JsonText, pointer: str, names: list[str]) -> Callable[[str | None], str]:
-    """What writes the value at `pointer` as a member, in as many new objects as there are names before the last.
+    """Return a function that writes the value at `pointer` as a member, in a new object for each name before the last.
 
     It takes the indentation of the new line, None for a place within a line.
     """

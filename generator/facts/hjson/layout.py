@@ -33,7 +33,7 @@ def line_end(doc: JsonText) -> str:
 
 
 def starts_line(doc: JsonText, pos: int) -> bool:
-    """Whether only blanks are before `pos` on its line."""
+    """Return whether only blanks are before `pos` on its line."""
     return not doc.text.content[line_start(doc.text.content, pos) : pos].strip(" \t")
 
 
@@ -51,7 +51,7 @@ def unit(doc: JsonText) -> str:
 
 
 def removals(doc: JsonText, pointer: str) -> list[Change]:
-    """What goes with the member or item at `pointer`: its comma, else, for the last, the one before; its line."""
+    """Remove the member or item at `pointer` with its comma, else, for the last, the one before; and its line."""
     content, span = doc.text.content, doc.spans[pointer]
     start, end = span.start if span.key_start is None else span.key_start, span.end
     siblings = _children(doc, pointer.rpartition("/")[0])

@@ -264,7 +264,7 @@ class Reader:
             self.places[opened.pointer] = Span(opened.start, end, opened.key_start, opened.key_end)
 
     def _hint(self, offset: int) -> str:
-        """What else may be the cause, where the text breaks off."""
+        """Name what else may be the cause, where the text breaks off."""
         hints = ""
         if offset >= len(self._content.rstrip()) and self._stack and self._stack[-1].closer:
             opened = self._stack[-1]

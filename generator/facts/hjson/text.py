@@ -43,11 +43,11 @@ class JsonText(Reader):
 
     @property
     def json_reads(self) -> bool:
-        """Whether Python's `json.load` reads the text."""
+        """Return whether Python's `json.load` reads the text."""
         return self.broken is None and not self.deviations
 
     def has(self, pointer: str) -> bool:
-        """Whether there is a value at `pointer`."""
+        """Return whether there is a value at `pointer`."""
         return pointer in self.spans
 
     def value(self, pointer: str, default: object = None) -> object:

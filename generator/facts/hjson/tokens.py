@@ -197,7 +197,7 @@ class Tokens:
             parts.append(char)
 
     def _escape(self, begin: int, pos: int) -> tuple[str, int]:
-        """What the backslash at `pos` stands for, and where that ends."""
+        """Return the character that the backslash at `pos` stands for, and where that ends."""
         letter = self.content[pos + 1 : pos + 2]
         if not letter:
             raise Refused(begin, "this string is not closed")
@@ -250,7 +250,7 @@ class Tokens:
         return text.removesuffix("\n"), end + 3
 
     def _column(self, pos: int) -> int:
-        """How many characters are before `pos` on its line; as hjson counts, on line 1 with those of the last."""
+        """Count the characters before `pos` on its line; as hjson counts, on line 1 with those of the last."""
         if self._breaks is None:
             self._breaks = [match.end() for match in _BREAK.finditer(self.content)]
         before = bisect_left(self._breaks, pos + 1)
@@ -268,7 +268,7 @@ def dump(value: object) -> str:
 
 
 def _leading(line: str, pos: int) -> int:
-    """How many blanks and tabs `line` has from `pos`."""
+    """Count the blanks and tabs that `line` has from `pos`."""
     end = pos
     while line[end : end + 1] in (" ", "\t"):
         end += 1
