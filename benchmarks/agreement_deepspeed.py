@@ -148,8 +148,8 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     from dsgen.facts.hjson.text import read_json
     from dsgen.findings import Severity
     from dsgen.job.text import text_of
+    from dsgen.programs.deepspeed.document import DsConfig
     from dsgen.programs.deepspeed.rules.values import COMPUTED_LATER
-    from dsgen.programs.document import DsConfig
     from dsgen.programs.frameworks import FRAMEWORKS
     from dsgen.programs.submission import Context, Submission
 
@@ -159,7 +159,7 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     submission = Submission(
         documents=(config,),
         context=Context(gpus=WORLD, consumer="deepspeed", deepspeed_version=numbers),
-        frameworks=FRAMEWORKS,
+        frameworks=lambda: FRAMEWORKS,
     )
     findings = check_submission(submission)
     later = {
