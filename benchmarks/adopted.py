@@ -90,7 +90,7 @@ def check(path: Path) -> Check:
     """One file, from its text to its new files."""
     result, started = Check(path=path), time.perf_counter()
     try:
-        _reading, runs = find_runs([path, *beside(path)], lambda: FRAMEWORKS)
+        _reading, runs = find_runs([path, *beside(path)])
         if not runs or not _counts(runs[0]):
             return result
         result.kind = _kind(runs[0])

@@ -150,7 +150,6 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     from dsgen.job.text import text_of
     from dsgen.programs.deepspeed.document import DsConfig
     from dsgen.programs.deepspeed.rules.values import COMPUTED_LATER
-    from dsgen.programs.frameworks import FRAMEWORKS
     from dsgen.programs.submission import Context, Submission
 
     when = {rule.id: rule.when for rule in all_file_rules()}
@@ -159,7 +158,6 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     submission = Submission(
         documents=(config,),
         context=Context(gpus=WORLD, consumer="deepspeed", deepspeed_version=numbers),
-        frameworks=lambda: FRAMEWORKS,
     )
     findings = check_submission(submission)
     later = {

@@ -29,7 +29,6 @@ from typing import Any, Final
 from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 from dsgen.job.text import text_of
-from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron.arguments import from_launches
 from dsgen.programs.shell.script import read_script
@@ -165,7 +164,7 @@ def errors_of(line: str, world: int) -> set[str]:
     """The rules that the line breaks, of those that are errors."""
     script = f"export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun pretrain_gpt.py {line}\n"
     documents = tuple(from_launches(launches(read_script(text_of(script, "run.sh")))))
-    submission = Submission(documents=documents, context=Context(gpus=world), frameworks=lambda: FRAMEWORKS)
+    submission = Submission(documents=documents, context=Context(gpus=world))
     found = findings_of(RULES, submission)
     return {finding.rule for finding in found if finding.severity is Severity.ERROR}
 

@@ -10,7 +10,6 @@ from typing import Final
 from ..findings import Finding, Location, Severity, in_file_order
 from ..job.records import Job, Launch
 from ..job.text import UnreadableText, text_of
-from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
 from ..programs.submission import Submission
 from .read import read_texts
@@ -29,7 +28,7 @@ def check_rendered(files: Iterable[RenderedFile], job: Job) -> tuple[Finding, ..
         reading = read_texts([text_of(file.text, file.path) for file in files])
     except UnreadableText as problem:
         return (problem.finding,)
-    submission = Submission(documents=tuple(reading.documents), frameworks=lambda: FRAMEWORKS)
+    submission = Submission(documents=tuple(reading.documents))
     found = (*reading.findings, *check_submission(submission))
     return in_file_order(
         dict.fromkeys(_placed(finding, job) for finding in found if finding.severity is not Severity.NOTE)

@@ -9,9 +9,9 @@ from dataclasses import field, replace
 from ..dataclass import dataclass
 from ..facts.document import Document, JobSpec
 from ..findings import Finding, InvalidJob, Severity, in_file_order, without
-from ..job.framework import Frameworks
 from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
+from ..programs.frameworks import FRAMEWORKS
 from ..programs.lookup import Files
 from ..programs.submission import Context, Submission
 from .context import ContextFlags, look_up
@@ -83,18 +83,12 @@ def _submission(
 ) -> Submission:
     """The submission of documents that belong together, with the jobs of the specs among them."""
     own = tuple(jobs[document.path] for document in group if document.path in jobs)
-    return Submission(documents=group, frameworks=_frameworks, context=context, texts=texts, jobs=own, around=files)
+    return Submission(documents=group, context=context, texts=texts, jobs=own, around=files)
 
 
 def _named(finding: Finding) -> Finding:
     """Without the source line: the file is not among those that are checked, and may be another than was meant."""
     return replace(finding, where=replace(finding.where, excerpt=None))
-
-
-def _frameworks() -> Frameworks:
-    from ..programs.frameworks import FRAMEWORKS  # saves start-up time where no job is planned: it loads numpy
-
-    return FRAMEWORKS
 
 
 def _text_of_spec(job: Path | None) -> dict[str, Text]:
@@ -113,7 +107,7 @@ def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     from ..rules.run import check_pinned_fit, check_pins
 
     try:
-        job, findings = load_with_findings(path, _frameworks())
+        job, findings = load_with_findings(path, FRAMEWORKS)
     except InvalidJob as invalid:
         return None, invalid.findings
     findings = (*findings, *check_job(job), *check_pins(job))

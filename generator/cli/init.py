@@ -94,7 +94,6 @@ def _head(output: Path) -> list[str]:
 def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of a launch that exists."""
     from ..draft import carry_over, draft_run, find_runs, spec_text  # here, to save start-up time
-    from ..programs.frameworks import FRAMEWORKS
     from .printing import echo
     from .proposals import Proposals
     from .questions import answered
@@ -102,7 +101,7 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     for path in paths:
         if not Path(path).exists():
             raise click.UsageError(f"no such file or folder: {path}")
-    reading, runs = find_runs(paths, lambda: FRAMEWORKS)
+    reading, runs = find_runs(paths)
     for finding in reading.findings[:_MOST_NOTES]:
         echo(f"{finding.where.path}: {finding.severity.value}: {finding.message} [{finding.rule}]", err=True)
     if not runs:

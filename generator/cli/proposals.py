@@ -78,13 +78,12 @@ def _files(folder: Path) -> Iterator[Path]:
 def _from_files(found: Proposals, folder: Path) -> None:
     """Propose what the first launch here says, or the first DeepSpeed config."""
     from ..draft import draft_run, find_runs  # here, to save start-up time
-    from ..programs.frameworks import FRAMEWORKS
 
     try:
         paths = list(_files(folder))
     except OSError:
         return
-    runs = find_runs(paths, lambda: FRAMEWORKS)[1] if paths else ()
+    runs = find_runs(paths)[1] if paths else ()
     for run in runs[:1]:
         draft, source = draft_run(run).draft, Path(run.where.path).name
         asked = ("model", "cluster", "gpus", "nodes", "framework", "launch.target")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..check.grouping import submissions_of
 from ..check.read import Reading, read_documents
 from ..facts.document import Document, JobSpec
 from ..findings import Location
-from ..job.framework import Frameworks
 from ..programs.deepspeed.config import Config
 from ..programs.launching.launch_line import Launch
 from ..programs.lookup import Files
@@ -49,9 +48,7 @@ class ExistingRun:
         return word.raw.strip("\"'").rpartition("/")[2]  # the folder is a variable's
 
 
-def find_runs(
-    paths: Iterable[str | os.PathLike[str]], frameworks: Callable[[], Frameworks]
-) -> tuple[Reading, tuple[ExistingRun, ...]]:
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[ExistingRun, ...]]:
     """Return what was read, and its runs: Megatron's first, then other launches, then configs that nothing starts."""
     reading = read_documents(paths := tuple(paths))
     files = Files(reading.documents, [os.fspath(path) for path in paths])
@@ -59,7 +56,7 @@ def find_runs(
     for group in submissions_of(reading.documents, files):
         documents = tuple(_without_variables(one) for one in group if not isinstance(one, JobSpec))
         if documents:
-            runs += _runs_of(Submission(documents=documents, frameworks=frameworks, texts=reading.texts, around=files))
+            runs += _runs_of(Submission(documents=documents, texts=reading.texts, around=files))
     return reading, tuple(sorted(runs, key=_rank))
 
 

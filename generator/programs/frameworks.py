@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..job.framework import Framework, Frameworks
-from ..search.plan import Plan
 from .on_demand import OnDemand
-from .program import Program
+
+if TYPE_CHECKING:
+    from ..search.plan import Plan
+    from .program import Program
 
 FRAMEWORKS: Final[Frameworks] = OnDemand[Framework](
     "FRAMEWORK",

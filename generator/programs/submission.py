@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property, lru_cache
 from posixpath import dirname
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ..catalog import Model
 from ..dataclass import dataclass
 from ..facts.document import Document, Kind
-from ..job.framework import Frameworks
 from ..job.records import Cluster, Job
 from ..job.text import Text
 from .deepspeed.config import Config
@@ -62,7 +61,6 @@ class Submission:
     """One job as its files describe it. Rules are functions of it; what is derived from it is cached by identity."""
 
     documents: tuple[Document, ...]
-    frameworks: Callable[[], Frameworks]  #: those of inferred runs, loaded when one is inferred
     context: Context = field(default_factory=Context)
     texts: Mapping[str, Text] = field(default_factory=dict)  #: of the files, by path
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved

@@ -11,7 +11,6 @@ import pytest
 import dsgen
 from dsgen.draft import DraftedRun, LeftOut, carry_over, draft_run, find_runs
 from dsgen.findings import Location
-from dsgen.programs.frameworks import FRAMEWORKS
 from tests.cli.running import run
 
 FOLDER = Path(__file__).parent / "cases"
@@ -23,7 +22,7 @@ FLAGS = ("--model", "llama-2-7b", "--cluster", "dgx-a100")
 
 def adopted(name: str, **answers: object) -> DraftedRun:
     """The run of a case, its spec settled."""
-    runs = find_runs([FOLDER / name], lambda: FRAMEWORKS)[1]
+    runs = find_runs([FOLDER / name])[1]
     made = draft_run(runs[0], runs[1:], answers)
     carry_over(made)
     return made
@@ -112,7 +111,7 @@ def test_answered_target_takes_the_place_of_the_files() -> None:
 def test_json_of_something_else_is_no_config(tmp_path: Path) -> None:
     """A JSON file without a key of DeepSpeed's has no run, though it is named by itself."""
     (tmp_path / "results.json").write_text('{"results": {"accuracy": 0.5}}')
-    assert find_runs([tmp_path / "results.json"], lambda: FRAMEWORKS)[1] == ()
+    assert find_runs([tmp_path / "results.json"])[1] == ()
 
 
 def test_what_a_spec_refuses_is_named(tmp_path: Path) -> None:
@@ -121,7 +120,7 @@ def test_what_a_spec_refuses_is_named(tmp_path: Path) -> None:
     line = "srun --container-image=a --container-mounts=<DIRECTORIES> torchrun --nproc-per-node 8 train.py\n"
     script[0].write_text(script[1] + line)
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
-    runs = find_runs([tmp_path], lambda: FRAMEWORKS)[1]
+    runs = find_runs([tmp_path])[1]
     made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
     carry_over(made)
     dsgen.load_job(made.draft.spec)
@@ -130,7 +129,7 @@ def test_what_a_spec_refuses_is_named(tmp_path: Path) -> None:
 
 def test_later_runs_are_named() -> None:
     """Of several runs one becomes the spec, and the others are named with their places."""
-    runs = find_runs([FOLDER / "megatron", FOLDER / "trainer"], lambda: FRAMEWORKS)[1]
+    runs = find_runs([FOLDER / "megatron", FOLDER / "trainer"])[1]
     made = draft_run(runs[0], runs[1:])
     assert made.draft.spec["framework"] == "megatron-lm"
     assert any(note.what == "run_clm.py" and "another run" in note.why for note in made.draft.left)
@@ -141,7 +140,7 @@ def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
     line = "--hub_token hf_abcdefghijklmnopqrstuvwxyz012345 --password hunter3 --seed 3\n"
     (tmp_path / "train.sh").write_text(f"deepspeed train.py --deepspeed ds.json {line}")
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
-    (found,) = find_runs([tmp_path], lambda: FRAMEWORKS)[1]
+    (found,) = find_runs([tmp_path])[1]
     made = draft_run(found, answers={"model": "of-nobody", "cluster": "dgx-a100", "gpus": 8})
     assert carry_over(made).plan is None
     told = f"{made.draft.spec} {' '.join(map(str, made.draft.left))}"

@@ -12,7 +12,6 @@ from dsgen.check.grouping import submissions_of
 from dsgen.check.read import read_documents
 from dsgen.check.validate import ContextFlags, validate
 from dsgen.findings import Finding
-from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.lookup import Files
 from dsgen.programs.submission import Submission
 
@@ -49,9 +48,7 @@ def grouped(*paths: str) -> list[Submission]:
     """The submissions at these paths."""
     documents = read_documents(paths).documents
     files = Files(documents, paths)
-    return [
-        Submission(documents=g, frameworks=lambda: FRAMEWORKS, around=files) for g in submissions_of(documents, files)
-    ]
+    return [Submission(documents=g, around=files) for g in submissions_of(documents, files)]
 
 
 def paths_of(*paths: str) -> list[list[str]]:

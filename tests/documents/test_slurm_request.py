@@ -8,7 +8,6 @@ import pytest
 
 from dsgen.facts.places import Reader
 from dsgen.job.text import Text
-from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import launches, sbatch_options
 from dsgen.programs.launching.launcher_call import LauncherCall, fixed_port
 from dsgen.programs.launching.script import LaunchScript
@@ -22,7 +21,7 @@ def _submission(*lines: str) -> Submission:
     content = "\n".join(("#!/bin/bash", *lines))
     shell = read_script(Text(path="job.sbatch", content=content, lines=content.split("\n")))
     script = LaunchScript(shell=shell, launches=launches(shell), sbatch=sbatch_options(shell))
-    return Submission(documents=(script,), frameworks=lambda: FRAMEWORKS)
+    return Submission(documents=(script,))
 
 
 def _block(*options: str) -> Request:

@@ -12,7 +12,6 @@ import dsgen
 from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig
-from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.shell.script import read_script
 from dsgen.programs.submission import Submission, ds_config_of
@@ -137,13 +136,13 @@ def test_the_named_config_is_the_one() -> None:
     """`deepspeed` names a config by its path; a name that isn't found, or none at all, means no config."""
     first, second = (DsConfig(json=read_json(text_of("{}", name))) for name in ("conf/ds1.json", "conf/ds2.json"))
     named = TrainingArguments(path="t.yaml", values={"deepspeed": "conf/ds2.json"})
-    found = ds_config_of(Submission(documents=(first, second, named), frameworks=lambda: FRAMEWORKS), named)
+    found = ds_config_of(Submission(documents=(first, second, named)), named)
     assert found is not None and found.path == second.path
     other = TrainingArguments(path="t.yaml", values={"deepspeed": "other.json"})
-    assert ds_config_of(Submission(documents=(first, second, other), frameworks=lambda: FRAMEWORKS), other) is None
-    assert ds_config_of(Submission(documents=(first, other), frameworks=lambda: FRAMEWORKS), other) is None
+    assert ds_config_of(Submission(documents=(first, second, other)), other) is None
+    assert ds_config_of(Submission(documents=(first, other)), other) is None
     none = TrainingArguments(path="t.yaml", values={})
-    assert ds_config_of(Submission(documents=(first, none), frameworks=lambda: FRAMEWORKS), none) is None
+    assert ds_config_of(Submission(documents=(first, none)), none) is None
 
 
 def test_every_argument_has_a_type() -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.programs.frameworks import Program, program_for
+from dsgen.programs.frameworks import program_for
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.megatron.options import Flavour
+from dsgen.programs.program import Program
 from dsgen.programs.slurm.write import last_step
 from dsgen.search.plan import Plan
 from tests.frameworks.plans import words

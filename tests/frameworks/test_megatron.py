@@ -15,10 +15,11 @@ import pytest
 from dsgen.catalog.records import Model
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.job.text import text_of
-from dsgen.programs.frameworks import FRAMEWORKS, Program, program_for
+from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import read_argument_file
 from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.options import Flavour, option_table
+from dsgen.programs.program import Program
 from dsgen.programs.submission import Context, Submission
 from tests.frameworks.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
 
@@ -311,6 +312,6 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
     program = program_for(make_plan(make_job("megatron-lm", MIXTRAL, generation="hopper"), layout))
     document = read_argument_file(text_of("\n".join(words(program)), "arguments.txt"))
     context = Context(gpus=layout.world)
-    [run] = megatron_facts(Submission(documents=(document,), frameworks=lambda: FRAMEWORKS, context=context))
+    [run] = megatron_facts(Submission(documents=(document,), context=context))
     names = ("tensor_overlap", "expert_overlap", "zero_copies", "context_heads", "expert_tensor", "expert", "context")
     assert {name: getattr(run.job.pins, name) for name in names} == {name: getattr(layout, name) for name in names}

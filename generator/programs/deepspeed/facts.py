@@ -9,6 +9,7 @@ from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, partial
 from ...job.records import Cluster, Job, Origin, Pins, Training
 from ...job.wording import Vocabulary
+from ..frameworks import FRAMEWORKS
 from ..submission import Submission
 from ..world import World, world_of
 from .config import ZERO, Config
@@ -65,7 +66,7 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
     return partial(
         Job,
         name=config.path,
-        framework=submission.frameworks()["huggingface" if config.filled else "deepspeed"],
+        framework=FRAMEWORKS["huggingface" if config.filled else "deepspeed"],
         deepspeed_version=submission.deepspeed_version,
         model=submission.model or UNKNOWN,
         cluster=cluster or some,

@@ -15,6 +15,7 @@ from ...findings import Location
 from ...job.records import Job, Origin, Pins, Training
 from ..deepspeed.config import Config
 from ..deepspeed.facts import offload_of, second_partitions
+from ..frameworks import FRAMEWORKS
 from ..submission import Submission
 from .run import (
     CHUNKS,
@@ -109,7 +110,7 @@ def _job_of(read: _Reading) -> Job:
     return partial(
         Job,
         name=run.program or "run",
-        framework=run.submission.frameworks()[run.flavour],
+        framework=FRAMEWORKS[run.flavour],
         deepspeed_version=run.submission.deepspeed_version,
         model=partial(Model, **read.values["model"]),
         cluster=UNKNOWN if cluster is None else cluster,

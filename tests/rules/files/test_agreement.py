@@ -14,7 +14,6 @@ from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Finding
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig
-from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.submission import NEWEST_DEEPSPEED, Context, Submission
 from tests.needs import needs_deepspeed
 
@@ -74,7 +73,7 @@ def findings_of(text: str, release: str) -> tuple[Finding, ...]:
     """Every finding on a config that eight GPUs read."""
     config = DsConfig(json=read_json(text_of(text, "ds_config.json")))
     context = Context(gpus=WORLD, consumer="deepspeed", deepspeed_version=tuple(map(int, release.split("."))))
-    return check_submission(Submission(documents=(config,), context=context, frameworks=lambda: FRAMEWORKS))
+    return check_submission(Submission(documents=(config,), context=context))
 
 
 def key_of(finding: Finding) -> tuple[str, str]:

@@ -16,7 +16,6 @@ from dsgen.check.rules.run import check_submission
 from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import Text
 from dsgen.programs.deepspeed.document import DsConfig
-from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.submission import Context, Submission
 from tests.case import NAMES, read_case
 
@@ -51,9 +50,7 @@ def places(value: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 def count(content: str, **context: Any) -> int:
     """How many findings a config has."""
     text = Text(path="ds_config.json", content=content, lines=content.split("\n"), folder=Path())
-    submission = Submission(
-        documents=(DsConfig(json=read_json(text)),), context=Context(**context), frameworks=lambda: FRAMEWORKS
-    )
+    submission = Submission(documents=(DsConfig(json=read_json(text)),), context=Context(**context))
     return len(check_submission(submission))
 
 

@@ -21,7 +21,7 @@ from dsgen.findings import Severity, Violation
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig
-from dsgen.programs.frameworks import FRAMEWORKS, program_for
+from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import MegatronArguments, read_argument_file
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.megatron.run import megatron_runs
@@ -52,7 +52,7 @@ def submission_of(lines: list[str], config: dict[str, object] | None = None, **g
     documents: list[Any] = [read_argument_file(text_file("\n".join(lines)))]
     if config is not None:
         documents.append(DsConfig(json=read_json(text_file(json.dumps(config), "ds_config.json"))))
-    return Submission(documents=tuple(documents), context=Context(**given), frameworks=lambda: FRAMEWORKS)
+    return Submission(documents=tuple(documents), context=Context(**given))
 
 
 def violations(rule: Rule, submission: Submission) -> list[Violation]:
@@ -267,6 +267,6 @@ def test_no_arguments_make_a_rule_fail(case: tuple[Flavour, str], gpus: int | No
 def test_empty_arguments_say_nothing() -> None:
     """A file of arguments that is no Megatron's is not judged."""
     arguments = MegatronArguments(path="a", flavour="megatron-lm", values={})
-    submission = Submission(documents=(arguments,), frameworks=lambda: FRAMEWORKS)
+    submission = Submission(documents=(arguments,))
     assert not [violation for rule in MINE for violation in violations(rule, submission)]
     assert {rule.id for rule in rules_in(fits)} >= {"MEM001", "MEM002"}
