@@ -134,7 +134,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """A preset: a Hugging Face config as data (`spec.hf_config` turns it into a `Model`)."""
+    """A preset: a Hugging Face config as data (`job.hf_config` turns it into a `Model`)."""
 
     name: str
     config: Mapping[str, object]

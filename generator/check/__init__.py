@@ -1,4 +1,4 @@
-"""From paths to findings: `validate.py` reads documents, makes a submission of them, and runs the rules.
+"""From paths to findings: `read` documents, divide them into submissions by `grouping`, and `validate` these by rules.
 
-`ignores.py` takes out what comments ignore; with `--engine`, `ask_engine.py` asks the DeepSpeed that `engine.py` runs.
+`ignores` takes out what comments ignore; with `--engine`, `engine` asks the installed DeepSpeed.
 """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .writing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
-MOST_GPUS: Final = 2**20  #: `documents.world.MOST_GPUS`, which would take long to import
+MOST_GPUS: Final = 2**20  #: `programs.world.MOST_GPUS`, which would take long to import
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 

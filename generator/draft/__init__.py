@@ -1,4 +1,4 @@
-"""Launches that exist become a job spec: what the files say, and what of it a spec can't hold."""
+"""Job specs from launches that exist: what their files say, carried over, and what a spec can't hold, named."""
 
 from __future__ import annotations
 

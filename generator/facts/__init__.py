@@ -1,1 +1,1 @@
-"""Values with their places, as files have them: readers of text, and what every kind of file shares."""
+"""Facts: what is known of a run, with its place; readers of text, and what every kind of file shares."""

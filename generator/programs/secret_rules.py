@@ -1,4 +1,4 @@
-"""Secrets in the files of a job: what one is, `secrecy` says for every kind of file."""
+"""Rules on secrets in the files of a job; `secrets` says for every kind of file what one is."""
 
 from __future__ import annotations
 

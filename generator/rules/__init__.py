@@ -1,1 +1,1 @@
-"""Requirements on jobs, layouts, estimates and files, with ids, severities and sources."""
+"""Rules of planning: on jobs, layouts and estimates, asked of numbers, of columns and of what files say."""

@@ -1,1 +1,1 @@
-"""Requirements on the files of a submission: configs, launch scripts, jobs for a cluster's service."""
+"""Rules on what the files of a submission say together: against each other, the job, and what fits and lasts."""

@@ -1,1 +1,1 @@
-"""Launch scripts: how bash reads them, and what they launch."""
+"""Shell: scripts read as bash reads them, and written for plain machines."""

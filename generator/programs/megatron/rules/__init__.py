@@ -1,1 +1,1 @@
-"""Rules on Megatron arguments: on the options themselves, and on the job that is inferred from them."""
+"""Rules on Megatron arguments by themselves."""
