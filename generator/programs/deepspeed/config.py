@@ -20,6 +20,7 @@ from ...dataclass import dataclass
 from ...shape import Mismatch, convert
 from .coercions import PROFILES
 from .document import DsConfig
+from .options import ZERO as ZERO
 from .schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
 
 Precision = Literal["fp16", "bf16", "fp32"]
@@ -30,7 +31,6 @@ Number = int | float
 #: Programs that fill in "auto" before DeepSpeed reads the config.
 FILLERS: Final = frozenset({"huggingface", "accelerate"})
 _DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
-ZERO: Final = "/zero_optimization"
 _HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  # as they are, to a constructor
 #: Of optimizer and gradients: what a model that is only asked has none of.
 _OF_GRADIENTS: Final = (

@@ -12,7 +12,8 @@ from ...job.wording import Vocabulary
 from ..frameworks import FRAMEWORKS
 from ..submission import Submission
 from ..world import World, world_of
-from .config import ZERO, Config
+from .config import Config
+from .options import ZERO, offload_of, second_partitions
 
 #: Keys of a layout that a config has for itself, and the places of others.
 _SIZES: Final[Mapping[str, str]] = {
@@ -104,16 +105,3 @@ def _pins(config: Config, world: World) -> Pins:
         offload=offload_of(config),
         zero_hpz=second_partitions(config),
     )
-
-
-def second_partitions(config: Config | None) -> int | None:
-    """Return the ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
-    size = config.whole(f"{ZERO}/zero_hpz_partition_size") if config and config.stage == 3 else None
-    return size if size and 0 < size < 2**31 else None
-
-
-def offload_of(config: Config) -> str:
-    """Return what a config offloads, as a layout calls it."""
-    if not config.stage or not config.offloads("optimizer"):
-        return "none"
-    return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dataclass import dataclass
-from .config import ZERO, Config
-from .facts import offload_of, second_partitions
 
 if TYPE_CHECKING:
     from ...estimate.layout import Layout
     from ...job.records import Job
+    from .config import Config
 
+ZERO: Final = "/zero_optimization"  #: the pointer of the block
 OPTIMIZER_TYPES: Final = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}
 EIGHT_BIT: Final = "adamw-8bit"  #: bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO
 
@@ -79,6 +79,19 @@ def _positive(value: object) -> int | None:
 
 def _above_1(value: int) -> int | None:
     return value if value > 1 else None
+
+
+def second_partitions(config: Config | None) -> int | None:
+    """Return the ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
+    size = config.whole(f"{ZERO}/zero_hpz_partition_size") if config and config.stage == 3 else None
+    return size if size and 0 < size < 2**31 else None
+
+
+def offload_of(config: Config) -> str:
+    """Return what a config offloads, as a layout calls it."""
+    if not config.stage or not config.offloads("optimizer"):
+        return "none"
+    return "optimizer+parameters" if config.stage == 3 and config.offloads("param") else "optimizer"
 
 
 def _offload(config: Config) -> str | None:

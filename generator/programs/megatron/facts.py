@@ -14,7 +14,7 @@ from ...facts.facts import UNKNOWN, Facts, completed, partial
 from ...findings import Location
 from ...job.records import Job, Origin, Pins, Training
 from ..deepspeed.config import Config
-from ..deepspeed.facts import offload_of, second_partitions
+from ..deepspeed.options import offload_of, second_partitions
 from ..frameworks import FRAMEWORKS
 from ..submission import Submission
 from .run import (
