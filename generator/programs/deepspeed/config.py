@@ -18,9 +18,9 @@ from typing import Final, Literal
 
 from ...dataclass import dataclass
 from ...shape import Mismatch, convert
+from . import ZERO as ZERO
 from .coercions import PROFILES
 from .document import DsConfig
-from .options import ZERO as ZERO
 from .schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
 
 Precision = Literal["fp16", "bf16", "fp32"]

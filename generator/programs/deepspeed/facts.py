@@ -12,8 +12,9 @@ from ...job.wording import Vocabulary
 from ..frameworks import FRAMEWORKS
 from ..submission import Submission
 from ..world import World, world_of
+from . import ZERO
 from .config import Config
-from .options import ZERO, offload_of, second_partitions
+from .options import offload_of, second_partitions
 
 #: Keys of a layout that a config has for itself, and the places of others.
 _SIZES: Final[Mapping[str, str]] = {

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dataclass import dataclass
+from . import ZERO
 
 if TYPE_CHECKING:
     from ...estimate.layout import Layout
     from ...job.records import Job
     from .config import Config
 
-ZERO: Final = "/zero_optimization"  #: the pointer of the block
 OPTIMIZER_TYPES: Final = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}
 EIGHT_BIT: Final = "adamw-8bit"  #: bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO
 
