@@ -7,17 +7,15 @@ from typing import Final
 
 from ..catalog.loader import closest
 from ..catalog.records import Model
-from .hf_classic import CLASSIC
 from .hf_dense import DENSE
-from .hf_moe import MOE, latent_attention, read_top_k
+from .hf_moe import MOE, latent_attention, read_experts
 from .hf_reader import ConfigReader, Problem
 from .hf_refused import is_multimodal, language_model, more_predictions, reader_of, refuse_costly_keys, unknown
 from .hf_shape import LONG, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
 
 #: How each Hugging Face `model_type` spells a transformer's shape.
-_READERS: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = {**CLASSIC, **DENSE, **MOE}
-FAMILIES: Final = dict(sorted(_READERS.items()))
+FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = dict(sorted({**DENSE, **MOE}.items()))
 
 _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
 _EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -74,21 +72,10 @@ def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
     biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.
     """
     gated = read.boolean("gated_mlp", read.config.get("position_embedding") != "learned")
-    shape = {**_block(read, gated), **_width(read, gated), **_positions(read, gated)}
-    if read.has("kv_lora_rank"):
-        shape.update(latent_attention(read, 0))
-    else:
-        _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
-    if any(read.has(key) for key in _EXPERT_KEYS):
-        shape.update(_experts(read, shape))
-    else:
-        _refuse_orphans(read, _ROUTING_KEYS, "num_experts: 8")
-    return _family(shape), shape
-
-
-def _block(read: ConfigReader, gated: bool) -> Shape:
     bias = read.boolean("attention_bias", not gated)
-    return {
+    hidden = read.integer("hidden_size", example=4096)
+    heads = read.integer("num_attention_heads", example=32)
+    shape: Shape = {
         **({"gated_mlp": True} if gated else gpt_block()),
         "qkv_bias": bias,
         "output_bias": bias,
@@ -98,13 +85,6 @@ def _block(read: ConfigReader, gated: bool) -> Shape:
         "tied_embeddings": read.boolean("tie_word_embeddings", not gated),
         "dropout": read.fraction("hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "dropout"),
         "attention_dropout": read.fraction("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop"),
-    }
-
-
-def _width(read: ConfigReader, gated: bool) -> Shape:
-    hidden = read.integer("hidden_size", example=4096)
-    heads = read.integer("num_attention_heads", example=32)
-    return {
         "vocab": read.integer("vocab_size", example=32000),
         "hidden": hidden,
         "layers": read.integer("num_hidden_layers", example=32),
@@ -112,31 +92,27 @@ def _width(read: ConfigReader, gated: bool) -> Shape:
         "kv_heads": read_kv_heads(read, heads, None),
         "head_dim": read_head_dim(read, hidden, heads),
         "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden, example=11008),
+        "position_embedding": read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned"),
     }
-
-
-def _positions(read: ConfigReader, gated: bool) -> Shape:
-    kind = read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned")
-    if kind == "learned":
-        rows = read.integer("max_position_embeddings", example=2048)
-        return {"position_embedding": kind, "position_rows": rows, "max_positions": rows}
-    limit = read.integer("max_position_embeddings", default=_POSITIONS_WITHOUT_TABLE, high=LONG)
-    rotary = read_rotary(read) if kind == "rotary" else {}
-    return {"position_embedding": kind, "max_positions": limit, **rotary}
-
-
-def _experts(read: ConfigReader, shape: Shape) -> Shape:
-    experts = read.integer(*_EXPERT_KEYS)
-    width = read.integer("moe_intermediate_size", default=shape["ffn"])
-    shared = read.integer("n_shared_experts", default=0, low=0)
-    return {
-        "experts": experts,
-        "experts_per_token": read_top_k(read, experts, None),
-        "moe_ffn": width,
-        "shared_experts": shared,
-        "shared_ffn": shared * width,
-        "dense_layers": min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0)),
-    }
+    if shape["position_embedding"] == "learned":
+        shape["position_rows"] = shape["max_positions"] = read.integer("max_position_embeddings", example=2048)
+    else:
+        limit = read.integer("max_position_embeddings", default=_POSITIONS_WITHOUT_TABLE, high=LONG)
+        shape.update(max_positions=limit, **(read_rotary(read) if shape["position_embedding"] == "rotary" else {}))
+    if read.has("kv_lora_rank"):
+        shape.update(latent_attention(read, 0))
+    else:
+        _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
+    if any(read.has(key) for key in _EXPERT_KEYS):
+        found = read_experts(read, shape, *_EXPERT_KEYS, experts=None, top_k=None, width=shape["ffn"])
+        shared = read.integer("n_shared_experts", default=0, low=0)
+        dense = min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0))
+        shape.update(found, shared_experts=shared, shared_ffn=shared * found["moe_ffn"], dense_layers=dense)
+    else:
+        _refuse_orphans(read, _ROUTING_KEYS, "num_experts: 8")
+    if shape.get("kv_lora_rank"):
+        return "deepseek_v3", shape
+    return "mixtral" if shape.get("experts") else "llama" if gated else "gpt2", shape
 
 
 def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> None:
@@ -144,9 +120,3 @@ def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> N
         if read.has(key):
             message = f"{key} is {show(read.config[key])}, but has no effect without {needed.partition(':')[0]}"
             read.report(key, message, f"add {needed}, or remove {key}")
-
-
-def _family(shape: Shape) -> str:
-    if shape.get("kv_lora_rank") or shape.get("experts"):
-        return "deepseek_v3" if shape.get("kv_lora_rank") else "mixtral"
-    return "llama" if shape["gated_mlp"] else "gpt2"

@@ -1,15 +1,13 @@
-"""Dense models with rotary positions, by the `model_type` whose config class each entry follows."""
+"""Dense models, by the `model_type` whose config class each entry follows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from .hf_reader import ConfigReader, local_layers, read_window, windows, without_rotary
-from .hf_shape import LlamaLike, Shape, gpt_block
-
-More = Callable[[ConfigReader, Shape], Shape]
+from .hf_shape import GptLike, LlamaLike, Shape, biases, gpt_block, read_kv_heads, read_rotary, switch
 
 #: Parts that no size depends on, in the words of messages.
 SCALED_EMBEDDINGS = "scaled embeddings"
@@ -26,14 +24,20 @@ def qwen_windows(read: ConfigReader, shape: Shape, *, layers: int = 28, always: 
     return local_layers(shape["layers"], window, range(min(first, shape["layers"])))
 
 
-def multipliers(read: ConfigReader, _: Shape) -> Shape:
-    """Granite's factors."""
+def multipliers(read: ConfigReader, _: Shape) -> tuple[str, ...]:
+    """Return Granite's factors, in words."""
     scaled = [key for key in _MULTIPLIERS if read.positive(key, default=1.0) != 1]
-    return {"extras": (f"factors ({', '.join(scaled)})",) if scaled else ()}
+    return (f"factors ({', '.join(scaled)})",) if scaled else ()
 
 
-def _phi(read: ConfigReader, _: Shape) -> Shape:
-    return {"qk_norm": "head" if read.boolean("qk_layernorm", False) else "none"}
+def clipped(read: ConfigReader, _: Shape) -> tuple[str, ...]:
+    """Return what `clip_qkv` does, in words."""
+    return ("clipped queries, keys and values",) if read.has("clip_qkv") else ()
+
+
+def _whole(_: ConfigReader, shape: Shape) -> tuple[int, ...]:
+    """Return the layers without a window."""
+    return cast("tuple[int, ...]", shape.get("full_attention_layers", ()))
 
 
 def _gpt_neox(read: ConfigReader, shape: Shape) -> Shape:
@@ -45,8 +49,15 @@ def _gpt_neox(read: ConfigReader, shape: Shape) -> Shape:
     return {"kv_heads": heads, "head_dim": head_dim, "qkv_bias": bias, "output_bias": bias, "extras": extras}
 
 
-def _gemma(read: ConfigReader, shape: Shape, *, scalar: int = 0, caps: tuple[float | None, float | None]) -> Shape:
-    """What Gemma does to embeddings and scores; `caps` are of attention scores and of logits."""
+def _gemma(
+    read: ConfigReader,
+    shape: Shape,
+    *,
+    scalar: int = 0,
+    local_base: bool = False,
+    caps: tuple[float | None, float | None] = (None, None),
+) -> tuple[str, ...]:
+    """Return what Gemma does to embeddings and scores, in words; `caps` are of attention scores and of logits."""
     extras = [SCALED_EMBEDDINGS]
     if scalar and read.positive("query_pre_attn_scalar", default=scalar) != shape["head_dim"]:
         extras.append("a scale of its own for attention scores")
@@ -55,21 +66,9 @@ def _gemma(read: ConfigReader, shape: Shape, *, scalar: int = 0, caps: tuple[flo
         given = read.has(key) and read.positive(key, default=1.0)
         if given or (default and key not in read.config):
             extras.append(f"soft-capped {what}")
-    return {"extras": tuple(extras)}
-
-
-def _gemma3(read: ConfigReader, shape: Shape) -> Shape:
-    found = _gemma(read, shape, scalar=256, caps=(None, None))
-    local = ("a rotary base of their own in local layers",) if shape["sliding_window"] else ()
-    return {"extras": (*found["extras"], *local)}
-
-
-def _olmo(read: ConfigReader, _: Shape) -> Shape:
-    return {"extras": ("clipped queries, keys and values",) if read.has("clip_qkv") else ()}
-
-
-def _ernie(read: ConfigReader, _: Shape) -> Shape:
-    return dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), read.boolean("use_bias", False))
+    if local_base and shape["sliding_window"]:
+        extras.append("a rotary base of their own in local layers")
+    return tuple(extras)
 
 
 def _smollm3(read: ConfigReader, shape: Shape) -> Shape:
@@ -82,48 +81,6 @@ def _smollm3(read: ConfigReader, shape: Shape) -> Shape:
     return {**local, "layers_without_rotary": bare}
 
 
-def _seed_oss(read: ConfigReader, _: Shape) -> Shape:
-    return {
-        "qkv_bias": read.boolean("attention_bias", True),
-        "output_bias": read.boolean("attention_out_bias", False),
-        "dropout": read.fraction("residual_dropout", default=0.1),
-        "attention_dropout": read.fraction("attention_dropout", default=0.1),
-    }
-
-
-def _cohere(read: ConfigReader, _: Shape) -> Shape:
-    scaled = read.positive("logit_scale", default=0.0625) != 1
-    return {
-        "qk_norm": "full" if read.boolean("use_qk_norm", False) else "none",
-        "extras": ("a factor on the logits",) if scaled else (),
-    }
-
-
-def _cohere2(read: ConfigReader, shape: Shape) -> Shape:
-    return {**_cohere(read, shape), "layers_without_rotary": shape.get("full_attention_layers", ())}
-
-
-def _exaone4(read: ConfigReader, shape: Shape) -> Shape:
-    return {"layers_without_rotary": shape.get("full_attention_layers", ())}
-
-
-def _starcoder2(read: ConfigReader, _: Shape) -> Shape:
-    return gpt_block(read.boolean("use_bias", True))
-
-
-def _stablelm(read: ConfigReader, _: Shape) -> Shape:
-    one = read.boolean("use_parallel_residual", False)
-    return {"qkv_bias": read.boolean("use_qkv_bias", False), "norms_per_layer": 1 if one else 2}
-
-
-def _glm(read: ConfigReader, _: Shape) -> Shape:
-    return {"qkv_bias": read.boolean("attention_bias", True)}
-
-
-def _hunyuan(read: ConfigReader, _: Shape) -> Shape:
-    return {"qk_norm": "head" if read.boolean("use_qk_norm", True) else "none"}
-
-
 def _ministral3(read: ConfigReader, _: Shape) -> Shape:
     if not read.has("rope_parameters") and not read.has("rope_scaling"):
         return {"rotary_scaling": "yarn", "rotary_scaling_factor": 16.0}  # the class's own default
@@ -131,7 +88,108 @@ def _ministral3(read: ConfigReader, _: Shape) -> Shape:
     return {"extras": ("queries scaled by position",) if rope.has("llama_4_scaling_beta") else ()}
 
 
-DENSE: Final[Mapping[str, LlamaLike]] = {
+def _falcon(read: ConfigReader, shape: Shape) -> Shape:
+    new = read.boolean("new_decoder_architecture", False)
+    shared = 1 if read.boolean("multi_query", True) else shape["heads"]
+    side_by_side = read.boolean("parallel_attn", True)
+    # One norm before attention and MLP together, or, as in Falcon-40B, one before each.
+    norms = (read.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1)) if side_by_side else 2
+    return {
+        **read_rotary(read),
+        "kv_heads": read_kv_heads(read, shape["heads"], None, "num_kv_heads") if new else shared,
+        "norms_per_layer": 2 if norms == 2 else 1,
+    }
+
+
+def _mpt(read: ConfigReader, _: Shape) -> Shape:
+    attention = ConfigReader(read.mapping("attn_config"))
+    for key, needed in (("alibi", True), ("qk_ln", False), ("prefix_lm", False)):
+        if attention.boolean(key, needed) is not needed:
+            message = f"attn_config.{key} is {str(not needed).lower()}, which transformers' model of MPT lacks too"
+            read.report("attn_config", message, f"set attn_config.{key}: {str(needed).lower()}")
+    dropout = attention.fraction("attn_pdrop")
+    read.problems.extend(attention.problems)
+    return {"attention_dropout": dropout, "extras": clipped(attention, {})}
+
+
+def _gptj(read: ConfigReader, shape: Shape) -> float:
+    rotated = read.optional_integer("rotary_dim") if "rotary_dim" in read.config else 64
+    head_dim: int = shape["head_dim"]
+    return min(1.0, (rotated or head_dim) / head_dim)
+
+
+def _opt(read: ConfigReader, shape: Shape) -> Shape:
+    width = read.optional_integer("word_embed_proj_dim")
+    final = read.boolean("do_layer_norm_before", True) and not read.boolean("_remove_final_layer_norm", False)
+    return {"embedding_width": None if width == shape["hidden"] else width, "final_norms": int(final)}
+
+
+_GPT2 = partial(
+    GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner",
+    hidden_keys=("n_embd", "hidden_size"), layers_keys=("n_layer", "num_hidden_layers"),
+    heads_keys=("n_head", "num_attention_heads"), positions_keys=("n_positions", "max_position_embeddings"),
+)  # fmt: skip
+_COHERE: Final[Shape] = {
+    "norm": "layernorm-no-bias",
+    "norms_per_layer": 1,
+    "qk_norm": switch("use_qk_norm", False, "full", "none"),
+    "extras": lambda read, _: ("a factor on the logits",) if read.positive("logit_scale", default=0.0625) != 1 else (),
+}
+
+DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
+    "bert": GptLike(
+        vocab=30522, hidden=768, layers=12, heads=12, positions=512, ffn=3072, ffn_key="intermediate_size",
+        activation=("hidden_act", "gelu"), epsilon=("layer_norm_eps", 1e-12),
+        dropouts=("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout_defaults=(0.1, 0.1),
+        fields={
+            "type_rows": lambda read, _: read.integer("type_vocab_size", default=2), "embedding_norms": 1,
+            "final_norms": 0, "head_bias": True, "pooler": True, "mlm_head": True, "causal": False,
+        },
+    ),
+    "bloom": GptLike(
+        vocab=250880, hidden=64, layers=2, heads=8, positions=2048, learned=False, positions_keys=("seq_length",),
+        hidden_keys=("n_embed", "hidden_size"), layers_keys=("n_layer", "num_hidden_layers"),
+        heads_keys=("n_head", "num_attention_heads"), dropouts=("hidden_dropout", "attention_dropout"),
+        fields={"position_embedding": "alibi", "embedding_norms": 1},
+    ),
+    "falcon": GptLike(
+        vocab=65024, hidden=4544, layers=32, heads=71, positions=2048, learned=False, ffn_key="ffn_hidden_size",
+        hidden_keys=("n_embed", "hidden_size"), layers_keys=("num_hidden_layers", "n_layer"),
+        heads_keys=("num_attention_heads", "n_head"), dropouts=("hidden_dropout", "attention_dropout"),
+        activation=("activation", "gelu"),
+        fields={**biases("bias", False), "position_embedding": switch("alibi", False, "alibi", "rotary")},
+        more=_falcon,
+    ),
+    "gpt2": _GPT2(activation=("activation_function", "gelu_new"), dropout_defaults=(0.1, 0.1)),
+    "gpt_bigcode": _GPT2(
+        activation=("activation_function", "gelu_pytorch_tanh"), dropout_defaults=(0.1, 0.1),
+        fields={"kv_heads": lambda read, shape: 1 if read.boolean("multi_query", True) else shape["heads"]},
+    ),
+    "gptj": _GPT2(  # attention and MLP read the same input
+        vocab=50400, hidden=4096, layers=28, heads=16, positions=2048, learned=False, tied=False,
+        activation=("activation_function", "gelu_new"),
+        fields={
+            "position_embedding": "rotary", "rotary_fraction": _gptj, "norms_per_layer": 1, "head_bias": True,
+            "qkv_bias": False, "output_bias": False,
+        },
+    ),
+    "mpt": GptLike(
+        vocab=50368, hidden=2048, layers=24, heads=16, positions=2048, learned=False,
+        hidden_keys=("d_model", "hidden_size"), layers_keys=("n_layers", "num_hidden_layers"),
+        heads_keys=("n_heads", "num_attention_heads"), positions_keys=("max_seq_len", "max_position_embeddings"),
+        fields={**gpt_block(bias=False), "norm": "layernorm-no-bias", "position_embedding": "alibi"}, more=_mpt,
+    ),
+    "opt": GptLike(
+        vocab=50272, hidden=768, layers=12, heads=12, positions=2048, ffn=3072, ffn_key="ffn_dim", epsilon=None,
+        activation=("activation_function", "relu"), dropouts=("dropout", "attention_dropout"),
+        dropout_defaults=(0.1, 0.0),
+        fields={
+            **biases("enable_bias", True),
+            "norm": switch("layer_norm_elementwise_affine", True, "layernorm", "none"),
+            "position_rows": lambda _, shape: shape["max_positions"] + 2,  # OPTLearnedPositionalEmbedding starts at 2
+        },
+        more=_opt,
+    ),
     "llama": LlamaLike(
         vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
         attention_bias=False, mlp_bias=False,
@@ -150,38 +208,42 @@ DENSE: Final[Mapping[str, LlamaLike]] = {
     ),
     "qwen2": LlamaLike(
         vocab=151936, hidden=4096, ffn=22016, layers=32, heads=32, kv_heads=32, positions=32768,
-        fixed={"qkv_bias": True}, more=qwen_windows,
+        fields={"qkv_bias": True}, more=qwen_windows,
     ),
     "qwen2_vl_text": LlamaLike(
         vocab=152064, hidden=8192, ffn=29568, layers=80, heads=64, kv_heads=8, positions=32768, rotary_base=1e6,
-        epsilon=1e-5, fixed={"qkv_bias": True}, more=partial(qwen_windows, layers=80),
+        epsilon=1e-5, fields={"qkv_bias": True}, more=partial(qwen_windows, layers=80),
     ),
     "qwen3": LlamaLike(
         vocab=151936, hidden=4096, ffn=22016, layers=32, heads=32, kv_heads=32, positions=32768, head_dim=128,
-        attention_bias=False, fixed={"qk_norm": "head"}, more=qwen_windows,
+        attention_bias=False, fields={"qk_norm": "head"}, more=qwen_windows,
     ),
     "qwen3_vl_text": LlamaLike(
         vocab=151936, hidden=4096, ffn=22016, layers=32, heads=32, kv_heads=32, positions=128000, head_dim=128,
-        rotary_base=500000.0, attention_bias=False, fixed={"qk_norm": "head"},
+        rotary_base=500000.0, attention_bias=False, fields={"qk_norm": "head"},
     ),
     "gemma": LlamaLike(
         vocab=256000, hidden=3072, ffn=24576, layers=28, heads=16, kv_heads=16, positions=8192, head_dim=256,
-        activation="gelu_pytorch_tanh", tied=True, attention_bias=False, more=partial(_gemma, caps=(None, None)),
+        activation="gelu_pytorch_tanh", tied=True, attention_bias=False, fields={"extras": _gemma},
     ),
     "gemma2": LlamaLike(
         vocab=256000, hidden=2304, ffn=9216, layers=26, heads=8, kv_heads=4, positions=8192, head_dim=256,
         activation="gelu_pytorch_tanh", tied=True, attention_bias=False, has_window=True, window=4096, every=2,
-        fixed={"norms_per_layer": 4}, more=partial(_gemma, scalar=256, caps=(50.0, 30.0)),
+        fields={"norms_per_layer": 4, "extras": partial(_gemma, scalar=256, caps=(50.0, 30.0))},
     ),
     "gemma3_text": LlamaLike(
         vocab=262208, hidden=2304, ffn=9216, layers=26, heads=8, kv_heads=4, positions=131072, head_dim=256,
         activation="gelu_pytorch_tanh", tied=True, attention_bias=False, rotary_base=1e6, has_window=True,
-        window=4096, every=6, fixed={"norms_per_layer": 4, "qk_norm": "head"}, more=_gemma3,
+        window=4096, every=6,
+        fields={"norms_per_layer": 4, "qk_norm": "head", "extras": partial(_gemma, scalar=256, local_base=True)},
     ),
     "phi": LlamaLike(  # attention and MLP read the same normalised input
         vocab=51200, hidden=2048, ffn=8192, layers=24, heads=32, kv_heads=None, positions=2048, activation="gelu_new",
         rotary_fraction=0.5, epsilon=1e-5, dropout="resid_pdrop",
-        fixed={**gpt_block(), "norms_per_layer": 1, "head_bias": True}, more=_phi,
+        fields={
+            **gpt_block(), "norms_per_layer": 1, "head_bias": True,
+            "qk_norm": switch("qk_layernorm", False, "head", "none"),
+        },
     ),
     "phi3": LlamaLike(
         vocab=32064, hidden=3072, ffn=8192, layers=32, heads=32, kv_heads=None, positions=4096, epsilon=1e-5,
@@ -189,24 +251,24 @@ DENSE: Final[Mapping[str, LlamaLike]] = {
     ),
     "gpt_neox": LlamaLike(
         vocab=50432, hidden=6144, ffn=24576, layers=44, heads=64, kv_heads=None, positions=2048, activation="gelu",
-        rotary_fraction=0.25, epsilon=1e-5, dropout="hidden_dropout", fixed=gpt_block(), more=_gpt_neox,
+        rotary_fraction=0.25, epsilon=1e-5, dropout="hidden_dropout", fields=gpt_block(), more=_gpt_neox,
     ),
     "olmo": LlamaLike(
         vocab=50304, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
-        attention_bias=False, fixed={"norm": "none"}, more=_olmo,
+        attention_bias=False, fields={"norm": "none", "extras": clipped},
     ),
     "olmo2": LlamaLike(
         vocab=50304, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
-        attention_bias=False, fixed={"qk_norm": "full", "norm_after": True},
+        attention_bias=False, fields={"qk_norm": "full", "norm_after": True},
     ),
     "olmo3": LlamaLike(
         vocab=50304, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
         rotary_base=500000.0, attention_bias=False, has_window=True, window=4096, every=4,
-        fixed={"qk_norm": "full", "norm_after": True},
+        fields={"qk_norm": "full", "norm_after": True},
     ),
     "ernie4_5": LlamaLike(
         vocab=103424, hidden=1024, ffn=3072, layers=18, heads=16, kv_heads=2, positions=131072, head_dim=128,
-        tied=True, rotary_base=500000.0, epsilon=1e-5, more=_ernie,
+        tied=True, rotary_base=500000.0, epsilon=1e-5, fields=biases("use_bias", False),
     ),
     "smollm3": LlamaLike(
         vocab=128256, hidden=2048, ffn=11008, layers=36, heads=16, kv_heads=4, positions=32768, tied=True,
@@ -214,53 +276,66 @@ DENSE: Final[Mapping[str, LlamaLike]] = {
     ),
     "seed_oss": LlamaLike(
         vocab=155136, hidden=4096, ffn=27648, layers=64, heads=80, kv_heads=8, positions=524288, head_dim=128,
-        mlp_bias=False, more=_seed_oss,
+        mlp_bias=False,
+        fields={
+            "qkv_bias": switch("attention_bias", True),
+            "output_bias": switch("attention_out_bias", False),
+            "dropout": lambda read, _: read.fraction("residual_dropout", default=0.1),
+            "attention_dropout": lambda read, _: read.fraction("attention_dropout", default=0.1),
+        },
     ),
     "granite": LlamaLike(
         vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
-        attention_bias=False, mlp_bias=False, more=multipliers,
+        attention_bias=False, mlp_bias=False, fields={"extras": multipliers},
     ),
     "cohere": LlamaLike(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, kv_heads=None, positions=8192, tied=True,
         rotary_base=500000.0, epsilon=1e-5, attention_bias=False,
-        fixed={"norm": "layernorm-no-bias", "norms_per_layer": 1}, more=_cohere,
+        fields=_COHERE,
     ),
     "cohere2": LlamaLike(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, kv_heads=None, positions=8192, tied=True,
         epsilon=1e-5, attention_bias=False, has_window=True, window=4096, every=4,
-        fixed={"norm": "layernorm-no-bias", "norms_per_layer": 1}, more=_cohere2,
+        fields={**_COHERE, "layers_without_rotary": _whole},
     ),
     "starcoder2": LlamaLike(
         vocab=49152, hidden=3072, ffn=12288, layers=30, heads=24, kv_heads=2, positions=4096, tied=True,
-        activation="gelu_pytorch_tanh", epsilon=1e-5, dropout="residual_dropout", has_window=True, more=_starcoder2,
+        activation="gelu_pytorch_tanh", epsilon=1e-5, dropout="residual_dropout", has_window=True,
+        fields={**gpt_block(), **biases("use_bias", True)},
     ),
     "stablelm": LlamaLike(
         vocab=50304, hidden=2560, ffn=6912, layers=32, heads=32, kv_heads=32, positions=4096, rotary_fraction=0.25,
-        epsilon=1e-5, dropout="hidden_dropout", fixed={"norm": "layernorm"}, more=_stablelm,
+        epsilon=1e-5, dropout="hidden_dropout",
+        fields={
+            "norm": "layernorm", "qkv_bias": switch("use_qkv_bias", False),
+            "norms_per_layer": switch("use_parallel_residual", False, 1, 2),
+        },
     ),
     "nemotron": LlamaLike(
         vocab=256000, hidden=6144, ffn=24576, layers=32, heads=48, kv_heads=None, positions=4096, head_dim=128,
         activation="relu2", rotary_fraction=0.5, epsilon=1e-5, attention_bias=False, mlp_bias=False,
-        fixed={"gated_mlp": False, "norm": "layernorm"},
+        fields={"gated_mlp": False, "norm": "layernorm"},
     ),
     "glm": LlamaLike(
         vocab=151552, hidden=4096, ffn=13696, layers=40, heads=32, kv_heads=2, positions=131072, head_dim=128,
-        rotary_fraction=0.5, epsilon=1.5625e-7, more=_glm,
+        rotary_fraction=0.5, epsilon=1.5625e-7, fields={"qkv_bias": switch("attention_bias", True)},
     ),
     "glm4": LlamaLike(
         vocab=151552, hidden=4096, ffn=13696, layers=40, heads=32, kv_heads=2, positions=131072, head_dim=128,
-        rotary_fraction=0.5, epsilon=1.5625e-7, fixed={"norms_per_layer": 4}, more=_glm,
+        rotary_fraction=0.5, epsilon=1.5625e-7,
+        fields={"norms_per_layer": 4, "qkv_bias": switch("attention_bias", True)},
     ),
     "hunyuan_v1_dense": LlamaLike(
         vocab=290943, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
-        attention_bias=False, more=_hunyuan,
+        attention_bias=False, fields={"qk_norm": switch("use_qk_norm", True, "head", "none")},
     ),
     "exaone4": LlamaLike(
         vocab=102400, hidden=4096, ffn=16384, layers=32, heads=32, kv_heads=32, positions=2048, epsilon=1e-5,
-        has_window=True, window=4096, every=4, fixed={"qk_norm": "head", "norm_after": True}, more=_exaone4,
+        has_window=True, window=4096, every=4,
+        fields={"qk_norm": "head", "norm_after": True, "layers_without_rotary": _whole},
     ),
     "arcee": LlamaLike(
         vocab=32000, hidden=2560, ffn=18432, layers=32, heads=32, kv_heads=None, positions=4096, activation="relu2",
-        epsilon=1e-5, attention_bias=False, mlp_bias=False, fixed={"gated_mlp": False},
+        epsilon=1e-5, attention_bias=False, mlp_bias=False, fields={"gated_mlp": False},
     ),
 }  # fmt: skip

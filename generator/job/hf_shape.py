@@ -13,6 +13,7 @@ from ..dataclass import dataclass
 from .hf_reader import ConfigReader, read_window, windows
 
 Shape = dict[str, Any]  #: fields of `Model`
+More = Callable[[ConfigReader, Shape], Any]  #: one or several of them, from a config and the fields found so far
 
 _EPSILON_KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
 _ROTARY_KEYS = ("rope_theta", "rotary_emb_base", "partial_rotary_factor", "rotary_pct")
@@ -87,21 +88,16 @@ class LlamaLike:
     has_window: bool = False
     every: int | None = None  #: which layers have no window: every how many-th, of `sliding_window_pattern`
     dropout: str | None = None  #: the key
-    fixed: Shape = field(default_factory=dict)  #: what the model's code decides, whatever the config says
-    more: Callable[[ConfigReader, Shape], Shape] = lambda read, shape: {}  #: keys that no other class has
+    fields: Shape = field(default_factory=dict)  #: what the model's code decides, or a `More` for a key of its own
+    more: More = lambda read, shape: {}  #: several fields at once
 
     def __call__(self, read: ConfigReader) -> Shape:
-        """The shape that a config of this class describes."""
-        widths = self._widths(read)
-        shape = {**widths, **self._block(read), **self._windows(read, widths["layers"]), **self.fixed}
-        return {**shape, **self.more(read, shape)}
-
-    def _widths(self, read: ConfigReader) -> Shape:
+        """Return the shape that a config of this class describes."""
         hidden = read.integer("hidden_size", default=self.hidden)
         heads = read.integer("num_attention_heads", default=self.heads)
         default = max(1, hidden // heads) if self.rounds_heads else self.head_dim
         own = read.integer("head_dim", default=default) if default else None
-        return {
+        shape: Shape = {
             "vocab": read.integer("vocab_size", default=self.vocab),
             "hidden": hidden,
             "ffn": read.integer("intermediate_size", default=self.ffn),
@@ -110,10 +106,6 @@ class LlamaLike:
             "kv_heads": read_kv_heads(read, heads, self.kv_heads),
             "head_dim": own or read_head_dim(read, hidden, heads),
             "max_positions": read_positions(read, self.positions),
-        }
-
-    def _block(self, read: ConfigReader) -> Shape:
-        block: Shape = {
             "gated_mlp": True,
             "activation": read.text("hidden_act", "hidden_activation", default=self.activation),
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
@@ -123,20 +115,93 @@ class LlamaLike:
             "attention_dropout": read.fraction("attention_dropout"),
         }
         if self.attention_bias is not None:  # of the query, key, value and output projections
-            block["qkv_bias"] = block["output_bias"] = read.boolean("attention_bias", self.attention_bias)
+            shape["qkv_bias"] = shape["output_bias"] = read.boolean("attention_bias", self.attention_bias)
         if self.mlp_bias is not None:
-            block["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
+            shape["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
         if self.dropout is not None:
-            block["dropout"] = read.fraction(self.dropout)
-        return block
-
-    def _windows(self, read: ConfigReader, layers: int) -> Shape:
-        if not self.has_window:
-            return windows(read, layers, None)
-        every = self.every
+            shape["dropout"] = read.fraction(self.dropout)
+        every, window = self.every, read_window(read, self.window) if self.has_window else None
         if every is not None and not read.has("layer_types"):
             every = read.integer("sliding_window_pattern", "_sliding_window_pattern", default=every)
-        return windows(read, layers, read_window(read, self.window), every)
+        shape.update(windows(read, shape["layers"], window, every))
+        fill(read, shape, self.fields)
+        return {**shape, **self.more(read, shape)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GptLike:
+    """GPT or a relative of the generation before Llama: how its config class names a key, and what it defaults to.
+
+    They share LayerNorm, a plain MLP, as many key and value heads as query heads, and tied embeddings.
+    """
+
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    positions: int
+    ffn: int | None = None  #: None: four times hidden
+    hidden_keys: tuple[str, ...] = ("hidden_size",)
+    layers_keys: tuple[str, ...] = ("num_hidden_layers",)
+    heads_keys: tuple[str, ...] = ("num_attention_heads",)
+    positions_keys: tuple[str, ...] = ("max_position_embeddings",)
+    ffn_key: str | None = None  #: None: no key changes it
+    learned: bool = True  #: positions from a table
+    activation: tuple[str, str] | None = None  #: the key and its default; None: as `Model` has it
+    epsilon: tuple[str, float] | None = ("layer_norm_epsilon", 1e-5)
+    dropouts: tuple[str, str] = ("resid_pdrop", "attn_pdrop")  #: the keys of hidden and of attention dropout
+    dropout_defaults: tuple[float, float] = (0.0, 0.0)
+    tied: bool = True
+    fields: Shape = field(default_factory=dict)  #: as those of `LlamaLike`
+    more: More = lambda read, shape: {}
+
+    def __call__(self, read: ConfigReader) -> Shape:
+        """Return the shape that a config of this class describes."""
+        hidden = read.integer(*self.hidden_keys, default=self.hidden)
+        heads = read.integer(*self.heads_keys, default=self.heads)
+        ffn = self.ffn
+        if self.ffn_key:
+            ffn = read.optional_integer(self.ffn_key) if ffn is None else read.integer(self.ffn_key, default=ffn)
+        positions = read.integer(
+            *self.positions_keys, default=self.positions, **({} if self.learned else {"high": LONG})
+        )
+        shape: Shape = {
+            **gpt_block(),
+            "heads": heads,
+            "kv_heads": heads,
+            "head_dim": split_heads(read, hidden, heads),
+            "vocab": read.integer("vocab_size", default=self.vocab),
+            "hidden": hidden,
+            "ffn": ffn or 4 * hidden,
+            "layers": read.integer(*self.layers_keys, default=self.layers, high=MOST_LAYERS),
+            "max_positions": positions,
+            **({"position_embedding": "learned", "position_rows": positions} if self.learned else {}),
+            "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
+        }
+        if self.activation is not None:
+            shape["activation"] = read.text(self.activation[0], default=self.activation[1])
+        if self.epsilon is not None:
+            shape["norm_epsilon"] = read.positive(self.epsilon[0], default=self.epsilon[1])
+        shape["dropout"] = read.fraction(self.dropouts[0], default=self.dropout_defaults[0])
+        shape["attention_dropout"] = read.fraction(self.dropouts[1], default=self.dropout_defaults[1])
+        fill(read, shape, self.fields)
+        return {**shape, **self.more(read, shape)}
+
+
+def fill(read: ConfigReader, shape: Shape, fields: Shape) -> None:
+    """Put `fields` into `shape`, one after another."""
+    for name, value in fields.items():
+        shape[name] = value(read, shape) if callable(value) else value
+
+
+def switch(key: str, default: bool, on: object = True, off: object = False) -> More:
+    """Return a reader of a key that is true or false, and what the field is then."""
+    return lambda read, _: on if read.boolean(key, default) else off
+
+
+def biases(key: str, default: bool, *more: str) -> Shape:
+    """Return the fields of biases everywhere or nowhere, as one key says; `more` are others it decides."""
+    return dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", *more), switch(key, default))
 
 
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
