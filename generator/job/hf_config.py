@@ -99,20 +99,27 @@ def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
     else:
         limit = read.integer("max_position_embeddings", default=_POSITIONS_WITHOUT_TABLE, high=LONG)
         shape.update(max_positions=limit, **(read_rotary(read) if shape["position_embedding"] == "rotary" else {}))
+    shape.update(_inline_parts(read, shape))
+    if shape.get("kv_lora_rank"):
+        return "deepseek_v3", shape
+    return "mixtral" if shape.get("experts") else "llama" if gated else "gpt2", shape
+
+
+def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
+    """Return latent attention and experts of an inline model, each where its first key is there."""
+    parts: Shape = {}
     if read.has("kv_lora_rank"):
-        shape.update(latent_attention(read, 0))
+        parts.update(latent_attention(read, 0))
     else:
         _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
     if any(read.has(key) for key in _EXPERT_KEYS):
         found = read_experts(read, shape, *_EXPERT_KEYS, experts=None, top_k=None, width=shape["ffn"])
         shared = read.integer("n_shared_experts", default=0, low=0)
         dense = min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0))
-        shape.update(found, shared_experts=shared, shared_ffn=shared * found["moe_ffn"], dense_layers=dense)
+        parts.update(found, shared_experts=shared, shared_ffn=shared * found["moe_ffn"], dense_layers=dense)
     else:
         _refuse_orphans(read, _ROUTING_KEYS, "num_experts: 8")
-    if shape.get("kv_lora_rank"):
-        return "deepseek_v3", shape
-    return "mixtral" if shape.get("experts") else "llama" if gated else "gpt2", shape
+    return parts
 
 
 def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> None:
