@@ -1,4 +1,4 @@
-"""What is wrong, where, and how to fix it: the records that every check produces."""
+"""Findings: the records that every check produces, of what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .secrets import Hider, mask, mask_sure
 
 
 class Severity(str, Enum):
-    """How bad a finding is; `error` means that the job would fail or silently misbehave."""
+    """The weight of a finding; `error` means that the job would fail or silently misbehave."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -36,7 +36,7 @@ def _nothing(*_: Any) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """How a rule judges layouts: one, or columns of them in the search. Empty for rules on anything else."""
+    """The judgement of layouts by a rule: of one, or of columns in the search. Empty for rules on anything else."""
 
     reads: tuple[str, ...] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
     facts: tuple[str, ...] = ()  #: what it reads of the job, where a job is inferred and may lack some
@@ -54,7 +54,7 @@ STATED_IN: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFiles:
-    """How a rule on jobs or layouts judges the facts that files state of a run."""
+    """The way in which a rule on jobs or layouts judges the facts that files state of a run."""
 
     kinds: tuple[str, ...] = ("Megatron arguments",)  #: the files that it judges; or a DeepSpeed config
     only: tuple[Any, ...] = ()  #: software that it is applied to, where another rule does more for the rest
@@ -99,7 +99,7 @@ class Rule:
 
     @property
     def fix(self) -> str:
-        """What fixes it."""
+        """The change that fixes it."""
         return self._section("Fix")
 
     @property
@@ -109,11 +109,11 @@ class Rule:
         return ",".join(f"{sign}{'.'.join(map(str, version))}" for sign, version in bounds if version)
 
     def holds_for(self, version: Version) -> bool:
-        """Whether the rule applies to this version of DeepSpeed."""
+        """Return whether the rule applies to this version of DeepSpeed."""
         return (not self.since or version >= self.since) and (not self.before or version < self.before)
 
     def finding(self, violation: Violation) -> Finding:
-        """What is reported of a violation."""
+        """Return the finding of a violation."""
         return Finding(
             rule=self.id,
             severity=violation.severity or self.severity,
@@ -124,7 +124,7 @@ class Rule:
         )
 
     def at(self, where: Location, message: str, hint: str | None = None, severity: Severity | None = None) -> Finding:
-        """What is reported of a violation at a place."""
+        """Return the finding of a violation at a place."""
         return self.finding(Violation(where, message, hint, severity=severity))
 
     def _paragraphs(self) -> list[str]:
@@ -142,7 +142,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Subject(Generic[S]):
-    """What rules look at one by one: `subjects` divides a submission, or a job, into them."""
+    """The things that rules look at one by one: `subjects` divides a submission, or a job, into them."""
 
     reads: tuple[str, ...]
     subjects: Callable[[Any], Iterable[S]]
@@ -210,7 +210,7 @@ def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
 
 
 def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
-    """What is reported of a submission, a job, or a layout of a job: every subject of every rule that breaks it."""
+    """Yield the findings on a submission, a job, or a layout: on every subject of every rule that breaks it."""
     for _, found in findings_by_rule(rules, whole):
         yield from found
 

@@ -1,4 +1,4 @@
-"""What a secret is, and text without it: the only judge of that, for planning, checking and all that is shown."""
+"""Secrets, and text without them: the only judge of what is one, for planning, checking and all that is shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST: Final = 100  # characters of a name
 
 
 class Likeness(IntEnum):
-    """How likely a name's value is a secret."""
+    """The likelihood that a name's value is a secret."""
 
     NONE = 0
     SOME = 1  #: where the value looks like one
@@ -35,7 +35,7 @@ def patterns() -> Any:
 
 @lru_cache(maxsize=4096)
 def likeness(name: str) -> Likeness:
-    """How likely the value of a variable, option or key of this name is a secret.
+    """Return how likely the value of a variable, option or key of this name is a secret.
 
     **Source**: `secrets.json`, which names the detectors that its words are from.
     """
@@ -57,7 +57,7 @@ def likeness(name: str) -> Likeness:
 
 
 def _of_pair(head: str, before: str, known: list[str]) -> Likeness:
-    """Of a word that is a secret's after some words, and ordinary after others."""
+    """Return the likeness of a word that is a secret's after some words, and ordinary after others."""
     if before in patterns()["ordinary"].get(head, ()):
         return Likeness.NONE
     if before in known or (before and head in patterns()["whole"]):
@@ -100,7 +100,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
 
 
 def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) -> bool:
-    """Whether a value is a secret that no file may hold, by the name of its variable, option or key.
+    """Return whether a value is a secret that no file may hold, by the name of its variable, option or key.
 
     With `sure`, as a stranger's files are judged: a value that may be an example or a word isn't taken for one.
     With `variable`, as a spec's variables are judged: after KEY or AUTH, any text but a short word.
@@ -120,7 +120,7 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
 
 
 def _says_where(text: str) -> bool:
-    """Whether a value is empty, a variable, a path, or a placeholder."""
+    """Return whether a value is empty, a variable, a path, or a placeholder."""
     if not text or _REFERENCE.fullmatch(text) or _PATH.fullmatch(text):
         return True
     if len(text) > 2 and _FILLER.fullmatch(text):
@@ -130,13 +130,13 @@ def _says_where(text: str) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    """Whether a value is long, without spaces, and neither a number nor a word of a language."""
+    """Return whether a value is long, without spaces, and neither a number nor a word of a language."""
     mixed = re.search(r"\d", value) is not None and re.search(r"[A-Za-z]", value) is not None
     return mixed and len(value) >= _SHORTEST_SURE and re.search(r"\s", value) is None
 
 
 def _is_random(value: str) -> bool:
-    """Whether a value has nothing of a word: there are digits, and its letters and digits change often."""
+    """Return whether a value has nothing of a word: there are digits, and its letters and digits change often."""
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", value))
     numbers = sum(char.isdigit() for char in value)
     return len(value) >= _LONG and numbers > 1 and _TOKEN.fullmatch(value) is not None and changes >= len(value) // 5
@@ -203,7 +203,7 @@ def _joined(one: Secret, other: Secret) -> Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """How secrets of a kind are written."""
+    """The form in which secrets of a kind are written."""
 
     what: str
     pattern: re.Pattern[str]
@@ -227,7 +227,7 @@ def _forms() -> tuple[_Form, ...]:
 
 @cache
 def _needed() -> tuple[str, ...]:
-    """What the forms need, of which most texts have nothing."""
+    """Return the parts that the forms need, of which most texts have none."""
     return tuple(frozenset[str]().union(*(form.needs for form in _forms())))
 
 
@@ -256,7 +256,7 @@ def _of_block(text: str, form: _Form) -> Iterator[Secret]:
 
 
 def _is_variable(value: str) -> bool:
-    """Whether what is where a secret would be is a variable, or says that one belongs there."""
+    """Return whether what is where a secret would be is a variable, or says that one belongs there."""
     plain = value.strip("*x.X") == "" or value.lower() in ("password", "pass", "passwd", "token", "pw", "pwd")
     return plain or value.startswith(("$", "%", "{", "<", "[")) or "${" in value
 
@@ -300,7 +300,7 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
 
 
 def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
-    """Where a bare value ends: in YAML it may have spaces."""
+    """Return where a bare value ends: in YAML it may have spaces."""
     before = text[max(0, begin - _LONGEST_INDENT) : begin]  # not the whole line, which may be the whole file
     if between.strip() != ":" or before.rpartition("\n")[2].strip(" \t-"):
         return end

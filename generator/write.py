@@ -35,7 +35,7 @@ _WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 
 
 class Action(str, Enum):
-    """What writing a file does."""
+    """The effect of writing a file."""
 
     CREATE = "create"
     IDENTICAL = "identical"
@@ -77,7 +77,7 @@ class ChangedMeanwhile(CannotWrite):
 
 
 def fingerprint(path: Path) -> str | None:
-    """What tells apart two states of a file: contents and mode, or where a link leads; None where nothing is."""
+    """Return what tells apart two states of a file: contents and mode, or where a link leads; None where nothing is."""
     try:
         status = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -93,7 +93,7 @@ def fingerprint_of(contents: bytes, mode: int) -> str:
 
 
 def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
-    """What writing `files` into `folder` would do, in order; raises `CannotWrite` for a path that is no place."""
+    """Return what writing `files` into `folder` does, in order; raises `CannotWrite` for a path that is no place."""
     for place in (folder, *folder.parents):
         try:
             there, is_folder = os.path.lexists(place), place.is_dir()
@@ -106,7 +106,7 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
 
 
 def diff(changes: Iterable[Change]) -> str:
-    """What would change, as a unified diff; a file that only changes its executable bit has one line."""
+    """Return what would change, as a unified diff; a file that only changes its executable bit has one line."""
     return "".join(line for change in changes for line in _diff(change))
 
 
@@ -486,7 +486,7 @@ def put(source: Path, place: Path) -> None:
 
 
 def same(one: Path, other: Path) -> bool:
-    """Whether both are names of one file."""
+    """Return whether both are names of one file."""
     try:
         return os.path.samestat(one.lstat(), other.lstat())
     except (FileNotFoundError, NotADirectoryError):

@@ -25,14 +25,14 @@ Entry = Mapping[str, object]
 
 @dataclass(slots=True)
 class Bindings:
-    """What is mounted, and the expressions that stand for it."""
+    """The inputs and outputs that are mounted, and the expressions that stand for them."""
 
     inputs: dict[str, Entry] = field(default_factory=dict)
     outputs: dict[str, Entry] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)  #: a URI of the spec, and what the program gets for it
 
     def has(self, section: str, name: str) -> bool:
-        """Whether an expression stands for anything."""
+        """Return whether an expression stands for anything."""
         return name in self.section(section)
 
     def section(self, name: str) -> dict[str, Entry]:
@@ -45,7 +45,7 @@ class Bindings:
 
 
 def binds(job: Job) -> bool:
-    """Whether the job's target mounts data."""
+    """Return whether the job's target mounts data."""
     return "inputs" in launch_keys(job.launch.target)
 
 
@@ -65,12 +65,12 @@ def bound_values(job: Job) -> Iterator[tuple[str, str, str]]:
 
 
 def is_uri(text: str) -> bool:
-    """Whether a path of the spec names storage that a target can mount."""
+    """Return whether a path of the spec names storage that a target can mount."""
     return _URI.fullmatch(text) is not None
 
 
 def only_mounted(text: str) -> bool:
-    """Whether a path means something only to a target that mounts data."""
+    """Return whether a path means something only to a target that mounts data."""
     return text.lower().startswith(_OWN_URI) or EXPRESSION.search(text) is not None
 
 
@@ -109,7 +109,7 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
 
 
 def _parted(uri: str, *, prefix: bool) -> tuple[str, str, str]:
-    """What is mounted, the path within it, and its kind. Of a prefix of file names, the folder is mounted."""
+    """Split a value into the mounted place, the path within, and its kind; of a prefix of file names, take the folder."""
     asset = ASSET.fullmatch(uri)
     if asset is not None:
         return f"azureml:{asset[1]}", asset[2] or "", "uri_folder"

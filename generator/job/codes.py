@@ -1,4 +1,4 @@
-"""What can be wrong with a job spec as text, shape and names. Ids are never reused."""
+"""The rules on a job spec as text, shape and names. Ids are never reused."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Software = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """How a folder of checkpoints says which one is the newest that is whole."""
+    """The signs by which a folder of checkpoints names the newest that is whole."""
 
     folder: str  #: what the name of a checkpoint begins with; its step follows
     tracker: str | None = None  #: the file that is written after each; None: trainer_state.json in its own folder
@@ -97,7 +97,7 @@ class Framework:
     program: Callable[[Any], Any] = field(repr=False)  #: from a plan to the program that every process runs
 
     def runs(self, *software: Software) -> bool:
-        """Whether a run executes any of these."""
+        """Return whether a run executes any of these."""
         return not self.software.isdisjoint(software)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a job still lacks before it can be submitted, and what happens at its time limit."""
+"""Needs of a job before it can be submitted, and its continuation after the time limit."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def _given(job: Job) -> set[str]:
 
 
 def _asked_by(script: str, need: Need) -> bool:
-    """Whether scripts of this name need it."""
+    """Return whether scripts of this name need it."""
     name = script.replace("\\", "/").rpartition("/")[2]
     return not need.scripts or any(fnmatchcase(name, pattern) for pattern in need.scripts)
 
 
 def _met(need: Need, arguments: Sequence[str]) -> bool:
-    """Whether the script's own arguments give it, or may: a script of unknown options can read a file of them."""
+    """Ask whether the script's own arguments give it, or may: a script of unknown options can read a file of them."""
     names = [word.partition("=")[0] for word in arguments if word.startswith("-")]
     if any(name in need.options for name in names):
         return True
@@ -127,7 +127,7 @@ def _met(need: Need, arguments: Sequence[str]) -> bool:
 
 
 def _reads_a_file(arguments: Sequence[str]) -> bool:
-    """Whether arguments come from a file too: `--config run.yaml`."""
+    """Return whether arguments come from a file too: `--config run.yaml`."""
     following = zip(arguments, [*arguments, ""][1:], strict=True)
     pairs = [word.partition("=")[::2] if "=" in word else (word, after) for word, after in following]
     return any("config" in name.lower() and value.lower().endswith(_ARGUMENT_FILES) for name, value in pairs)
@@ -139,7 +139,7 @@ def target_options(job: Job) -> Mapping[str, Any]:
 
 
 def _of_target(job: Job) -> Iterator[Missing]:
-    """What the target's own options lack: keys that the schema marks as needed."""
+    """Yield what the target's own options lack: keys that the schema marks as needed."""
     target = job.launch.target
     for key, schema in target_options(job).items():
         when = schema.get("neededToSubmit")
@@ -149,12 +149,12 @@ def _of_target(job: Job) -> Iterator[Missing]:
 
 
 def can_continue(job: Job) -> bool:
-    """Whether the job's target has another job follow by itself."""
+    """Return whether the job's target has another job follow by itself."""
     return "continue" in launch_keys(job.launch.target)
 
 
 def continuation(job: Job) -> str:
-    """How the run goes on: requeue | chain | none.
+    """Return the way in which the run goes on: requeue | chain | none.
 
     By default a run that has a folder of checkpoints to go on from queues again: the job keeps its number, needs no
     second one in the queue, and Slurm does the same after a node's failure or a preemption.

@@ -18,7 +18,7 @@ def whole_number(value: object) -> int | None:
 
 
 def value_at(data: object, pointer: str, default: object = None) -> object:
-    """What is at a JSON pointer in plain data; `default` where nothing is."""
+    """Return the value at a JSON pointer in plain data; `default` where there is none."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(data, dict) and key in data:

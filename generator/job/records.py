@@ -53,7 +53,7 @@ class BatchRamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizer:
-    """What turns text into tokens, as the training program names it; `None` = not given."""
+    """The tokenizer, as the training program names it; `None` = not given."""
 
     type: str | None = None  #: the program's name for the kind
     path: str | None = None  #: of its file or folder, or its name on the hub
@@ -62,13 +62,13 @@ class Tokenizer:
 
     @property
     def given(self) -> bool:
-        """Whether the job says anything of it."""
+        """Return whether the job says anything of it."""
         return any((self.type, self.path, self.vocab_file, self.merges_file))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """What is trained on. Paths are as the program sees them."""
+    """The data to train on. Paths are as the program sees them."""
 
     path: tuple[str, ...] = ()  #: paths, with a weight as it was written before each or with none; () = not given
     split: str | None = None  #: shares of training, validation and test data
@@ -77,7 +77,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What the run writes. Paths are as the program sees them, on storage that all nodes share; `None` = not given."""
+    """Folders that the run writes to, as the program sees them, on storage that all nodes share; `None` = not given."""
 
     checkpoints: str | None = None
     logs: str | None = None
@@ -88,7 +88,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """What saving and failures cost; `None` = the published figure of the estimate."""
+    """Costs of saving and failures; `None` = the published figure of the estimate."""
 
     storage_bytes_per_s: float | None = None  #: at which all nodes together write a checkpoint
     node_s_between_failures: float | None = None  #: mean time of one node
@@ -97,7 +97,7 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What is trained on, in sequences and tokens."""
+    """The training: its sequences, tokens, numbers and kernels."""
 
     sequence_length: int
     global_batch: int  #: sequences per optimizer step
@@ -161,7 +161,7 @@ class Pins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How the job is started."""
+    """The start of the job: its target, script, arguments and options."""
 
     target: str  #: slurm | azureml | shell
     script: str
@@ -173,7 +173,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the job came from, so that rules can point at the line the user wrote."""
+    """The source of the job, so that rules can point at the line the user wrote."""
 
     path: str
     locations: Mapping[str, Location] = field(default_factory=dict)  #: by JSON pointer, of each value
@@ -191,7 +191,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What a cluster's own runs say against the shipped constants; neutral when nothing was measured."""
+    """Corrections by a cluster's own runs of the shipped constants; neutral when nothing was measured."""
 
     factors: tuple[tuple[str, float], ...] = ()  #: constant of the time model, and what it is multiplied with
     spread: float | None = None  #: standard deviation of log(measured / estimated) that is left, between runs
@@ -233,5 +233,5 @@ class Job:
 
     @property
     def fuses_kernels(self) -> bool:
-        """Whether normalisation and activation are one kernel each and keep their input only."""
+        """Return whether normalisation and activation are one kernel each and keep their input only."""
         return self.framework.fused if self.training.kernels is None else self.training.kernels == "fused"

@@ -70,13 +70,13 @@ def resolve(source: Source, broken: Iterable[str], frameworks: Frameworks) -> tu
 
 
 def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
-    """Whether nothing broken is at, below or above `pointer`; the root, where keys are missing, doesn't count."""
+    """Ask whether nothing broken is at, below or above `pointer`; the root, where keys are missing, doesn't count."""
     paths = [f"{known}/" for known in broken if known]
     return not any(path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths)
 
 
 def _check_training(source: Source, data: Data, model: Model | None, broken: tuple[str, ...]) -> Iterator[Finding]:
-    """What the schema can't say of the duration and the global batch: tokens are whole, and make whole sequences."""
+    """Report what the schema can't of the duration and the global batch: tokens are whole, and make whole sequences."""
     training: Data = data.get("training", {})
     duration, batch = "/training/duration", "/training/global_batch"
     if _sound(duration, broken):

@@ -178,7 +178,7 @@ def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
 
 
 def _foreign(data: Mapping[str, Any], cluster: Cluster, framework: str | None) -> list[tuple[str, str]]:
-    """What the calibration was fitted on and what the job has, where they differ."""
+    """List what the calibration was fitted on and what the job has, where they differ."""
     now = {
         "accelerator": cluster.accelerator.name,
         "network": cluster.network,

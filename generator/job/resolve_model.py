@@ -73,7 +73,7 @@ def _config_path(source: Source, value: str) -> Path | None:
 
 
 def _is_path(value: str) -> bool:
-    """Whether a name can only be that of a file: a model is never called so."""
+    """Return whether a name can only be that of a file: a model is never called so."""
     return "/" in value or os.sep in value
 
 

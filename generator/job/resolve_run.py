@@ -1,4 +1,4 @@
-"""What a run needs beside model and machines: lengths, data, tokenizer, folders, and how reliable the machines are."""
+"""Settings of a run beside model and machines: lengths, data, tokenizer, folders, and how reliable the machines are."""
 
 from __future__ import annotations
 

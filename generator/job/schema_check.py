@@ -77,7 +77,7 @@ def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
 
 
 def takes_text(path: tuple[str, ...]) -> bool:
-    """Whether the key at `path` accepts any text, or text and numbers alike, so that text needs no reading as YAML.
+    """Ask whether the key at `path` accepts any text, or text and numbers, so that text needs no reading as YAML.
 
     Not where it may be a list: `[0.3, /data/a, 0.7, /data/b]` is not one path.
     """
@@ -148,7 +148,7 @@ def _key_hint(key: str, known: tuple[str, ...], section: str) -> str:
 
 @cache
 def _sections() -> dict[str, str]:
-    """Where each key below the top level belongs; keys of more than one place are left out."""
+    """Map each key below the top level to its section; keys of more than one are left out."""
     properties, parts = load_schema()["properties"], load_schema()["$defs"]
     named = ("training", "data", "output", "reliability", "layout", "launch")
     sections = {name: parts[name]["properties"] for name in named}

@@ -56,7 +56,7 @@ class Source:
         return self.keys.get(pointer) or self.locate(pointer)
 
     def value(self, pointer: str, default: object = None) -> object:
-        """What is written at `pointer`; `default` where nothing is."""
+        """Return the value at `pointer`; `default` where there is none."""
         return value_at(self.data, pointer, default)
 
     def integer(self, pointer: str) -> int | None:
@@ -64,7 +64,7 @@ class Source:
         return whole_number(self.value(pointer))
 
     def has(self, pointer: str) -> bool:
-        """Whether anything is written at `pointer`, null included."""
+        """Return whether anything is written at `pointer`, null included."""
         return value_at(self.data, pointer, NOTHING) is not NOTHING
 
 
@@ -159,7 +159,7 @@ class _Reader:
         self.findings.append(error(rule, where, message, hint))
 
     def _pointer(self) -> str:
-        """Where the value that comes next goes."""
+        """Return the pointer at which the value that comes next goes."""
         if not self._stack:
             return ""
         top = self._stack[-1]
@@ -276,7 +276,7 @@ class _Reader:
             raise _Stop
 
     def _is_the_same(self, before: object, value: object) -> bool:
-        """Whether a key that was just refused as a duplicate has the scalar that it had before."""
+        """Return whether a key that was just refused as a duplicate has the scalar that it had before."""
         refused = bool(self.findings) and self.findings[-1].rule == DUPLICATE_KEY.id
         return refused and type(before) is type(value) and not isinstance(value, (dict, list)) and before == value
 

@@ -56,7 +56,7 @@ class Text:
 
     @property
     def secret_values(self) -> tuple[str, ...]:
-        """What is masked."""
+        """The texts that are masked."""
         return tuple(secret.value_in(self.content) for secret in self.secrets)
 
     def locate_offset(self, offset: int) -> Location:

@@ -1,4 +1,4 @@
-"""What the schema can't say about text: forbidden characters, infinite numbers, environment variables, secrets."""
+"""Checks of text beyond the schema: forbidden characters, infinite numbers, environment variables, secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How keys and values are written in messages, in the words of who reads them."""
+"""Words for keys and values in messages, as those who read them call them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show(value: object) -> str:
 
 
 def kind_of_value(value: object) -> str:
-    """What a value is, without the value: a file that isn't what it should be may be private."""
+    """Name the kind of a value without the value: a file that isn't what it should be may be private."""
     return "text" if isinstance(value, str) else "a number" if type(value) in (int, float) else show(value)
 
 
@@ -52,7 +52,7 @@ def listed(values: Iterable[object]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """How the keys of a job and their values are written; as in a job spec, where there is no other phrase."""
+    """Words for the keys of a job and their values; as in a job spec, where there is no other phrase."""
 
     #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}", "data": "{} replicas"}`;
     #: by key with a value that has a phrase of its own, as in `{"offload: none": "no offload"}`; and by `without` and
@@ -68,7 +68,7 @@ class Vocabulary:
         return self._one(key, listed(shown))
 
     def without(self, key: str) -> str:
-        """What to do to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
+        """Say how to switch something off: `use sequence_parallel: false`, `remove --sequence-parallel`."""
         return self.phrases.get(f"without {key}", f"use {self.says(key, False)}")
 
     def micro_batches(self, counts: Iterable[int], layout: Any) -> str:

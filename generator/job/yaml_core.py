@@ -81,7 +81,7 @@ def resolve_scalar(text: str, *, plain: bool, tag: str | None) -> Scalar:
 
 
 def collection_tag_fits(tag: str | None, kind: str) -> bool:
-    """Whether a mapping (`map`) or sequence (`seq`) may carry `tag`."""
+    """Return whether a mapping (`map`) or sequence (`seq`) may carry `tag`."""
     return tag in (None, "!", f"{_TAG}{kind}")
 
 
@@ -104,14 +104,14 @@ def _join_pair(pair: re.Match[str]) -> str:
 
 
 def syntax_message(problem: yaml.MarkedYAMLError) -> str:
-    """What the parser reports, in a sentence."""
+    """Say in a sentence what the parser reports."""
     what = problem.problem or "syntax error"
     return f"invalid YAML: {what}" + (f" {problem.context}" if problem.context else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What differs between the readers of YAML, and the hints on what is wrong."""
+    """Differences between the readers of YAML, and the hints on what is wrong."""
 
     #: A scalar's value, by text, `plain` (not quoted) and `tag`; raises `ValueError` for what can't be read.
     scalar: Callable[..., object] = resolve_scalar
@@ -146,7 +146,7 @@ class Open:
 
     @property
     def hides(self) -> bool:
-        """Whether what comes next has no place of its own."""
+        """Return whether what comes next has no place of its own."""
         return self.dropped or self.unplaced or self.merging is not None
 
     def merge(self) -> tuple[dict[str, Location], list[Location]]:

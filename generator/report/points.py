@@ -1,4 +1,4 @@
-"""What the page draws: the layouts that the best was chosen from, as columns, and the memory of every stage."""
+"""Data that the page draws: the layouts that the best was chosen from, as columns, and the memory of every stage."""
 
 from __future__ import annotations
 

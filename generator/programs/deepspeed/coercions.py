@@ -1,4 +1,4 @@
-"""What pydantic makes of a JSON value, as DeepSpeed's models ask it to.
+"""Conversions of JSON values by pydantic, as DeepSpeed's models ask for them.
 
 Both generations are here: DeepSpeed's models follow pydantic 2 from 0.15 on, and pydantic 1 before.
 """

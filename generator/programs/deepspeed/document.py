@@ -24,7 +24,7 @@ class DsConfig(Reader):
 
     @property
     def embedded(self) -> bool:
-        """Whether it is a part of a script: it can be checked, but not fixed by edits."""
+        """Return whether it is a part of a script: it can be checked, but not fixed by edits."""
         return self.target is not None
 
     @property
@@ -38,11 +38,11 @@ class DsConfig(Reader):
         return self.json.text.path
 
     def value(self, pointer: str, default: object = None) -> object:
-        """What is written at a JSON pointer, such as `/zero_optimization/stage`; `default` where nothing is."""
+        """Return the value at a JSON pointer, such as `/zero_optimization/stage`; `default` where there is none."""
         return self.json.value(pointer, default)
 
     def has(self, pointer: str) -> bool:
-        """Whether anything is written there, null included."""
+        """Return whether anything is written there, null included."""
         return self.json.has(pointer)
 
     def block(self, pointer: str) -> Mapping[str, object]:

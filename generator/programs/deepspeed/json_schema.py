@@ -112,7 +112,7 @@ def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
 
 
 def _inside(release: DeepSpeedSchema, section: Section, key: Key) -> Schema | None:
-    """What an object has as this key's value."""
+    """Return the schema of what an object has as this key's value."""
     where = f"{section.pointer}/{key.name}"
     if where == "/optimizer/params":
         return {"type": "object", "properties": _parameters(where, release.optimizers)}
@@ -139,7 +139,7 @@ def _parameters(where: str, takers: Mapping[str, Mapping[str, Key] | None]) -> d
 
 
 def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Schema]:
-    """What a pydantic model accepts: each kind of value is tried."""
+    """Return the schema of what a pydantic model accepts: each kind of value is tried."""
     free = replace(key, ge=None, gt=None, le=None, lt=None)
     found: list[Schema] = []
     if key.type.name == "list" and key.type.of and key.type.of[0].values:
@@ -161,7 +161,7 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
 
 
 def _covers(wider: Schema, narrower: Schema) -> bool:
-    """Whether a schema without further conditions has the other's type."""
+    """Return whether a schema without further conditions has the other's type."""
     if set(wider) - {"type", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}:
         return False
     if narrower["type"] in ("integer", "number") and narrower != {"type": "number"}:
@@ -177,7 +177,7 @@ def _bounded(schema: Schema, key: Key) -> Schema:
 
 
 def _of_mapping(section: Section, key: Key) -> list[Schema]:
-    """What DeepSpeed doesn't fail on: a plain mapping checks no types."""
+    """Return the schema of what DeepSpeed doesn't fail on: a plain mapping checks no types."""
     is_batch = not section.pointer and key.name in BATCH_KEYS  # which an elastic config may have in any form
     refused = key.refuses & {"str", "object"} if is_batch else key.refuses
     if section.pointer == "/optimizer" and key.name == "type":

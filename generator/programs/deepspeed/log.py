@@ -38,7 +38,7 @@ _EXACT_FROM_S: Final = 0.5
 
 
 def read(lines: Sequence[str]) -> LogFacts | None:
-    """What the log has; `None` when it isn't one of DeepSpeed's."""
+    """Return what the log has; `None` when it isn't one of DeepSpeed's."""
     settings, places = _settings(lines)
     keys = _keys(settings)
     pipeline = [found.groups() for line in lines if "iter time" in line and (found := _PIPELINE.search(line))]

@@ -1,4 +1,4 @@
-"""What each release of DeepSpeed knows of its config: sections, keys, types, defaults.
+"""Tables of what each release of DeepSpeed knows of its config: sections, keys, types, defaults.
 
 The tables in `deepspeed_keys/` are read out of DeepSpeed's own classes by `scripts/deepspeed_keys.py`, one a release.
 """
@@ -22,7 +22,7 @@ _FOLDER: Final = files(__package__) / "deepspeed_keys"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deprecation:
-    """What replaces a deprecated key."""
+    """The replacement of a deprecated key."""
 
     by: str  #: name of the field, not of its alias; empty where nothing replaces it
     moved: bool  #: DeepSpeed gives the value to the new key, so both together are an error

@@ -46,7 +46,7 @@ def config(job: Job, layout: Layout) -> ds_config.Config:
 
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
-    """What the script must do for the plan to hold."""
+    """Say what the script must do for the plan to hold."""
     texts = [*ds_config.autotp_notes(job, layout, "without an mpu DeepSpeed counts")]
     if layout.context > 1:
         texts.append(
@@ -88,7 +88,7 @@ def _run_group(plan: Plan) -> ArgumentGroup:
 
 
 def run_notes(plan: Plan) -> tuple[str, ...]:
-    """What the script must do with its checkpoints: DeepSpeed saves and loads none by itself."""
+    """Say what the script must do with its checkpoints: DeepSpeed saves and loads none by itself."""
     if plan.job.output.checkpoints is None:
         return ()
     steps = plan.saving.interval_steps

@@ -37,7 +37,7 @@ def batch_block(job: Job, layout: Layout) -> Config:
 
 
 def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
-    """Why the batch of an AutoTP run looks too large; `counted_by` says who counts every rank."""
+    """Say why the batch of an AutoTP run looks too large; `counted_by` says who counts every rank."""
     if not uses_autotp(job, layout):
         return ()
     product = f"{layout.micro_batch} × {layout.gradient_accumulation} × {batch_ranks(job, layout)}"
@@ -110,7 +110,7 @@ def optimizer_block(job: Job, layout: Layout) -> Config:
 
 
 def common_config(job: Job, layout: Layout) -> Config:
-    """What the three frameworks that run on DeepSpeed share."""
+    """Return the part of the config that the three frameworks that run on DeepSpeed share."""
     return {
         **batch_block(job, layout),
         **written(job, layout, "training.gradient_clipping"),

@@ -140,7 +140,7 @@ def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) 
 
 
 def across_counts(plan: Plan) -> str:
-    """Which checkpoints of an elastic job go on with another number of replicas."""
+    """Say which checkpoints of an elastic job go on with another number of replicas."""
     if plan.job.framework.runs("Megatron-LM"):
         return "Distributed checkpoints (--ckpt-format torch_dist) go on with any number of replicas."
     if plan.layout.zero_stage == 0:
