@@ -109,7 +109,7 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
 
 
 def _parted(uri: str, *, prefix: bool) -> tuple[str, str, str]:
-    """Split a value into the mounted place, the path within, and its kind; of a prefix of file names, take the folder."""
+    """Split a value into the mounted place, the path within, and its kind; of a prefix of names, take the folder."""
     asset = ASSET.fullmatch(uri)
     if asset is not None:
         return f"azureml:{asset[1]}", asset[2] or "", "uri_folder"
