@@ -87,12 +87,12 @@ class Config(DsConfig):
 
     @property
     def filled(self) -> bool:
-        """Whether "auto" is filled in before DeepSpeed reads the config."""
+        """Return whether "auto" is filled in before DeepSpeed reads the config."""
         return self.consumer in FILLERS or self.tuned
 
     @property
     def tuned(self) -> bool:
-        """Whether DeepSpeed's autotuner reads the config, and writes those that are trained with, ZeRO stage and all.
+        """Ask whether DeepSpeed's autotuner reads the config, and writes those that are trained with, ZeRO stage and all.
 
         Source: deepspeed/autotuning/autotuner.py:676 and :753, scheduler.py:366 @ 0.19.8.
         """
@@ -100,7 +100,7 @@ class Config(DsConfig):
 
     @property
     def completed(self) -> bool:
-        """Whether batch, clipping and precision are added where the config leaves them out.
+        """Return whether batch, clipping and precision are added where the config leaves them out.
 
         Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (_format_config; so since 1.2).
         """
@@ -108,16 +108,16 @@ class Config(DsConfig):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file has nothing in it; a part of a script's text may come later."""
+        """Return whether the file has nothing in it; a part of a script's text may come later."""
         return not self.embedded and any(what.what == "no value at all" for what in self.json.deviations)
 
     @property
     def is_readable(self) -> bool:
-        """Whether it is an object that could be read to its end, so that what it leaves out is known too."""
+        """Return whether it is an object that could be read to its end, so that what it leaves out is known too."""
         return self.json.broken is None and isinstance(self.json.data, dict) and not self.is_empty
 
     def read(self, pointer: str) -> object:
-        """What the parser holds after reading a key; None for null, "auto" and what is not known."""
+        """Return the value that the parser holds of a key; None for null, "auto" and where it is not known."""
         held = self._hold(pointer)
         return None if held is _UNKNOWN or held == "auto" else held
 
@@ -135,7 +135,7 @@ class Config(DsConfig):
         return value if isinstance(value, str) else None
 
     def switch(self, pointer: str, default: bool = False) -> bool | None:
-        """Whether the flag there is on, as Python's `if` reads it; `default`: of a key that no table has."""
+        """Return whether the flag there is on, as Python's `if` reads it; `default`: of a key that no table has."""
         if not self.has(pointer) and self.schema.key(pointer) is None:
             return default
         held = self._hold(pointer)
@@ -156,7 +156,7 @@ class Config(DsConfig):
 
     @cached_property
     def precision(self) -> Precision | None:
-        """What the fp16 and bf16 blocks make of the model."""
+        """The type that the fp16 and bf16 blocks give the model."""
         states = self.switch("/fp16/enabled"), self.switch(f"{self.bf16}/enabled")
         names: dict[tuple[bool | None, bool | None], Precision]
         names = {(True, False): "fp16", (False, True): "bf16", (False, False): "fp32"}
@@ -164,11 +164,11 @@ class Config(DsConfig):
 
     @property
     def auto_precision(self) -> bool:
-        """Whether the file has "auto" for whether fp16 or bf16 is enabled."""
+        """Return whether the file has "auto" for whether fp16 or bf16 is enabled."""
         return "auto" in (self.value("/fp16/enabled"), self.value(f"{self.bf16}/enabled"))
 
     def offload(self, what: Offloaded) -> Device | None:
-        """Where optimizer states or parameters are kept, by the new keys or the deprecated ones."""
+        """Return the place of optimizer states or parameters, by the new keys or the deprecated ones."""
         section = f"{ZERO}/offload_{what}"
         block = self._hold(section)
         if isinstance(block, dict):
@@ -178,12 +178,12 @@ class Config(DsConfig):
         return None if old is None or block is _UNKNOWN else "cpu" if old else "none"
 
     def offloads(self, what: Offloaded) -> bool:
-        """Whether they are known to leave the device."""
+        """Return whether they are known to leave the device."""
         return self.offload(what) in ("cpu", "nvme")
 
     @property
     def may_infer(self) -> bool:
-        """Whether it may be for ZeRO-Inference: by its name, or as parameters alone are moved, and nothing trains."""
+        """Ask whether it may be for ZeRO-Inference: by its name, or as parameters alone move, and nothing trains."""
         if _ASKS.search(PurePath(self.name).stem) and not self.has("/optimizer") and not self.has("/scheduler"):
             return not self.offloads("optimizer")
         moved = self.offloads("param") and not self.offloads("optimizer")
@@ -216,7 +216,7 @@ class Config(DsConfig):
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the batch follows from the elasticity block, whatever the batch keys are."""
+        """Return whether the batch follows from the elasticity block, whatever the batch keys are."""
         return self.schema.section("/elasticity") is not None and bool(self.block("/elasticity").get("enabled"))
 
     def _hold(self, pointer: str) -> object:
@@ -225,7 +225,7 @@ class Config(DsConfig):
         return self._held[pointer]
 
     def _parsed(self, pointer: str) -> object:
-        """What the parser makes of a key: models convert values and drop "auto", mappings keep what is written."""
+        """Parse a key as the parser does: models convert values and drop "auto", mappings keep what is written."""
         section, key = pointer.rpartition("/")[0], self.schema.key(pointer)
         home = self.schema.section(section)
         elsewhere = self.has(section) and not self.has(pointer)
@@ -246,7 +246,7 @@ class Config(DsConfig):
         return _UNKNOWN if isinstance(held, Mismatch) else held
 
     def _default(self, pointer: str, section: str, key: Key) -> object:
-        """What is held of a key that is left out: its default, but for two that the parser works out."""
+        """Return the value of a key that is left out: its default, but for two that the parser works out."""
         around = self.value(section, {})
         if pointer == f"{ZERO}/stage" and isinstance(around, bool):  # the old form: true is stage 1
             return int(around)
@@ -258,7 +258,7 @@ class Config(DsConfig):
 
 
 def has_auto(config: DsConfig) -> bool:
-    """Whether a value of a config is "auto", which DeepSpeed itself never fills in."""
+    """Return whether a value of a config is "auto", which DeepSpeed itself never fills in."""
     rest: list[object] = [config.json.data]
     while rest:
         value = rest.pop()

@@ -46,12 +46,12 @@ def batch_ranks(job: Job, layout: Layout) -> int:
 
 
 def uses_autotp(job: Job, layout: Layout) -> bool:
-    """Whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a PipelineModule's."""
+    """Return whether tensor parallelism is DeepSpeed's own: not a Megatron's, nor a PipelineModule's."""
     return layout.tensor > 1 and layout.pipeline == 1 and job.framework.runs("AutoTP")
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
-    """Whether `train_batch_size` has to be left to DeepSpeed, because two checks require different numbers.
+    """Return whether `train_batch_size` has to be left to DeepSpeed, because two checks require different numbers.
 
     With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later, with the replicas.
     With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the replicas.
@@ -69,7 +69,7 @@ def _train_batch(job: Job, layout: Layout) -> int | None:
 
 
 def _bf16(job: Job, layout: Layout) -> bool | None:
-    """Whether bf16 is on; off is said, so that nobody takes it for forgotten. fp8 is bf16 to DeepSpeed."""
+    """Return whether bf16 is on; off is said, so that nobody takes it for forgotten. fp8 is bf16 to DeepSpeed."""
     return None if job.training.precision == "fp16" else job.training.precision != "fp32"
 
 

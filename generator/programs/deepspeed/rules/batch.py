@@ -32,7 +32,7 @@ _LOST_FROM: Final = 256
 
 
 def replicas_of(config: Config, submission: Submission) -> Number | None:
-    """What DeepSpeed's parser counts as replicas; None where no document has the number of GPUs.
+    """Return the replicas that DeepSpeed's parser counts; None where no document has the number of GPUs.
 
     Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts every GPU.
     """
@@ -60,18 +60,18 @@ class _Batch(Batch):
 
     @property
     def factors(self) -> list[str]:
-        """What the train batch is divided by, in a message."""
+        """The factors by which the train batch is divided, in a message."""
         parts = [f"`{key}` {shown(value)}" for key, value in self.given.items() if key != _TRAIN]
         return [*parts, *([] if self.replicas is None else [f"{shown(self.replicas)} replicas"])]
 
     @property
     def is_added(self) -> bool:
-        """Whether the autotuner writes the batch, or the program that reads the config."""
+        """Return whether the autotuner writes the batch, or the program that reads the config."""
         return self.config.completed or self.config.tuned
 
     @property
     def hint(self) -> str:
-        """What gives a batch: the programs that fill in "auto" add no key that is left out."""
+        """Name what gives a batch: the programs that fill in "auto" add no key that is left out."""
         return f'add "{_MICRO}": ' + ('"auto"' if self.config.filled else "1")
 
     @property

@@ -42,7 +42,7 @@ class _Curriculum(NamedTuple):
 
     @property
     def schedule(self) -> Mapping[str, object]:
-        """What its schedule requires."""
+        """The values of its schedule, in `schedule_config`."""
         return self.config.block(f"{self.pointer}/schedule_config")
 
     def violation(self, key: str, message: str, hint: str) -> Violation:

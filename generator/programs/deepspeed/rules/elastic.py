@@ -79,7 +79,7 @@ class _Elastic:
     gpus: Number | None
 
     def get(self, name: str) -> Any:
-        """What is written for a key, else its default."""
+        """Return the value that is written for a key, else its default."""
         return as_hjson(self.block.get(name, _DEFAULTS.get(name)))
 
     @property
@@ -96,7 +96,7 @@ class _Elastic:
         return Violation(self.config.locate(f"/elasticity/{key}"), message, hint)
 
     def problems(self) -> Violations:
-        """What of the block is missing or out of range."""
+        """Yield what of the block is missing or out of range."""
         for key, example in (("max_train_batch_size", "2000"), ("micro_batch_sizes", "[2, 4, 8]")):
             if key not in self.block:
                 yield self.violation("", f"`elasticity` is enabled, and requires `{key}`", f'add "{key}": {example}')

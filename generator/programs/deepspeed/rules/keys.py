@@ -86,7 +86,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
 
 
 def _is_for_others(place: Place, name: str, refused: bool) -> bool:
-    """Whether the key is a comment, is handed on, or has a rule of its own."""
+    """Return whether the key is a comment, is handed on, or has a rule of its own."""
     section = place.section
     comment = name.startswith(("_", "//", "#")) or name.lower() in ("comment", "comments", "$schema")
     handed_on = section.extra == "taken" and section.pointer not in _TAKEN_BUT_CLOSED
@@ -107,7 +107,7 @@ def _removed(place: Place, name: str) -> Problem:
 
 
 def _until(last: Version) -> str:
-    """When a key went, as far as the tables tell: they skip releases."""
+    """Say when a key went, as far as the tables tell: they skip releases."""
     after = next((known for known in versions() if known > last), None)
     if after is None or after == (*last[:-1], last[-1] + 1):
         return f"{_dots(last)} is the last release that accepts it"
@@ -133,7 +133,7 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
-    """What the key was probably meant to be; and the section it belongs to, where that is certain."""
+    """Return the key that was probably meant; and the section it belongs to, where that is certain."""
     if name in _INSTEAD:
         return f"write {_INSTEAD[name]}", None
     if homes := _homes(schema.version).get(name, ()):

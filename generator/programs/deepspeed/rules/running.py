@@ -1,4 +1,4 @@
-"""What runs alongside training: activation checkpointing, profilers, timers, monitors, logs."""
+"""Rules on what runs alongside training: activation checkpointing, profilers, timers, monitors, logs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def steps_are_counted(config: Config) -> Violations:
 
 
 def is_endless(config: Config) -> bool:
-    """Whether steps_per_print is Infinity without quotes: a float to `json`, a text to hjson."""
+    """Return whether steps_per_print is Infinity without quotes: a float to `json`, a text to hjson."""
     data = config.json.json_data
     steps = data.get("steps_per_print") if isinstance(data, dict) else None
     return isinstance(steps, float) and not math.isfinite(steps)

@@ -1,4 +1,4 @@
-"""Which learning-rate schedule is built, whether it accepts its parameters, and how it sets the rate."""
+"""Rules on learning-rate schedules: which is built, whether it accepts its parameters, and how it sets the rate."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Schedule(NamedTuple):
     name: str
 
     def has(self, key: str) -> bool:
-        """Whether a parameter is written."""
+        """Return whether a parameter is written."""
         return self.config.has(f"{PARAMS}/{key}")
 
     def number(self, key: str) -> Number | None:

@@ -1,4 +1,4 @@
-"""What rules on DeepSpeed configs look at one by one, and the words and fixes that they share."""
+"""Subjects of the rules on DeepSpeed configs, and the words and fixes that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a template leaves behind in a DeepSpeed config: a placeholder as a value, or text that can't be read."""
+"""Rules on what a template leaves in a DeepSpeed config: a placeholder as a value, or text that can't be read."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _MOST: Final = 20_000  #: characters that are searched; a config has a few thous
 
 
 def is_placeholder(value: object) -> bool:
-    """Whether a value looks like a template's variable; hjson reads one without quotes up to the end of its line."""
+    """Ask whether a value looks like a template's variable; hjson reads one without quotes up to its line's end."""
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip().rstrip(",")) is not None
 
 
 def is_variable(value: object) -> bool:
-    """Whether the text in place of a number is the name of a template's variable, such as GBSIZE."""
+    """Return whether the text in place of a number is the name of a template's variable, such as GBSIZE."""
     capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
     return capitals or is_placeholder(value)
 
@@ -53,7 +53,7 @@ def leftover(config: Config) -> tuple[int, str] | None:
 
 
 def placeholders(config: Config) -> tuple[str, ...]:
-    """What somebody or something is to fill in, each once."""
+    """Return what somebody or something is to fill in, each once."""
     quoted = filter(is_placeholder, _texts(config.json.data))
     return tuple(dict.fromkeys((*bare_placeholders(config), *quoted)))
 
@@ -64,13 +64,13 @@ def bare_placeholders(config: Config) -> Iterator[str]:
 
 
 def is_used_as_it_is(submission: Submission, config: Config) -> bool:
-    """Whether a launch line or a file names a template as its config, and no script fills it in."""
+    """Return whether a launch line or a file names a template as its config, and no script fills it in."""
     named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in references(submission))
     return config.embedded or (named and not is_filled_in(submission, config))
 
 
 def is_filled_in(submission: Submission, config: Config) -> bool:
-    """Whether a script hands a config to a command that rewrites text."""
+    """Return whether a script hands a config to a command that rewrites text."""
     return any(
         PurePath(word.value or word.raw).name == config.name
         for script in submission.commands

@@ -73,7 +73,7 @@ def text_can_be_read(config: Config) -> Violations:
 
 
 def _correction(message: str) -> str:
-    """What would let the text be read."""
+    """Return a correction that would let the text be read."""
     opened = re.search(r"the `([{\[])` in line \d+ is not closed", message)
     if opened:
         return f"add the missing `{'}' if opened[1] == '{' else ']'}`"

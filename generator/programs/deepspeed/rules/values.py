@@ -191,7 +191,7 @@ def _passes(place: Place, key: Key) -> Problem:
 
 
 def _of_batch(place: Place) -> Problem | None:
-    """What DeepSpeed can't compute a batch with."""
+    """Return the problem of a value with which DeepSpeed can't compute a batch."""
     value = place.value
     if value == "auto":
         message = f'{place.name} is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
@@ -212,7 +212,7 @@ def _of_batch(place: Place) -> Problem | None:
 
 
 def _computed_later(place: Place) -> Problem | None:
-    """What the parser keeps as it is, and training stops at."""
+    """Return the problem of a value that the parser keeps as it is, and training stops at."""
     value, (stages, error) = place.value, COMPUTED_LATER[place.pointer]
     null = value is None and place.pointer == "/gradient_clipping"
     if null or isinstance(value, list | dict):

@@ -129,7 +129,7 @@ def lamb_needs_whole_tensors(config: Config) -> Violations:
 
 
 def has_bf16_optimizer(config: Config) -> bool:
-    """Whether bf16 at stage 1 accumulates in fp32, for which DeepSpeed has an optimizer of its own."""
+    """Return whether bf16 at stage 1 accumulates in fp32, for which DeepSpeed has an optimizer of its own."""
     in_fp32 = config.accumulates_in in ("fp32", "float32", "float", "torch.float32")
     return config.precision == "bf16" and config.stage == 1 and in_fp32
 

@@ -1,4 +1,4 @@
-"""What ZeRO's optimizers refuse when the engine starts, or when they save; ZeRO++ and MiCS."""
+"""Rules on what ZeRO's optimizers refuse when the engine starts, or when they save; ZeRO++ and MiCS."""
 
 from __future__ import annotations
 

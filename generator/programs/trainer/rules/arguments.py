@@ -150,7 +150,7 @@ _OLD: Final = "evaluation_strategy"  # up to 4.46
 
 
 def _strategies(arguments: TrainingArguments) -> tuple[object, object]:
-    """When models are saved and when they are evaluated."""
+    """Return when models are saved and when they are evaluated."""
     old = arguments.has(_OLD) and not arguments.has("eval_strategy")
     return arguments.setting("save_strategy"), arguments.value(_OLD) if old else arguments.setting("eval_strategy")
 
