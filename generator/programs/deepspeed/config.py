@@ -92,7 +92,7 @@ class Config(DsConfig):
 
     @property
     def tuned(self) -> bool:
-        """Ask whether DeepSpeed's autotuner reads the config, and writes those that are trained with, ZeRO stage and all.
+        """Ask whether DeepSpeed's autotuner reads the config, and writes those to train with, ZeRO stage and all.
 
         Source: deepspeed/autotuning/autotuner.py:676 and :753, scheduler.py:366 @ 0.19.8.
         """
