@@ -162,8 +162,4 @@ HIDDEN: Final = re.compile(
 
 def printable(text: str, keep: str = "") -> str:
     """`text` with an escape in place of every character that acts on a terminal or can't be seen, but for `keep`."""
-    return HIDDEN.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return HIDDEN.sub(lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode("ascii"), text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
+from itertools import chain
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -30,10 +31,6 @@ def _always(*_: Any) -> bool:
     return True
 
 
-def _nothing(*_: Any) -> tuple[str, str]:
-    return "", ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """The judgement of layouts by a rule: of one, or of columns in the search. Empty for rules on anything else."""
@@ -41,7 +38,10 @@ class Columns:
     reads: tuple[str, ...] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
     facts: tuple[str, ...] = ()  #: what it reads of the job, where a job is inferred and may lack some
     holds: Callable[..., Any] = _always  #: from job, layout or columns, and ledger: a bool, or an array of bools
-    explain: Callable[..., tuple[str, str]] = _nothing  #: message with both numbers, hint with a value that passes
+    explain: Callable[..., tuple[str, str]] = lambda *_: (
+        "",
+        "",
+    )  #: message with both numbers, hint with a value that passes
     binds: Callable[[Any], bool] = _always  #: whether the rule applies to a job
 
 
@@ -221,9 +221,4 @@ def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, 
     for rule in rules:
         if rule.subjects not in subjects:
             subjects[rule.subjects] = tuple(rule.subjects(whole))
-        yield rule, _found(rule, subjects[rule.subjects])
-
-
-def _found(rule: Rule, subjects: Iterable[Any]) -> Iterator[Finding]:
-    for each in subjects:
-        yield from map(rule.finding, rule.check(each))
+        yield rule, map(rule.finding, chain.from_iterable(map(rule.check, subjects[rule.subjects])))

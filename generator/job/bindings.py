@@ -103,7 +103,10 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
         kind = "uri_file"
     entries = found.section(section)
     same = (name for name, entry in entries.items() if str(entry.get("path", "")).rstrip("/") == path.rstrip("/"))
-    name = next(same, None) or _free(key, entries)
+    words = key.split(".")
+    base = words[-2] if words[-1] == "path" else words[-1]  # data, tokenizer, checkpoints; data_2 where it is taken
+    numbered = (f"{base}_{number}" for number in range(2, len(entries) + 3))
+    name = next(same, None) or next(name for name in (base, *numbered) if name not in entries)
     entries.setdefault(name, {"type": kind, "path": path, "mode": _MODES[section]})
     return f"${{{{{section}.{name}}}}}" + (f"/{rest}" if rest else "")
 
@@ -121,11 +124,3 @@ def _parted(uri: str, *, prefix: bool) -> tuple[str, str, str]:
 
 def _kind(path: str) -> str:
     return "uri_file" if _SUFFIX.search(path.rpartition("/")[2]) and not ASSET.fullmatch(path) else "uri_folder"
-
-
-def _free(key: str, entries: Mapping[str, Entry]) -> str:
-    """A name for the input or output of a key: `data`, `tokenizer`, `checkpoints`, and `data_2` where it is taken."""
-    words = key.split(".")
-    base = words[-2] if words[-1] == "path" else words[-1]
-    numbered = (f"{base}_{number}" for number in range(2, len(entries) + 3))
-    return next(name for name in (base, *numbered) if name not in entries)

@@ -46,7 +46,7 @@ class ConfigReader:
         """
         fallback = low if default is None else default
         suggested = example if default is None and example is not None else fallback
-        key = self._present(keys)
+        key = self._given(keys) or next((key for key in keys if key in self.config), None)
         if key is None:
             if default is None:
                 self.report(keys[0], f"{keys[0]} is missing", f"add {keys[0]}: {suggested}")
@@ -111,10 +111,6 @@ class ConfigReader:
             self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"set {key}: []")
             return frozenset()
         return frozenset(value)
-
-    def _present(self, keys: tuple[str, ...]) -> str | None:
-        """The first of `keys` with a value, else the first that is null."""
-        return self._given(keys) or next((key for key in keys if key in self.config), None)
 
     def _given(self, keys: tuple[str, ...]) -> str | None:
         """The first of `keys` with a value."""

@@ -172,7 +172,7 @@ def language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], 
         if flat is None or "hidden_size" not in config:
             return config, ()
         return {**config, "model_type": flat}, (_left_out(str(outer), "its own keys"),)
-    inner: Mapping[str, object] = {**_mapping(config, place)}
+    inner: Mapping[str, object] = config[place] if isinstance(config[place], dict) else {}  # type: ignore[assignment]
     own = inner.get("model_type") or _TEXT_MODELS.get(str(outer), outer)
     if own == "bert":  # the text encoder of another model
         return config, ()
@@ -189,11 +189,6 @@ def reader_of(family: str) -> str:
 def is_multimodal(read: ConfigReader) -> bool:
     """Whether the config is one of a multimodal model without the language model's."""
     return read.config.get("model_type") in _TEXT_MODELS
-
-
-def _mapping(config: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = config[key]
-    return value if isinstance(value, dict) else {}
 
 
 def _left_out(outer: str, place: str) -> str:

@@ -41,7 +41,10 @@ def load_with_findings(
 ) -> tuple[Job, tuple[Finding, ...]]:
     """As `load`, with the warnings that didn't stop the job, in file order."""
     try:
-        read = _read(source)
+        if isinstance(source, Mapping):
+            read = plain_source(source)
+        else:
+            read = parse(read_path(source) if isinstance(source, (str, os.PathLike)) else read_stream(source))
         if not read.complete:  # what would be missing may come later in the text
             raise InvalidJob(read.findings)
         if not isinstance(read.data, dict):
@@ -74,12 +77,6 @@ def _check(
     job, unresolved = resolve(source, (finding.where.pointer for finding in errors), frameworks)
     findings = (*textual, *shape, *unresolved)
     return (None if errors else job), findings
-
-
-def _read(source: SpecSource) -> Source:
-    if isinstance(source, Mapping):
-        return plain_source(source)
-    return parse(read_path(source) if isinstance(source, (str, os.PathLike)) else read_stream(source))
 
 
 def _not_a_mapping(source: Source) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import numbers
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -118,16 +118,15 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
             message = f"`{'.'.join(path)}` can't be set: {problem}"
             findings.append(error(OVERRIDE, where, message, "name a key as in layout.zero_stage=1"))
             continue
-        made = {parent: replace(where, pointer=parent) for parent in _parents(pointer) if parent not in locations}
+        made = {
+            parent: replace(where, pointer=parent)
+            for parent in (pointer[:index] for index, char in enumerate(pointer) if char == "/" and index)
+            if parent not in locations
+        }
         locations = {**_outside(pointer, locations), **made, pointer: where}
         keys = {**_outside(pointer, keys), **made, pointer: where}
         texts = _outside(pointer, texts)
     return replace(source, data=data, locations=locations, keys=keys, texts=texts, findings=tuple(findings))
-
-
-def _parents(pointer: str) -> Iterator[str]:
-    """Pointers of the mappings that hold `pointer`, without the root."""
-    return (pointer[:index] for index, char in enumerate(pointer) if char == "/" and index)
 
 
 def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:

@@ -195,7 +195,7 @@ def _whole_numbers(value: Any) -> Any:
 
 def _training(training: Data, model: Model, accelerator: Accelerator) -> Training:
     length = _sequence_length(training, model)
-    batch = training["global_batch"]
+    batch, ramp = training["global_batch"], training.get("batch_ramp")
     sequences = read_batch_tokens(batch["tokens"], length) // length if isinstance(batch, Mapping) else int(batch)
     precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
     return Training(
@@ -212,15 +212,11 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
         lora=_lora(training["lora"]) if "lora" in training else None,
-        batch_ramp=_batch_ramp(training.get("batch_ramp")),
+        batch_ramp=None if ramp is None else BatchRamp(**{key: whole(value) for key, value in ramp.items()}),
         **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
         quantized_weights=bool(training.get("quantized_weights")),
         quantized_gradients=bool(training.get("quantized_gradients")),
     )
-
-
-def _batch_ramp(ramp: Data | None) -> BatchRamp | None:
-    return None if ramp is None else BatchRamp(**{key: whole(value) for key, value in ramp.items()})
 
 
 def _lora(adapters: Data) -> Lora:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog import Accelerator, NodeType, closest, find_accelerator, find_node_type, load_catalog
-from ..findings import Finding, Location
+from ..findings import Finding
 from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
 from .codes import CALIBRATION, CALIBRATION_AGE, CALIBRATION_MACHINE, UNKNOWN_NAME, error, warning
@@ -77,15 +77,19 @@ def _from_preset(value: Mapping[str, Any], preset: Cluster, accelerator: Acceler
 def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster:
     per_node = int(value["accelerators_per_node"])
     gbits_per_s = float(value["network_gbits_per_s_per_node"])
+    fast = gbits_per_s >= _FAST_NETWORK_GBITS_PER_S
+    usual_network = "none" if not gbits_per_s else "infiniband" if fast else "ethernet"
+    switched = "nvswitch" if accelerator.vendor == "nvidia" else "mesh"
+    usual_fabric = switched if accelerator.link_bytes_per_s else "pcie"
     own: dict[str, Any] = {name: read(value[key]) if key in value else None for key, (name, read) in _FIELDS.items()}
     return Cluster(
         name=f"{per_node}x {accelerator.name}",
         provider=None,
         accelerator=accelerator,
         accelerators_per_node=per_node,
-        intra_node=own["intra_node"] or _usual_intra_node(accelerator),
+        intra_node=own["intra_node"] or usual_fabric,
         link_domain=per_node,
-        network=own["network"] or _usual_network(gbits_per_s),
+        network=own["network"] or usual_network,
         network_bytes_per_s_per_node=own["network_bytes_per_s_per_node"],
         host_memory_bytes=own["host_memory_bytes"],
         cpu_cores=own["cpu_cores"],
@@ -93,17 +97,6 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
         price_per_node_hour=own["price_per_node_hour"],
         source="the job spec",
     )
-
-
-def _usual_intra_node(accelerator: Accelerator) -> str:
-    if not accelerator.link_bytes_per_s:
-        return "pcie"
-    return "nvswitch" if accelerator.vendor == "nvidia" else "mesh"
-
-
-def _usual_network(gbits_per_s: float) -> str:
-    fast = gbits_per_s >= _FAST_NETWORK_GBITS_PER_S
-    return "none" if not gbits_per_s else "infiniband" if fast else "ethernet"
 
 
 def _unknown_node_type(source: Source, pointer: str, value: str) -> Resolved:
@@ -144,11 +137,15 @@ def resolve_calibration(
         message = f"the calibration {show(value)}: {problem.finding.message}"
         return None, (error(CALIBRATION, where, message, _HINT),)
     written_so = isinstance(document.data, dict) and "factors" in document.data and not document.findings
-    problems = tuple(_violations(document)) if written_so else (_foreign_file(where, value),)
-    if problems:
+    if not written_so:  # another file may be private, so that nothing of it is shown
+        message = f"the calibration {show(value)} is not a file that `dsgen calibrate` wrote: it has no factors"
+        return None, (error(CALIBRATION, where, message, _HINT),)
+    if problems := tuple(_violations(document)):
         return None, problems
     data: Any = document.data
-    foreign = _foreign(data, cluster, framework)
+    machine = {"accelerator": cluster.accelerator.name, "network": cluster.network}
+    now = {**machine, "framework": framework or data["framework"]}
+    foreign = [(f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name]
     if foreign:
         message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
         hint = "calibrate with runs of this machine, or remove the calibration"
@@ -161,12 +158,6 @@ def resolve_calibration(
     return _calibration(data, value), (warning(CALIBRATION_AGE, where, message, "run `dsgen calibrate` again"),)
 
 
-def _foreign_file(where: Location, value: str) -> Finding:
-    """That a file is something else; it may be private, so that nothing of it is shown."""
-    message = f"the calibration {show(value)} is not a file that `dsgen calibrate` wrote: it has no factors"
-    return error(CALIBRATION, where, message, _HINT)
-
-
 def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
     return Calibration(
         factors=tuple(sorted((name, float(factor)) for name, factor in data["factors"].items())),
@@ -175,16 +166,6 @@ def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
         source=Path(value).name,
         memory_factor=float(data.get("memory_factor", 1.0)),
     )
-
-
-def _foreign(data: Mapping[str, Any], cluster: Cluster, framework: str | None) -> list[tuple[str, str]]:
-    """List what the calibration was fitted on and what the job has, where they differ."""
-    now = {
-        "accelerator": cluster.accelerator.name,
-        "network": cluster.network,
-        "framework": framework or data["framework"],
-    }
-    return [(f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name]
 
 
 def _violations(document: Source) -> Iterator[Finding]:

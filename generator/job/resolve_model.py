@@ -40,7 +40,10 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved
         presets = load_catalog().models
         return None, (unknown_name(source, "/model", value, "model", presets, ", and no such config.json"),)
     if path.is_dir():
-        return None, (_without_config(source, value, path),)
+        found = sorted(inner.parent.name for inner in islice(path.glob("*/config.json"), _MOST_FOLDERS))
+        near = f"use {value.rstrip('/')}/{found[0]}" if found else "give the folder that holds the model's config.json"
+        message = f"the folder {show(value)} has no config.json"
+        return None, (error(UNUSABLE_MODEL, source.locate("/model"), message, near),)
     return _from_file(source, value, path)
 
 
@@ -67,21 +70,9 @@ def _config_path(source: Source, value: str) -> Path | None:
         if path.is_dir():
             inside = path / "config.json"
             return inside if inside.exists() else path
-        return path if is_json or (path.exists() and _is_path(value)) else None
+        return path if is_json or (path.exists() and ("/" in value or os.sep in value)) else None
     except (OSError, ValueError):  # a name too long, or not one for this system
         return None
-
-
-def _is_path(value: str) -> bool:
-    """Return whether a name can only be that of a file: a model is never called so."""
-    return "/" in value or os.sep in value
-
-
-def _without_config(source: Source, value: str, folder: Path) -> Finding:
-    """That a folder isn't a model's, with the folders in it that are."""
-    found = sorted(inner.parent.name for inner in islice(folder.glob("*/config.json"), _MOST_FOLDERS))
-    near = f"use {value.rstrip('/')}/{found[0]}" if found else "give the folder that holds the model's config.json"
-    return error(UNUSABLE_MODEL, source.locate("/model"), f"the folder {show(value)} has no config.json", near)
 
 
 def _from_file(source: Source, value: str, path: Path) -> Resolved:

@@ -64,7 +64,6 @@ _BOUNDS: Final = {
 _SIZES: Final = {"maxLength": "characters", "maxItems": "items", "maxProperties": "keys"}
 _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps", "samples")}
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
-_KEY_KEYWORDS: Final = frozenset({"additionalProperties", "required", "oneOf", "dependentRequired"})
 _MOST_KEYS: Final = 100  # that are named one by one
 
 
@@ -95,29 +94,24 @@ def check_schema(source: Source) -> tuple[Finding, ...]:
     findings: list[Finding] = []
     refused: set[str] = set()
     for pointer, problem in violations(source):
-        if problem.validator in _KEY_KEYWORDS:
-            findings.extend(_key_findings(source, pointer, problem))
+        if problem.validator == "additionalProperties":
+            findings.extend(_unknown_keys(source, pointer, problem))
+        elif problem.validator == "required":
+            findings.append(_missing_key(source, pointer, problem))
+        elif problem.validator == "oneOf":
+            # Of what is no mapping `type` says it better, and of epochs alone `dependentRequired`.
+            if isinstance(problem.instance, dict) and set(problem.instance) != {"epochs"}:
+                findings.append(_alternatives(source, pointer, problem))
+        elif problem.validator == "dependentRequired":
+            where = source.locate_key(f"{pointer}/epochs")
+            message = f"`{dotted(pointer)}.epochs` counts passes over `samples`, which is missing"
+            findings.append(error(codes.MISSING_KEY, where, message, "add `samples: 1000000`, or remove epochs"))
         elif pointer not in refused:  # a value's first violation is the most general
             refused.add(pointer)
             shown = source.texts.get(pointer) or show(problem.instance)
             rule, message, hint = _value_problem(dotted(pointer), shown, problem)
             findings.append(error(rule, source.locate(pointer), message, hint))
     return tuple(findings)
-
-
-def _key_findings(source: Source, pointer: str, problem: Any) -> Iterator[Finding]:
-    if problem.validator == "additionalProperties":
-        yield from _unknown_keys(source, pointer, problem)
-    elif problem.validator == "required":
-        yield _missing_key(source, pointer, problem)
-    elif problem.validator == "oneOf":
-        # Of what is no mapping `type` says it better, and of epochs alone `dependentRequired`.
-        if isinstance(problem.instance, dict) and set(problem.instance) != {"epochs"}:
-            yield _alternatives(source, pointer, problem)
-    else:
-        where = source.locate_key(f"{pointer}/epochs")
-        message = f"`{dotted(pointer)}.epochs` counts passes over `samples`, which is missing"
-        yield error(codes.MISSING_KEY, where, message, "add `samples: 1000000`, or remove epochs")
 
 
 def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Finding]:
@@ -199,13 +193,20 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
     """Rule, message and hint for one value that the schema refuses."""
     wanted, keyword = problem.validator_value, problem.validator
     key = name.rpartition(".")[2]
-    hint = _such_as(key, problem.schema)
+    hint = None
+    if "examples" in problem.schema:
+        example = _example(problem.schema)
+        hint = f"write a value such as `{example if key.endswith(']') else f'{key}: {example}'}`"
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
         expected = f"`{name}` is {shown}; expected {_types(types)}"
         return codes.WRONG_TYPE, expected, _type_hint(problem.instance, shown, types, key, hint)
     if keyword == "enum":
-        return codes.WRONG_VALUE, *_enum_problem(f"`{name}` is {shown}", key, problem)
+        choices = [str(choice) for choice in wanted]
+        near = closest(problem.instance, choices) if isinstance(problem.instance, str) else None
+        hint = f"did you mean `{near}`?" if near else f"write `{key}: {choices[0]}`, for instance"
+        expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
+        return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {expected}", hint
     if keyword in _BOUNDS:
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {_BOUNDS[keyword]} {wanted}", hint
     if keyword == "pattern" and problem.instance:
@@ -217,13 +218,6 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
         message = f"`{name}` has {len(problem.instance)} {_SIZES[keyword]}; expected at most {wanted}"
         return codes.WRONG_VALUE, message, "shorten it"
     return codes.WRONG_VALUE, f"`{name}` is empty", hint or "give it a value, or remove the key"
-
-
-def _such_as(key: str, schema: Mapping[str, Any]) -> str | None:
-    if "examples" not in schema:
-        return None
-    value = _example(schema) if key.endswith("]") else f"{key}: {_example(schema)}"
-    return f"write a value such as `{value}`"
 
 
 def _types(types: list[str]) -> str:
@@ -241,15 +235,6 @@ def _type_hint(value: object, shown: str, types: list[str], key: str, hint: str 
     if isinstance(value, str) and "string" not in types and isinstance(resolve_plain(value[:20]), (int, float)):
         return f"write it without quotes: `{key}: {value[:20]}`"
     return hint or ("write its keys below it, indented" if types == ["object"] else f"write {_types(types)}")
-
-
-def _enum_problem(refused: str, key: str, problem: Any) -> tuple[str, str]:
-    """Message and hint for a value that is none of the key's."""
-    value, choices = problem.instance, [str(choice) for choice in problem.validator_value]
-    listed = f"{', '.join(choices[:-1])} or {choices[-1]}"
-    near = closest(value, choices) if isinstance(value, str) else None
-    hint = f"did you mean `{near}`?" if near else f"write `{key}: {choices[0]}`, for instance"
-    return f"{refused}; expected {listed}", hint
 
 
 def _example(schema: Mapping[str, Any]) -> str:

@@ -108,7 +108,19 @@ class _Reader:
         """Read every event; ends early, with a finding, where the text can't be read on."""
         try:
             for event in self._events():
-                self._take(event)
+                if isinstance(event, yaml.ScalarEvent):
+                    self._scalar(event)
+                elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
+                    self._open(event)
+                elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
+                    self._close()
+                elif isinstance(event, yaml.AliasEvent):
+                    self._alias(event)
+                elif isinstance(event, yaml.DocumentStartEvent):
+                    self._documents += 1
+                    if self._documents > 1:
+                        self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
+                        raise _Stop
         except _Stop:
             self.complete = False
 
@@ -125,9 +137,8 @@ class _Reader:
             self.findings.append(error(SYNTAX, where, syntax_message(problem), self._syntax_hint(where, problem)))
             raise _Stop from None
         except (yaml.YAMLError, ValueError, OverflowError) as problem:  # escapes that name no character
-            reason = (
-                str(problem).splitlines()[0] if isinstance(problem, yaml.YAMLError) else "an escape of no character"
-            )
+            known = isinstance(problem, yaml.YAMLError)
+            reason = str(problem).splitlines()[0] if known else "an escape of no character"
             where = self.text.locate(*self._reached)
             self.findings.append(error(SYNTAX, where, f"invalid YAML: {reason}"))
             raise _Stop from None
@@ -138,21 +149,6 @@ class _Reader:
         if "flow" in str(problem.context):
             return "close every { and [ that is opened, with commas between the entries"
         return "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
-
-    def _take(self, event: Any) -> None:
-        if isinstance(event, yaml.ScalarEvent):
-            self._scalar(event)
-        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            self._open(event)
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            self._close()
-        elif isinstance(event, yaml.AliasEvent):
-            self._alias(event)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
-                raise _Stop
 
     def _refuse(self, event: Any, rule: Rule, message: str, hint: str | None = None) -> None:
         where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
@@ -246,17 +242,14 @@ class _Reader:
     def _close(self) -> None:
         closed = self._stack.pop()
         if closed.merged:
-            self._merge(closed)
+            taken, bad = closed.merge()
+            for pointer, where in taken.items():
+                self.locations[pointer] = self.keys[pointer] = replace(where, pointer=pointer)
+            for where in bad:
+                hint = "name an anchor of a mapping, such as *common"
+                self.findings.append(error(SYNTAX, where, "`<<` merges mappings, and this is not one", hint))
         if closed.anchor:
             self._anchors[closed.anchor] = (closed.value, 1 + self._nodes - closed.nodes_before)
-
-    def _merge(self, closed: Open) -> None:
-        taken, bad = closed.merge()
-        for pointer, where in taken.items():
-            self.locations[pointer] = self.keys[pointer] = replace(where, pointer=pointer)
-        for where in bad:
-            hint = "name an anchor of a mapping, such as *common"
-            self.findings.append(error(SYNTAX, where, "`<<` merges mappings, and this is not one", hint))
 
     def _alias(self, event: Any) -> None:
         known = self._anchors.get(event.anchor)

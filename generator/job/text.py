@@ -166,16 +166,12 @@ def _decode(content: bytes, path: str, limit: int) -> str:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as problem:
         message = f"byte 0x{content[problem.start]:02x} at offset {problem.start} is not UTF-8 text"
-        where = _place_of_byte(content, problem.start, path)
+        before = LINE_BREAK.split(content[: problem.start].decode("utf-8-sig"))
+        rest = content[problem.start : problem.start + _MAX_EXCERPT].decode("utf-8", errors="backslashreplace")
+        line = before[-1] + LINE_BREAK.split(rest)[0]
+        text = Text(path=path, content=line, lines=[*before[:-1], line])  # what can be read around the byte
+        where = text.locate(len(before) - 1, len(before[-1]))
         raise UnreadableText(error(UNREADABLE, where, message, "save it as UTF-8")) from None
-
-
-def _place_of_byte(content: bytes, offset: int, path: str) -> Location:
-    """The place of a byte that is no UTF-8, in what can be read around it."""
-    before = LINE_BREAK.split(content[:offset].decode("utf-8-sig"))
-    rest = content[offset : offset + _MAX_EXCERPT].decode("utf-8", errors="backslashreplace")
-    line = before[-1] + LINE_BREAK.split(rest)[0]
-    return Text(path=path, content=line, lines=[*before[:-1], line]).locate(len(before) - 1, len(before[-1]))
 
 
 def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableText:
