@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
@@ -129,6 +130,14 @@ _GPT2 = partial(
     hidden_keys=("n_embd", "hidden_size"), layers_keys=("n_layer", "num_hidden_layers"),
     heads_keys=("n_head", "num_attention_heads"), positions_keys=("n_positions", "max_position_embeddings"),
 )  # fmt: skip
+_MISTRAL = LlamaLike(
+    vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
+    has_window=True, window=4096,
+)  # fmt: skip
+_GLM = LlamaLike(
+    vocab=151552, hidden=4096, ffn=13696, layers=40, heads=32, kv_heads=2, positions=131072, head_dim=128,
+    rotary_fraction=0.5, epsilon=1.5625e-7, fields={"qkv_bias": switch("attention_bias", True)},
+)  # fmt: skip
 _COHERE: Final[Shape] = {
     "norm": "layernorm-no-bias",
     "norms_per_layer": 1,
@@ -194,14 +203,8 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
         vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
         attention_bias=False, mlp_bias=False,
     ),
-    "mistral": LlamaLike(
-        vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
-        has_window=True, window=4096,
-    ),
-    "ministral": LlamaLike(
-        vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
-        has_window=True, window=4096,
-    ),
+    "mistral": _MISTRAL,
+    "ministral": _MISTRAL,
     "ministral3": LlamaLike(
         vocab=131072, hidden=4096, ffn=14336, layers=34, heads=32, kv_heads=8, positions=262144, head_dim=128,
         rotary_base=1e6, epsilon=1e-5, has_window=True, more=_ministral3,
@@ -316,15 +319,8 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
         activation="relu2", rotary_fraction=0.5, epsilon=1e-5, attention_bias=False, mlp_bias=False,
         fields={"gated_mlp": False, "norm": "layernorm"},
     ),
-    "glm": LlamaLike(
-        vocab=151552, hidden=4096, ffn=13696, layers=40, heads=32, kv_heads=2, positions=131072, head_dim=128,
-        rotary_fraction=0.5, epsilon=1.5625e-7, fields={"qkv_bias": switch("attention_bias", True)},
-    ),
-    "glm4": LlamaLike(
-        vocab=151552, hidden=4096, ffn=13696, layers=40, heads=32, kv_heads=2, positions=131072, head_dim=128,
-        rotary_fraction=0.5, epsilon=1.5625e-7,
-        fields={"norms_per_layer": 4, "qkv_bias": switch("attention_bias", True)},
-    ),
+    "glm": _GLM,
+    "glm4": replace(_GLM, fields={**_GLM.fields, "norms_per_layer": 4}),
     "hunyuan_v1_dense": LlamaLike(
         vocab=290943, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
         attention_bias=False, fields={"qk_norm": switch("use_qk_norm", True, "head", "none")},

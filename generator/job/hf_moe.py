@@ -215,6 +215,11 @@ def read_top_k(read: ConfigReader, experts: int, default: int | None, *keys: str
     return top_k
 
 
+_GRANITE = LlamaLike(
+    vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
+    attention_bias=False, fields={"extras": multipliers}, more=_granite,
+)  # fmt: skip
+
 MOE: Final[Mapping[str, LlamaLike]] = {
     "mixtral": LlamaLike(
         vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072, rotary_base=1e6,
@@ -300,14 +305,8 @@ MOE: Final[Mapping[str, LlamaLike]] = {
         attention_bias=False, fields={"qk_norm": "full", "extras": clipped},
         more=partial(read_experts, experts=64, top_k=8),
     ),
-    "granitemoe": LlamaLike(
-        vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
-        attention_bias=False, fields={"extras": multipliers}, more=_granite,
-    ),
-    "granitemoeshared": LlamaLike(
-        vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
-        attention_bias=False, fields={"extras": multipliers}, more=_granite,
-    ),
+    "granitemoe": _GRANITE,
+    "granitemoeshared": _GRANITE,
     "hunyuan_v1_moe": LlamaLike(
         vocab=290943, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048, epsilon=1e-5,
         attention_bias=False, fields={"qk_norm": switch("use_qk_norm", True, "head", "none")}, more=_hunyuan,
