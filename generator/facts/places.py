@@ -6,8 +6,8 @@ from bisect import bisect_right
 from typing import Literal, Protocol
 
 from ..findings import Location
-from ..job.pointer import NOTHING
 from ..job.text import Text
+from ..job.wording import NOTHING
 
 
 class Lines:

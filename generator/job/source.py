@@ -18,9 +18,9 @@ from ..dataclass import dataclass
 from ..findings import NOTE, Finding, Location
 from ..rule import Rule
 from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
-from .pointer import NOTHING, value_at, whole_number
-from .pointer import escape as escape
 from .text import Text
+from .wording import NOTHING, value_at, whole_number
+from .wording import escape as escape
 from .yaml_core import STRICT, Dialect, Open, collection_tag_fits, short_tag, syntax_message, yaml_text
 
 MAX_DEPTH: Final = 32

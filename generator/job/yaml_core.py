@@ -11,7 +11,7 @@ import yaml
 
 from ..dataclass import dataclass
 from ..findings import Location, printable
-from .pointer import escape
+from .wording import escape
 
 Scalar = str | int | float | bool | None
 

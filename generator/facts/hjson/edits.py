@@ -13,8 +13,8 @@ from copy import deepcopy
 from typing import Any, Final
 
 from ...findings import Edit
-from ...job.pointer import escape, value_at
 from ...job.text import Text
+from ...job.wording import escape, value_at
 from .layout import Change, insertions, line_end, line_indent, removals, starts_line, unit
 from .text import JsonText, read_json
 from .tokens import MULTILINE, dump

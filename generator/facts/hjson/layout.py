@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ...job.pointer import escape
+from ...job.wording import escape
 from .text import JsonText
 from .tokens import Tokens
 

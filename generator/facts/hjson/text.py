@@ -11,8 +11,8 @@ from dataclasses import field
 
 from ...dataclass import dataclass
 from ...findings import Location
-from ...job.pointer import value_at
 from ...job.text import Text
+from ...job.wording import value_at
 from ..places import Lines, Reader
 from .reader import Broken as Broken
 from .reader import Duplicate as Duplicate

@@ -12,9 +12,9 @@ from ...facts.document import FileText
 from ...facts.hjson.text import JsonText, Span
 from ...facts.places import Lines
 from ...findings import Location
-from ...job.pointer import value_at
 from ...job.source import Source, escape
 from ...job.text import Text
+from ...job.wording import value_at
 from .document import DsConfig
 
 _TRIED: Final = re.compile(r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*")

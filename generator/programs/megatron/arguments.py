@@ -13,8 +13,8 @@ from ...facts.document import FileText, Kind
 from ...facts.places import Lines, Reader, ValueKind, kind_of_value
 from ...facts.words import IN_WORDS
 from ...findings import Location
-from ...job.pointer import whole_number
 from ...job.text import Text
+from ...job.wording import whole_number
 from ..launching.launch_line import Launch
 from ..launching.program_options import ProgramOptions, options_beside, program_path
 from .options import A_FORK, REMOVED, Flavour, OptionTable, fork_of, option_table

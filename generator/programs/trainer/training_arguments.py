@@ -14,8 +14,8 @@ from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText
 from ...facts.places import Reader
 from ...findings import Finding, Location
-from ...job.pointer import whole_number
 from ...job.source import Source, escape
+from ...job.wording import whole_number
 from ..launching.launch_line import Launch
 from ..launching.program_options import declares_its_own, program_path
 from ..shell.records import Word

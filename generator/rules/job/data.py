@@ -8,9 +8,8 @@ from typing import Final
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.bindings import ASSET, EXPRESSION, Bindings, bindings, binds, bound_values, is_uri, only_mounted
 from ...job.needs import argument_values, spec_values
-from ...job.pointer import NOTHING, value_at
 from ...job.records import Job
-from ...job.wording import counted
+from ...job.wording import NOTHING, counted, value_at
 from ..planned import jobs, megatron_jobs, violation
 from ..sources import azureml, derived
 

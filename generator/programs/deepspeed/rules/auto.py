@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ....findings import ERROR, Severity, Violation, Violations
-from ....job.pointer import escape
+from ....job.wording import escape
 from ....rules.sources import accelerate, deepspeed
 from ..config import Config
 from .subjects import configs, named

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, WARNING, Violation, Violations
-from ....job.pointer import escape
+from ....job.wording import escape
 from ....rules.sources import deepspeed, deepspeed_now, derived
 from ....rules.violations import suggest, violation
 from ...subjects import subject

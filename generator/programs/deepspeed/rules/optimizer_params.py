@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, WARNING, Violation, Violations
-from ....job.pointer import escape
+from ....job.wording import escape
 from ....rules.sources import deepspeed_now, derived, megatron_deepspeed
 from ....rules.violations import suggest, violation
 from ..config import Config, number_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....job.pointer import escape
+from ....job.wording import escape
 from ....rules.numbers import divisors, listed
 from ....rules.sources import deepspeed, deepspeed_now
 from ....rules.violations import suggest, violation

@@ -8,7 +8,7 @@ from functools import partial
 from ....dataclass import dataclass
 from ....facts.hjson.edits import remove_member, replace_value
 from ....findings import Severity, Version, Violation
-from ....job.pointer import NOTHING
+from ....job.wording import NOTHING
 from ..config import Config
 from ..schema import Section
 from .subjects import Fix, edits_of, named, shown

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ....job.pointer import escape
+from ....job.wording import escape
 from ....rules.numbers import listed
 from ....rules.sources import deepspeed_now
 from ....rules.violations import suggest, violation

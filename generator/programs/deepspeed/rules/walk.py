@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ....facts.pins import deepspeed_of
 from ....findings import Severity, Version, Violation, Violations, When, printable
-from ....job.pointer import escape
+from ....job.wording import escape
 from ....rule import Rule
 from ...subjects import subject
 from ...submission import Submission

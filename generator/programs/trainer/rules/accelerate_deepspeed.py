@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....job.pointer import whole_number
-from ....job.wording import show
+from ....job.wording import show, whole_number
 from ....rules.numbers import listed
 from ....rules.sources import accelerate
 from ....rules.violations import suggest, violation

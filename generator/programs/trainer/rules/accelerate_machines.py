@@ -9,8 +9,7 @@ from typing import Final
 
 from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
-from ....job.pointer import whole_number
-from ....job.wording import show
+from ....job.wording import show, whole_number
 from ....rules.numbers import divisors, listed
 from ....rules.sources import accelerate, deepspeed
 from ....rules.violations import violation

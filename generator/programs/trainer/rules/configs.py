@@ -11,7 +11,7 @@ from ....catalog import Model
 from ....dataclass import dataclass
 from ....facts.hjson.edits import replace_value
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
-from ....job.pointer import whole_number
+from ....job.wording import whole_number
 from ....rules.sources import accelerate, transformers
 from ....rules.violations import violation
 from ...deepspeed.config import FILLERS, Config

@@ -7,8 +7,8 @@ from typing import Final
 
 from ....dataclass import dataclass
 from ....findings import ERROR, WARNING, Severity, Violations
-from ....job.pointer import whole_number
 from ....job.records import Job
+from ....job.wording import whole_number
 from ....rules.sources import derived
 from ....rules.violations import violation
 from ...subjects import subject
