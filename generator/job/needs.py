@@ -76,7 +76,9 @@ def argument_values(arguments: Sequence[str], option: str) -> tuple[str, ...] | 
 
 def _of_program(job: Job) -> Iterator[Missing]:
     given = _given(job)
-    asked = [need for need in job.framework.needs if _asked_by(job.launch.script, need)]
+    script = job.launch.script.replace("\\", "/").rpartition("/")[2]
+    every = job.framework.needs
+    asked = [n for n in every if not n.scripts or any(fnmatchcase(script, pattern) for pattern in n.scripts)]
     replaced = {need.replaces for need in asked}
     asked = [need for need in asked if need.key not in replaced]
     lacks = [n for n in asked if n.key not in given and not _met(n, job.launch.arguments)]
@@ -108,12 +110,6 @@ def _given(job: Job) -> set[str]:
     if job.training.duration_tokens is not None:
         given.add("training.duration")
     return given
-
-
-def _asked_by(script: str, need: Need) -> bool:
-    """Return whether scripts of this name need it."""
-    name = script.replace("\\", "/").rpartition("/")[2]
-    return not need.scripts or any(fnmatchcase(name, pattern) for pattern in need.scripts)
 
 
 def _met(need: Need, arguments: Sequence[str]) -> bool:
