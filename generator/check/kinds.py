@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import Any, Final, get_args
+from typing import Final
 
 from ..dataclass import dataclass
 from ..facts.document import Kind
+from ..programs.kinds import entries
 
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
@@ -29,6 +28,9 @@ _MEGATRON_OPTIONS: Final = ("--num-layers", "--hidden-size", "--tensor-model-par
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 _MOST_LINES: Final = 200  # that a file without a telling name is known by
 _MOST_CHARACTERS: Final = 100_000
+
+
+_OTHERS: Final = "other programs' files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +67,15 @@ class _Signs:
 
 
 @lru_cache(maxsize=1)
-def _all_signs() -> Mapping[str, _Signs]:
-    text = files(__package__).joinpath("kinds.json").read_text(encoding="utf-8")
-    return {kind: _signs(entry) for kind, entry in json.loads(text).items()}
-
-
-def _signs(entry: Mapping[str, Any]) -> _Signs:
-    fields: dict[str, Any] = {
-        name: frozenset(value) if isinstance(value, list) else value for name, value in entry.items()
-    }
-    return _Signs(**fields)
+def _all_signs() -> Mapping[Kind, _Signs]:
+    """Return the signs of each kind that has keys for signs."""
+    signs: dict[Kind, _Signs] = {}
+    for kind, entry in entries().items():
+        if "plain" in entry:
+            values: dict[str, Any] = {k: frozenset(v) if isinstance(v, list) else v for k, v in entry.items()}
+            values.pop("reader", None)
+            signs[kind] = _Signs(**values)
+    return signs
 
 
 def is_candidate(path: PurePath) -> bool:
@@ -123,26 +124,26 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool =
 def is_evidence(keys: frozenset[str]) -> bool:
     """Return whether keys look like those of a kind, without being enough for it."""
     signs = _all_signs()
-    if keys & signs["other programs' files"].plain:
+    if keys & signs[_OTHERS].plain:
         return False
-    return any(signs[kind].is_near(keys) for kind in get_args(Kind) if kind in signs)
+    return any(signs[kind].is_near(keys) for kind in signs if kind != _OTHERS)
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
     """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
     signs = _all_signs()
     if name.endswith(".hjson"):
-        return not keys & signs["other programs' files"].plain
+        return not keys & signs[_OTHERS].plain
     known = not keys or signs["DeepSpeed config"].hits(keys) or _CONFIG_NAME.search(name)
-    return bool(_DEEPSPEED_NAME.search(name) and known and not keys & signs["other programs' files"].plain)
+    return bool(_DEEPSPEED_NAME.search(name) and known and not keys & signs[_OTHERS].plain)
 
 
 def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | None:
     """The kind with the most of its signs among `keys`; one of another program's file outweighs them."""
     signs = _all_signs()
-    if keys & signs["other programs' files"].plain:
+    if keys & signs[_OTHERS].plain:
         return None
-    kinds: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind in signs)
+    kinds: tuple[Kind, ...] = tuple(kind for kind in signs if kind != _OTHERS)
     best = max(kinds, key=lambda kind: signs[kind].weight(keys))
     if named and signs[best].weight(keys) > (1 if best == "job spec" else 0):
         return best

@@ -12,19 +12,7 @@ from ..job.text import Text
 from ..job.wording import counted
 from .hjson.text import JsonText
 
-Kind = Literal[
-    "job spec",
-    "DeepSpeed config",
-    "launch script",
-    "AzureML job",
-    "accelerate config",
-    "training arguments",
-    "Megatron arguments",
-    "hostfile",
-    "environment file",
-    "Kubernetes job",
-    "SkyPilot task",
-]
+Kind = str  #: the name of a kind of document, as in `programs/kinds.json`; also "job spec" and "launch script"
 
 
 class Document(Protocol):

@@ -1,31 +1,32 @@
-"""The kinds of files, and what reads each: a function from a file to its documents, and findings on its text."""
+"""The kinds of files: the keys that are signs of each, and what reads it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
-from typing import Final
+from importlib.resources import files
+from typing import Any
 
 from ..facts.document import Document, FileText, Kind
 from ..findings import Finding
 
-#: The module and the function. Job specs, which `dsgen.job` reads, and scripts, which have several documents, are not
-#: among them.
-_READERS: Final[Mapping[Kind, tuple[str, str]]] = {
-    "DeepSpeed config": ("deepspeed.read", "read_file"),
-    "AzureML job": ("azureml.read", "read_file"),
-    "Kubernetes job": ("kubernetes.read", "read_file"),
-    "SkyPilot task": ("skypilot.read", "read_file"),
-    "accelerate config": ("trainer.accelerate", "read_file"),
-    "training arguments": ("trainer.training_arguments", "read_file"),
-    "Megatron arguments": ("megatron.arguments", "read_file"),
-    "hostfile": ("launching.hostfile", "read_hosts"),
-    "environment file": ("launching.hostfile", "read_environment"),
-}
+
+@cache
+def entries() -> Mapping[Kind, Mapping[str, Any]]:
+    """Return the entry of each kind in `kinds.json`.
+
+    `reader` is the module below `programs` and the function that gives a file's documents, and findings on its text.
+    Job specs, which `dsgen.job` reads, and scripts, which have several documents, have none. The other keys are signs:
+    what `dsgen.check.kinds` knows the kind by. A kind that is known by lines or names alone has none of them.
+    """
+    read: Mapping[Kind, Mapping[str, Any]] = json.loads(files(__package__).joinpath("kinds.json").read_text("utf-8"))
+    return read
 
 
 def read_as(kind: Kind, file: FileText) -> Iterator[Document | Finding]:
-    """The documents of a file of a kind, and findings on its text."""
-    module, function = _READERS[kind]
+    """Read the documents of a file of a kind, and findings on its text."""
+    module, _, function = entries()[kind]["reader"].partition(":")
     documents: Iterator[Document | Finding] = getattr(import_module(f".{module}", __package__), function)(file)
     return documents
