@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..facts.document import Kind
