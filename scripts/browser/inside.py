@@ -65,8 +65,11 @@ def prepare() -> None:
     os.link = shutil.copyfile  # its file system has no links
     sys.stdin = io.StringIO()
     widen()
-    for name in ("cli.answers", "cli.writing", "frameworks", "launchers", "search", "validate.rendered"):
+    for name in ("cli.answers", "cli.writing", "cli.generate", "cli.plan", "search", "check.rendered"):
         importlib.import_module(f"dsgen.{name}")
+    for name in ("frameworks.FRAMEWORKS", "launchers.LAUNCHERS"):
+        module, _, records = name.partition(".")
+        list(getattr(importlib.import_module(f"dsgen.programs.{module}"), records).values())
     importlib.import_module("jsonschema")
     importlib.import_module("dsgen.catalog").load_catalog()
 
