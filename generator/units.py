@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-KIB = 2**10
 MIB = 2**20
 GIB = 2**30
 KB = 10**3
@@ -12,7 +11,6 @@ TB = 10**12
 GB_PER_S = 1e9
 GBIT_PER_S = 1e9 / 8
 TFLOPS = 1e12
-MICROSECOND = 1e-6
 DAY, HOUR, MINUTE = 86400, 3600, 60  #: in seconds
 
 _SCALES = ((1e15, "quadrillion"), (1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))

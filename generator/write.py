@@ -286,9 +286,15 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
     try:
         if not stat.S_ISDIR(work.lstat().st_mode):
             raise CannotWrite(work, "dsgen works in a folder of this name, and it is none", hint="move it away")
-        lock = os.open(work / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(work / _LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise CannotWrite(
+            work, "its lock is a symbolic link, which dsgen makes none of", hint="move it away"
+        ) from error
     stack.callback(os.close, lock)
     try:
         if fcntl is None:
@@ -427,16 +433,20 @@ def _clear(work: Path) -> None:
     if not os.path.lexists(work / _RENAMING):
         for name in (_NEW, _OLD, _LOCK):
             remove(work / name)
-        work.rmdir()
+        if not any(work.iterdir()):
+            work.rmdir()
 
 
 def _clear_or_tell(work: Path, tell: Tell) -> None:
     try:
         _clear(work)
+        others = sorted(path.name for path in work.iterdir()) if work.is_dir() else []
     except OSError as error:
-        tell(
-            f"{work}: warning: cannot be removed: {error.strerror or error}; the next run that writes there removes it"
-        )
+        reason = error.strerror or error
+        tell(f"{work}: warning: cannot be removed: {reason}; the next run that writes there removes it")
+        return
+    if others and not os.path.lexists(work / _RENAMING):
+        tell(f"{work}: warning: cannot be removed: {others[0]} is not dsgen's; move it away")
 
 
 #: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.

@@ -11,13 +11,17 @@ from ..rule import Rule, rules_in
 from .submission import Submission
 
 
+def _calls(submission: Submission, program: str) -> bool:
+    """Return whether a launch line starts its processes by a program."""
+    return any(call.program == program for launch in submission.launches for call in launch.calls)
+
+
 def _has_transformers(submission: Submission) -> bool:
     """Return whether Transformers or accelerate reads anything of a submission."""
-    calls = (call for launch in submission.launches for call in launch.calls)
     return bool(
         submission.training_arguments
         or submission.accelerate_configs
-        or any(call.program == "accelerate" for call in calls)
+        or _calls(submission, "accelerate")
         or any(config.consumer in ("huggingface", "accelerate") for config in submission.configs)
     )
 
@@ -25,11 +29,13 @@ def _has_transformers(submission: Submission) -> bool:
 #: The programs with rules, and whether a submission has something that these look at. The order is that of findings
 #: in one place.
 _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
-    "deepspeed": lambda submission: submission.configs or submission.accelerate_configs,
+    "deepspeed": lambda submission: (
+        submission.configs or submission.accelerate_configs or _calls(submission, "deepspeed")
+    ),
     "launching": lambda submission: (
         submission.commands or submission.azureml_jobs or submission.hostfiles or submission.environment_files
     ),
-    "slurm": lambda submission: submission.scripts,
+    "slurm": lambda submission: submission.commands,
     "azureml": lambda submission: submission.azureml_jobs,
     "kubernetes": lambda submission: submission.kubernetes_jobs,
     "skypilot": lambda submission: submission.skypilot_tasks,

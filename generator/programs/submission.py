@@ -14,14 +14,10 @@ from ..dataclass import dataclass
 from ..facts.document import Document, Kind
 from ..job.records import Cluster, Job
 from ..job.text import Text
-from .deepspeed.config import Config
-from .deepspeed.document import DsConfig
 from .launching.launch_line import Launch
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, place_of
 from .references import Reference, configures_lightning, references_of
-from .trainer.accelerate import AccelerateConfig
-from .trainer.training_arguments import TrainingArguments
 
 if TYPE_CHECKING:
     from .azureml.job import AzureMLJob
@@ -263,7 +259,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
     if named is None:
         return used_config(submission)
     links = [link for link in submission.references if (link.path, link.where.path) == (named, arguments.path)]
-    found = {id(one.json) for link in links for one in link.documents if isinstance(one, DsConfig)}
+    found = {id(getattr(one, "json", None)) for link in links for one in link.documents}
     return next((config for config in submission.configs if id(config.json) in found), None)
 
 

@@ -165,3 +165,12 @@ def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
     made = run("init", "--from", str(tmp_path), "--cluster", "dgx-a100", "-o", str(spec))
     assert made.exit_code == 0, made.output
     assert "virtual_pipeline" in spec.read_text() and "stage_layers" not in spec.read_text()
+
+
+def test_numbers_out_of_range_are_left_out(tmp_path: Path) -> None:
+    """A number that no program could use is no batch size, and no crash."""
+    line = f"torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 1{'0' * 400} --deepspeed ds.json\n"
+    (tmp_path / "train.sh").write_text(f"#!/bin/bash\n{line}")
+    assert find_runs([tmp_path])[1] != ()
+    run = draft_run(find_runs([tmp_path])[1][0])
+    assert run.draft.get("layout.micro_batch") is None or isinstance(run.draft.get("layout.micro_batch"), int)

@@ -9,6 +9,7 @@ that must equal an argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from operator import attrgetter
 from typing import Final
 
@@ -55,17 +56,25 @@ def _saves(plan: Plan) -> bool:
     return plan.job.output.checkpoints is not None or plan.job.output.save_interval is not None
 
 
+def _number(value: object) -> int | float | None:
+    """Return a number that is finite, and no switch."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if plain and (isinstance(value, int) or isfinite(value)) else None  # type: ignore[return-value, arg-type]
+
+
 def _count(value: object) -> object:
-    whole = isinstance(value, int | float) and float(value).is_integer() and value > 0
-    return int(value) if whole and isinstance(value, int | float) else None
+    number = _number(value)
+    return int(number) if number is not None and number > 0 and number == int(number) else None
 
 
 def _positive(value: object) -> object:
-    return value if isinstance(value, int | float) and value > 0 else None
+    number = _number(value)
+    return number if number is not None and number > 0 else None
 
 
 def _not_negative(value: object) -> object:
-    return value if isinstance(value, int | float) and value >= 0 else None
+    number = _number(value)
+    return number if number is not None and number >= 0 else None
 
 
 _OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": EIGHT_BIT}

@@ -61,18 +61,17 @@ def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "expert_overlap", False, "megatron-lm")
 
 
-@lm_layouts("tensor_overlap", "sequence_parallel", "tensor").rule(
+@lm_layouts("tensor_overlap", "sequence_parallel").rule(
     "MLM011", ERROR, "init", megatron_lm("training/arguments.py:1441"), InFiles()
 )
 def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor-parallel overlap needs sequence parallelism, which needs a tensor parallel size above 1.
+    """Tensor-parallel overlap needs sequence parallelism.
 
-    Prevents: Megatron-LM stops at start on an assertion; with a tensor size of 1 it switches sequence parallelism off.
+    Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.sequence_parallel to true, or tensor_overlap to false"""
-    yield implies(layout.tensor_overlap, layout.sequence_parallel & (layout.tensor > 1))
-    both = f"{job.says('sequence_parallel', bool(layout.sequence_parallel))} and {given(job, layout, 'tensor')}"
-    other = f", or use {job.says('sequence_parallel', True)}" if layout.tensor > 1 else ""
-    yield f"{job.says('tensor_overlap', True)} with {both} is refused", f"{_off(job, 'tensor_overlap')}{other}"
+    yield implies(layout.tensor_overlap, layout.sequence_parallel)
+    message = f"{job.says('tensor_overlap', True)} with {job.says('sequence_parallel', False)} is refused"
+    yield message, f"{_off(job, 'tensor_overlap')}, or use {job.says('sequence_parallel', True)}"
 
 
 @_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), InFiles())
