@@ -71,6 +71,11 @@ class JobLoader:
         except InvalidJob as invalid:
             stop(invalid.findings)
 
+    @property
+    def text(self) -> str:
+        """The spec as it is written."""
+        return Path(self._source).read_text(encoding="utf-8") if isinstance(self._source, str) else self._text or ""
+
     def _with(self, values: Mapping[str, object]) -> dict[str, object]:
         """The overrides, and values that are located as they are written: `gpus=512`."""
         return {**self._overrides, **{path: Flag(value, f"{path}={value}") for path, value in values.items()}}

@@ -48,6 +48,7 @@ def report(
     from ..report.page import Contents, report_page
     from ..search.search import search_with_estimates
     from ..search.sweep import sweep
+    from ..secrets import mask
     from .loading import JobLoader, or_exit, planning, say_range
     from .printing import echo, working
     from .writing import ACTIONS, write_files
@@ -62,7 +63,13 @@ def report(
     with working(f"sweeping {job.name}"):
         swept = sweep(loader.checked, axes, bold=bold) if axes else None
     page = report_page(
-        Contents(answer=answer, found=found, sweep=swept, command=request.command.replace("dsgen", "dsgen report", 1))
+        Contents(
+            answer=answer,
+            found=found,
+            sweep=swept,
+            command=request.command.replace("dsgen", "dsgen report", 1),
+            spec=mask(loader.text),
+        )
     )
     target = Path(output)
     file = RenderedFile(path=target.name, text=page)

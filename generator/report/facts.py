@@ -15,19 +15,20 @@ from ..units import GIB, count, gib, long_time, seconds
 from .points import TIMES
 
 _JOULES_A_MWH = 3.6e9
+_MOST_BARS = 16
 
 #: What each part of the step time is.
 MEANINGS: Mapping[str, str] = {
-    "compute": "forward and backward products, attention and what is read beside them",
-    "recompute": "activations computed a second time",
-    "tensor": "tensor parallel collectives that compute doesn't hide",
-    "context": "context parallel communication that attention doesn't hide",
-    "expert": "dispatch of tokens to experts, and back",
-    "pipeline": "sends between stages",
-    "bubble": "waiting while the pipeline fills and empties",
-    "data": "gradient and parameter communication between replicas that compute doesn't hide",
-    "optimizer": "the update of the parameters, and what a step starts with",
-    "offload": "copies to and from the host, and the update there",
+    "compute": "forward and backward passes: matrix products, attention, memory-bound operations",
+    "recompute": "activations computed again in the backward pass",
+    "tensor": "tensor parallel collectives, as far as compute doesn't hide them",
+    "context": "context parallel communication, as far as attention doesn't hide it",
+    "expert": "all-to-all of tokens to their experts and back",
+    "pipeline": "sends and receives between pipeline stages",
+    "bubble": "idle time while the pipeline fills and drains",
+    "data": "data parallel communication of gradients and parameters, as far as compute doesn't hide it",
+    "optimizer": "parameter update, and fixed work at the start of a step",
+    "offload": "copies to and from host memory, and the update on the CPU",
 }
 #: What the parts of the memory are called.
 MEMORY_NAMES: Mapping[str, str] = {
@@ -37,7 +38,7 @@ MEMORY_NAMES: Mapping[str, str] = {
     "activations": "activations",
     "output": "logits and loss",
     "buffers": "buffers",
-    "other": "copies of the update",
+    "other": "temporary copies of the optimizer step",
     "context": "context and NCCL",
 }
 #: What bands of step times are made of.
@@ -82,11 +83,11 @@ def tiles(plan: Plan) -> Iterator[Fact]:
     """The figures that people ask for first."""
     rates, run, memory = plan.throughput, plan.run, plan.memory
     yield Fact("Step", seconds(float(plan.step_time.total_s)), band(plan.uncertainty.step_time))
-    yield Fact("Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} a GPU")
-    yield Fact("MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s a GPU")
+    yield Fact("Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} per GPU")
+    yield Fact("MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU")
     limit = float(memory.capacity_bytes) * (1 - plan.job.headroom)
     high = float(plan.uncertainty.required.high)
-    yield Fact("Memory", f"{gib(memory.required_bytes)} GiB", f"up to {gib(high)} of {gib(limit)} GiB may be used")
+    yield Fact("Memory", f"{gib(memory.required_bytes)} GiB", f"at most {gib(high)}; limit {gib(limit)} GiB")
     if run is None:
         yield Fact("Training", "unknown", "set training.duration in the spec")
         return
@@ -145,6 +146,23 @@ def memory_table(stages: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
     names = [MEMORY_NAMES.get(name, name) for name in own]
     return {"names": names, "rows": [[gib(size) for size in row] for row in zip(*own.values(), strict=True)]}
+
+
+def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A bar for each stage, in shares of the card; of many, evenly spaced ones with the ends and the fullest."""
+    peaks, required = stages["peak"], stages["own"]["required"]
+    whole = max(stages["capacity_bytes"], *required)
+    every = range(0, len(required), -(-len(required) // _MOST_BARS))
+    for stage in sorted({*every, stages["fullest"], len(required) - 1}):
+        parts = ((name, sizes[stage]) for name, sizes in peaks.items() if sizes[stage])
+        yield {
+            "stage": stage + 1,
+            "required": gib(required[stage]),
+            "parts": [
+                {"key": key, "name": MEMORY_NAMES[key], "gib": gib(size), "share": size / whole} for key, size in parts
+            ],
+            "limit": stages["limit_bytes"] / whole,
+        }
 
 
 def rejected(answer: SearchResult) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..dataclass import dataclass
 from ..estimate.layout import short_layout, short_legend
-from ..search.feasible import Estimates
+from ..search.feasible import Feasible
 from ..search.plan import MFU_CONVENTION, SearchResult
 from ..search.sweep import Sweep
 from ..version import __version__
@@ -21,7 +21,7 @@ from .points import chosen_points, drawn_points, drawn_stages
 from .schedule import drawn, timeline
 
 #: In the order in which they run.
-_SCRIPTS = ("base.js", "memory.js", "timeline.js", "plans.js", "compare.js", "sweep.js", "start.js")
+_SCRIPTS = ("base.js", "timeline.js", "plans.js", "compare.js", "sweep.js", "start.js")
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
 
 
@@ -30,9 +30,10 @@ class Contents:
     """The contents of a report."""
 
     answer: SearchResult
-    found: Estimates  #: the layouts that the answer was chosen from
+    found: Feasible  #: the layouts that the answer was chosen from
     sweep: Sweep | None = None
     command: str = "dsgen"  #: that asks for the same job
+    spec: str = ""  #: the job spec as it was written, without secrets
 
 
 def report_page(contents: Contents) -> str:
@@ -52,6 +53,7 @@ def report_page(contents: Contents) -> str:
     return environment.get_template("report.html.j2").render(
         **texts,
         memory=facts.memory_table(document["memory"]),
+        bars=[*facts.memory_bars(document["memory"])],
         sweep=facts.sweep_rows(document["sweep"]) if document["sweep"] else None,
         data=document,
         json=_inline_json(document),
@@ -80,6 +82,8 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
     return {
         "version": __version__,
         "command": contents.command,
+        "spec": contents.spec,
+        "timed": contents.found.timed,
         "plan": best,
         "answer": answer,
         "headline": facts.headline(best),

@@ -36,7 +36,7 @@ class Points:
 
     rows: Rows
     front: NDArray[np.bool_]  #: which of them nothing is faster than with as little memory
-    names: dict[int, str]  #: what the answer calls some of them: `best`, `2`, `fastest`, `6 simplest`
+    names: dict[int, str]  #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 simplest`
     near: float  #: up to this share beyond the front's step time, all layouts are shown
     of: int  #: how many were estimated
 
@@ -97,7 +97,7 @@ def _sample(found: Estimates) -> Rows:
 
 def _named(answer: SearchResult) -> dict[Layout, str]:
     """Layouts by rank, and by what they are best in."""
-    names = {plan.layout: "best" if rank == 1 else f"{rank}" for rank, plan in enumerate(answer.plans, start=1)}
+    names = {plan.layout: "chosen" if rank == 1 else f"{rank}" for rank, plan in enumerate(answer.plans, start=1)}
     for name, plan in answer.alternatives.items():
         names[plan.layout] = f"{names[plan.layout]} {name}" if plan.layout in names else name
     return names

@@ -163,20 +163,17 @@ def notes(plan: Plan, line: Timeline) -> list[str]:
     left = shape.micro_batches - line.drawn
     if left:
         said.append(
-            f"{left:,} of {shape.micro_batches:,} micro-batches are left out at the break: {line.left_out_s:.3g} s in "
-            "which every stage repeats what is drawn before it."
+            f"{left:,} of {shape.micro_batches:,} micro-batches are left out at the break: {line.left_out_s:.3g} s of "
+            "the same passes."
         )
     if len(line.rows) < shape.stages:
         said.append(f"{len(line.rows)} of {shape.stages} stages are drawn.")
     if plan.layout.zero_stage >= 2 and plan.step_time.data_s > 0:
-        said.append("Data-parallel communication comes with every pass; what compute doesn't hide is drawn at the end.")
+        said.append("Data parallel communication runs during every pass; its exposed part is drawn at the end.")
     if plan.layout.offload is Offload.OPTIMIZER_AND_PARAMETERS:
-        said.append("Parameters come from the host with every pass; what compute doesn't hide is drawn at the end.")
+        said.append("Parameters are copied from the host during every pass; the exposed part is drawn at the end.")
     if abs(line.stretch - 1) > 0.01:
-        said.append(
-            f"Waiting is drawn {line.stretch:.2f} times as long as this order of passes alone makes it: as long as the "
-            "estimate says."
-        )
+        said.append(f"Idle times are scaled by {line.stretch:.2f}, so that the drawing adds up to the estimated step.")
     return said
 
 

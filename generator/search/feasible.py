@@ -59,7 +59,8 @@ class Feasible(Estimates):
     considered: int
     rejected_by: Mapping[str, int]
     legal: int  #: layouts that break no rule
-    fitting: int  #: of these, those that fit; some that only trade time for memory that is there aren't estimated
+    fitting: int  #: of these, those that fit
+    timed: int  #: of these, those with estimates; the others only trade time for memory that there is
     nearest: Layout | None  #: the legal layout that comes closest to fitting; `None` when no layout is legal
 
     def extended(self, *more: Estimates) -> Feasible:
@@ -91,6 +92,7 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
         rejected_by=by_count({**legal.rejected_by, **removed}),
         legal=count,
         fitting=fitted,
+        timed=sum(len(rows.layouts) for rows in kept),
         nearest=nearest[1] if nearest else None,
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, needs_chromium]
 
 SPEC = Path(__file__).parents[2] / "examples" / "gpt3-175b-azure.yaml"
-CHARTS = ("memory-chart", "step-chart", "plans-chart", "sweep-chart")
+CHARTS = ("step-chart", "plans-chart", "sweep-chart", "sweep-cost-chart")
 WIDTHS = (400, 900, 1600)
 #: Distinct colours of a chart, sampled.
 COLOURS = """id => {
@@ -38,6 +38,22 @@ COLOURS = """id => {
     }
     return found.size;
 }"""
+#: The boxes of the names of plans in their chart: text, left, top, right, bottom.
+LABELS = """() => {
+    const chart = echarts.getInstanceByDom(document.getElementById("plans-chart"));
+    const named = /^([AB] ?)?(chosen|fastest|roomy|least memory|simplest)?$/;
+    const texts = chart.getZr().storage.getDisplayList(true).filter((item) => item.style?.text);
+    return texts.filter((item) => named.test(item.style.text)).map((item) => {
+        const box = item.getBoundingRect().clone();
+        box.applyTransform(item.getComputedTransform() ?? [1, 0, 0, 1, 0, 0]);
+        return [item.style.text, box.x, box.y, box.x + box.width, box.y + box.height];
+    });
+}"""
+#: The numbers inside the bars of memory that can be seen, with the width of each and of its part.
+INSIDE = """() => [...document.querySelectorAll(".track b")].map((number) => {
+    const [own, part] = [number, number.parentElement].map((each) => each.getBoundingClientRect());
+    return [number.textContent, own.top < part.bottom - 1, own.width, part.width];
+})"""
 #: Where a point of a chart is on the screen.
 PLACE = """([id, series, x, y]) => {
     const host = document.getElementById(id);
@@ -151,6 +167,29 @@ def test_charts_are_drawn_at_every_width_light_and_dark(opened: Opened, tmp_path
     assert grounds == {"rgb(255, 255, 255)", "rgb(18, 22, 28)"}
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_labels_of_plans_do_not_overlap(opened: Opened, width: int) -> None:
+    """No name of a plan covers another, or leaves the chart, whichever plans are selected."""
+    opened.page.set_viewport_size({"width": width, "height": 900})
+    opened.page.wait_for_timeout(100)
+    boxes = opened.page.evaluate(LABELS)
+    right = opened.page.evaluate("document.getElementById('plans-chart').clientWidth")
+    assert len(boxes) == sum(not name.isdecimal() for name in opened.data()["plans"]["names"].values())
+    for number, (_, *box) in enumerate(boxes):
+        assert box[0] >= 0 and box[1] >= 0 and box[2] <= right
+        for _, *other in boxes[:number]:
+            assert box[2] <= other[0] or other[2] <= box[0] or box[3] <= other[1] or other[3] <= box[1], boxes
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_bars_of_memory_say_their_size_where_there_is_room(opened: Opened, width: int) -> None:
+    """A part of a bar has its GiB inside if they fit, and none that is cut off."""
+    opened.page.set_viewport_size({"width": width, "height": 900})
+    inside = opened.page.evaluate(INSIDE)
+    assert len(inside) > 8 and any(seen for _, seen, _, _ in inside)
+    assert all(own <= part if seen else own > part - 2 for _, seen, own, part in inside), inside
+
+
 def test_the_button_changes_the_theme(opened: Opened) -> None:
     """The button goes to dark and back, and says what it does next."""
     button = opened.page.locator("#theme")
@@ -161,12 +200,12 @@ def test_the_button_changes_the_theme(opened: Opened) -> None:
 
 
 def test_hovering_a_plan_says_its_numbers(opened: Opened, answer: SearchResult) -> None:
-    """Over the point of the best plan its layout, its step and its memory are shown."""
+    """Over the point of the chosen plan its layout, its step and its memory are shown."""
     best = answer.plans[0]
     _, x, y = place_of(opened, best)
     opened.put("plans-chart", 0, x, y)
     text = opened.page.locator("#plans-chart .tip").inner_text()
-    assert short_layout(best.layout) in text and "best" in text
+    assert short_layout(best.layout) in text and "chosen" in text
     assert f"{float(best.step_time.total_s):.3g} s" in text.replace("\n", " ")
     assert f"{float(best.memory.required_bytes) / GIB:.1f} GiB" in text
 
@@ -236,12 +275,12 @@ def test_the_timeline_is_read_by_mouse_and_keyboard(opened: Opened) -> None:
     opened.put("step-chart", 1, middle, 2)
     tip = opened.page.locator("#step-chart .tip").inner_text()
     backward, _, micro = row["pass"][20]
-    assert f"stage 2: micro-batch {micro + 1} {'backward' if backward else 'forward'}" in tip
+    assert f"stage 3: micro-batch {micro + 1} {'backward' if backward else 'forward'}" in tip
     chart = opened.page.locator("#step-chart")
     for key, said in (
-        ("ArrowRight", "stage 0: micro-batch 1 forward"),
-        ("ArrowRight", "stage 0: micro-batch 2 forward"),
-        ("ArrowDown", "stage 1: micro-batch"),
+        ("ArrowRight", "stage 1: micro-batch 1 forward"),
+        ("ArrowRight", "stage 1: micro-batch 2 forward"),
+        ("ArrowDown", "stage 2: micro-batch"),
     ):
         chart.press(key)
         assert opened.page.locator("#step-said").inner_text().startswith(said)

@@ -84,6 +84,34 @@ def test_what_was_ruled_out_is_complete() -> None:
         assert re.search(rf"{rule}</th><td>{number:,}</td>.*?<td class=\"text\">[A-Z]", page), rule
 
 
+def test_counts_add_up() -> None:
+    """What was ruled out and what fits is what was tried; what was left out, kept and varied is what was drawn."""
+    answer, found = search_with_estimates(dsgen.load_job(SMALL), top=3)
+    page = report_page(Contents(answer=answer, found=found))
+    said = re.search(r"<p>Of ([\d,]+) layouts, ([\d,]+) were .*? and ([\d,]+) fit\.(.*?)</p>", page)
+    assert said
+    tried, out, fit = (int(number.replace(",", "")) for number in said.groups()[:3])
+    assert tried == out + fit and out == sum(answer.rejected_by.values())
+    numbers = {
+        word: int(n.replace(",", "")) for n, word in re.findall(r"([\d,]+) (of these|remain|variants|plans)", said[4])
+    }
+    assert fit == numbers["of these"] + numbers["remain"]
+    assert numbers["plans"] == numbers["remain"] + numbers.get("variants", 0) == len(found.layouts)
+
+
+def test_the_job_is_on_the_page(tmp_path: Path) -> None:
+    """The page has the command and the spec as it was written, with asterisks for a secret."""
+    secret = "hf_" + "AbCdEfGhIj" * 3 + "KlMn"
+    spec = tmp_path / "job.yaml"
+    text = f"# export HF_TOKEN={secret}\n{json.dumps(SMALL)}\n"
+    spec.write_text(text)
+    result = run("report", str(spec), "-o", str(tmp_path / "a.html"), "--no-sweep", "--global-batch", "64")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "a.html").read_text()
+    assert "# export HF_TOKEN=*" in page and secret not in page and "*" * len(secret) in page
+    assert "dsgen report job.yaml" in page and "--global-batch 64" in page
+
+
 def test_the_command_writes_once(tmp_path: Path) -> None:
     """`dsgen report` writes a file, leaves an equal one, and refuses to overwrite another without --force."""
     target = tmp_path / "page.html"

@@ -45,16 +45,16 @@ def test_thinning_keeps_the_front_its_neighbours_and_the_named(monkeypatch: pyte
         if found.total_s[row] <= least * (1 + chosen.near)
     ]
     assert set(near) <= set(chosen.rows)
-    assert {name.split()[0] for name in document["names"].values()} >= {"best", "2", "3", "4", "5"}
+    assert {name.split()[0] for name in document["names"].values()} >= {"chosen", "2", "3", "4", "5"}
 
 
 def test_points_carry_the_ledgers_of_their_plans() -> None:
-    """The point called best has the step, the memory and the causes of the best plan."""
+    """The point called chosen has the step, the memory and the causes of the best plan."""
     small = job()
     answer, found = search_with_estimates(small, top=1)
     best = answer.plans[0]
     document = drawn_points(small, found, chosen_points(answer, found))
-    number = next(int(key) for key, name in document["names"].items() if name.split()[0] == "best")
+    number = next(int(key) for key, name in document["names"].items() if name.split()[0] == "chosen")
     assert document["step_s"][number] == pytest.approx(float(best.step_time.total_s), rel=1e-5)
     assert document["required_bytes"][number] == pytest.approx(float(best.memory.required_bytes), rel=1e-5)
     for name, column in document["time"].items():

@@ -63,6 +63,6 @@
 
   document.addEventListener("selected", show);
   const named = (name) => Object.keys(plans.names).map(Number).find((number) => plans.names[number].split(" ").includes(name));
-  plans.selected = [named("best"), named("fastest") ?? named("2")].filter((number) => number !== undefined);
+  plans.selected = [named("chosen"), named("fastest") ?? named("2")].filter((number) => number !== undefined);
   show();
 })();

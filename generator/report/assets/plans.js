@@ -17,9 +17,9 @@ const selection = (() => {
   const spot = (number) => [plans.required_bytes[number] / GIB, height(number)];
   const facts = (number) => [
     ["step", seconds(plans.step_s[number])],
-    ["tokens/s a GPU", digits(plans.rate[number])],
+    ["tokens/s per GPU", digits(plans.rate[number])],
     ["memory", `${gib(plans.required_bytes[number])} GiB`],
-    ...(plans.isExtrapolated.has(number) ? [["extrapolated", "no measured run is like it"]] : []),
+    ...(plans.isExtrapolated.has(number) ? [["extrapolated", "no similar measured run"]] : []),
   ];
 
   function point(number) {
@@ -34,9 +34,28 @@ const selection = (() => {
   }
 
   const label = (number) => {
-    const name = plans.names[number].replace(/^\d+ ?/, "");
-    return name ? { value: spot(number), name } : null;
+    const at = plans.selected.indexOf(number);
+    const name = (plans.names[number] ?? "").replace(/^\d+ ?/, "");
+    const text = [at < 0 ? "" : "AB"[at], name].filter(Boolean).join(" ");
+    return text ? { value: spot(number), name: text } : null;
   };
+  const labels = () => [...new Set([...Object.keys(plans.names).map(Number), ...plans.selected])].map(label).filter(Boolean);
+
+  /* Labels cover neither one another, nor a point that has one, nor the axis: above their point, below or beside it. */
+  let taken = [];
+  function place({ dataIndex, labelRect: { width, height }, rect }) {
+    const spots = labels().map(({ value }) => added.chart.convertToPixel({ seriesIndex: 0 }, value));
+    if (!dataIndex) taken = spots.map(([x, y]) => ({ x: x - 9, y: y - 9, width: 18, height: 18 }));
+    const [x, y] = [rect.x + rect.width / 2, rect.y + rect.height / 2];
+    const offsets = [14, 30, 46, 62, 78, 94].flatMap((far) =>
+      [[-width / 2, -far - height / 2], [-width / 2, far - height / 2], [-far - width, -height / 2], [far, -height / 2]]);
+    const free = offsets.map(([dx, dy]) => ({ x: x + dx, y: y + dy, width, height })).find((box) =>
+      box.x > 50 && box.x + width < added.chart.getWidth() && box.y > 18 && taken.every((other) =>
+        box.x > other.x + other.width + 4 || box.x + width + 4 < other.x || box.y > other.y + other.height || box.y + height < other.y));
+    if (!free) return {};
+    taken.push(free);
+    return { x: free.x, y: free.y, align: "left", verticalAlign: "top" };
+  }
 
   /* The front as a line: with so much memory, nothing is faster. */
   function stairs(limit) {
@@ -44,39 +63,32 @@ const selection = (() => {
     return spots.flatMap(([x, y], index) => [[x, y], [spots[index + 1]?.[0] ?? limit, y]]);
   }
 
-  function ring(number, name) {
-    return {
-      value: spot(number),
-      itemStyle: { color: "transparent", borderColor: colour(name.toLowerCase()), borderWidth: 2.5 },
-      label: { show: true, formatter: name, color: colour(name.toLowerCase()), fontWeight: 700, position: "left", fontSize: 13 },
-    };
-  }
+  const ring = (number, name) => ({ value: spot(number), itemStyle: { color: "transparent", borderColor: colour(name.toLowerCase()), borderWidth: 2.5 } });
 
-  const added = addChart("plans-chart", (width) => {
+  const added = addChart("plans-chart", () => {
     const numbers = plans.layout.map((_, number) => number);
     const heights = numbers.map(height);
     const low = Math.min(...heights), high = Math.max(...heights);
     const inLogs = measure === "step";
     const limit = report.memory.limit_bytes / GIB;
-    const labels = Object.keys(plans.names).map(Number).map(label).filter(Boolean);
     return {
       grid: { left: 8, right: 20, top: 34, bottom: 34, containLabel: true },
       tooltip: tooltip((item) => (item.seriesId === "points" ? tip(plans.title(item.dataIndex), facts(item.dataIndex)) : ""), { trigger: "item" }),
-      xAxis: below("memory that is required, GiB a GPU", { type: "value", min: 0, max: Math.ceil(limit * 1.04), axisLabel: { color: colour("quiet"), showMaxLabel: false } }),
+      xAxis: below("memory, GiB per GPU", { type: "value", min: 0, max: Math.ceil(limit * 1.04), axisLabel: { color: colour("quiet"), showMaxLabel: false } }),
       yAxis: inLogs
         ? axis("step time, s", { type: "log", min: low / 1.1, max: high * 1.1, axisLabel: { color: colour("quiet"), customValues: logTicks(low / 1.1, high * 1.1), formatter: (value) => digits(value) },
             axisTick: { customValues: logTicks(low / 1.1, high * 1.1) }, nameTextStyle: { color: colour("quiet"), align: "left" } })
-        : axis("tokens/s a GPU", { type: "value", min: 0, nameTextStyle: { color: colour("quiet"), align: "left" } }),
+        : axis("tokens/s per GPU", { type: "value", min: 0, nameTextStyle: { color: colour("quiet"), align: "left" } }),
       dataZoom: [
         { type: "inside", xAxisIndex: 0, zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, filterMode: "none" },
         { type: "inside", yAxisIndex: 0, zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, filterMode: "none" },
       ],
       series: [
         { id: "points", type: "scatter", data: numbers.map(point), cursor: "pointer", z: 3, emphasis: { scale: 1.6 },
-          markLine: { silent: true, symbol: "none", data: [{ xAxis: limit }], lineStyle: { color: colour("limit"), type: "dashed", width: 1.5 },
-            label: { formatter: width < 500 ? "limit" : "may be used", color: colour("limit"), position: "end" } } },
+          markLine: { silent: true, symbol: "none", data: [{ xAxis: limit }], lineStyle: { color: colour("limit-colour"), type: "dashed", width: 1.5 },
+            label: { formatter: "limit", color: colour("limit-colour"), position: "end" } } },
         { id: "front", type: "line", silent: true, symbol: "none", z: 2, lineStyle: { color: colour("front"), width: 1.5, opacity: 0.6 }, data: stairs(limit) },
-        { id: "names", type: "scatter", silent: true, symbolSize: 1, z: 4, data: labels, itemStyle: { color: "transparent" }, labelLayout: { hideOverlap: false, moveOverlap: "shiftY" },
+        { id: "names", type: "scatter", silent: true, symbolSize: 1, z: 4, data: labels(), itemStyle: { color: "transparent" }, labelLayout: place, labelLine: { show: true, lineStyle: { color: colour("quiet") } },
           label: { show: true, formatter: "{b}", position: "top", distance: 8, color: colour("text"), fontSize: 12, textBorderColor: colour("ground"), textBorderWidth: 3 } },
         { id: "selected", type: "scatter", silent: true, symbolSize: 17, z: 5, data: plans.selected.map((number, index) => ring(number, "AB"[index])) },
         { id: "current", type: "scatter", silent: true, symbolSize: 22, z: 6,
@@ -93,7 +105,7 @@ const selection = (() => {
   }
 
   function changed() {
-    added.chart.setOption({ series: [{ id: "selected", data: plans.selected.map((number, index) => ring(number, "AB"[index])) }] });
+    added.chart.setOption({ series: [{ id: "names", data: labels() }, { id: "selected", data: plans.selected.map((number, index) => ring(number, "AB"[index])) }] });
     document.dispatchEvent(new Event("selected"));
   }
 

@@ -1,11 +1,11 @@
 "use strict";
-/* A sweep's curve: one line for each value of the second key, where there are two. */
+/* A sweep's curves: time on the left, what it costs on the right; one line for each value of the second key. */
 
 (() => {
   if (!report.sweep) return;
   const { keys, points } = report.sweep;
   const MEASURES = {
-    days: ["days", (point) => point.wall_s && point.wall_s / 86400],
+    days: ["days of training", (point) => point.wall_s && point.wall_s / 86400],
     hours: ["GPU-hours", (point) => point.wall_gpu_hours],
     cost: ["cost", (point) => point.wall_cost],
     step: ["step time, s", (point) => point.step_time_s],
@@ -14,21 +14,11 @@
   };
   const able = Object.keys(MEASURES).filter((name) => points.some((point) => MEASURES[name][1](point)));
   if (!able.length) return;
-  let measure = able[0];
+  const first = able[0];
+  let measure = ["hours", "rate"].find((name) => able.includes(name));
   const numeric = points.every((point) => typeof point.values[0] === "number" && point.values[0] > 0);
   const others = [...new Set(points.map((point) => String(point.values[1] ?? "")))];
   const shades = ["front", "a", "m-optimizer", "b", "m-activations", "m-buffers"];
-
-  const host = document.getElementById("sweep-measures");
-  for (const name of able) {
-    const input = element("input", { type: "radio", name: "sweep-measure", value: name });
-    input.checked = name === measure;
-    input.addEventListener("change", () => {
-      measure = name;
-      added.draw();
-    });
-    host.append(element("label", {}, input, ` ${MEASURES[name][0]}`));
-  }
 
   const describe = (point) => [
     ["step", seconds(point.step_time_s)],
@@ -37,9 +27,9 @@
     ...(point.wall_s ? [["days", digits(point.wall_s / 86400)], ["GPU-hours", digits(point.wall_gpu_hours)]] : []),
   ];
 
-  const added = addChart("sweep-chart", () => {
-    const [title, value] = MEASURES[measure];
-    const wide = ["days", "step"].includes(measure);
+  const option = (name) => {
+    const [title, value] = MEASURES[name];
+    const wide = !["rate", "mfu"].includes(name);
     const x = (point) => (numeric ? point.values[0] : String(point.values[0]));
     const series = others.flatMap((other, index) => {
       const mine = points.filter((point) => String(point.values[1] ?? "") === other && point.layout);
@@ -68,5 +58,18 @@
       yAxis: axis(title, { type: "value", min: 0, nameTextStyle: { color: colour("quiet"), align: "left" } }),
       series,
     };
-  });
+  };
+
+  addChart("sweep-chart", () => option(first));
+  const beside = addChart("sweep-cost-chart", () => option(measure));
+  const host = document.getElementById("sweep-measures");
+  for (const name of able.filter((name) => name !== first)) {
+    const input = element("input", { type: "radio", name: "sweep-measure", value: name });
+    input.checked = name === measure;
+    input.addEventListener("change", () => {
+      measure = name;
+      beside.draw();
+    });
+    host.append(element("label", {}, input, ` ${MEASURES[name][0]}`));
+  }
 })();

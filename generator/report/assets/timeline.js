@@ -96,11 +96,11 @@
   function describe(row, index) {
     if (index < 0) {
       const [name, length] = step.tail[-1 - index];
-      return [`stage ${rows[row].stage}: ${TAIL[name]}`, [["takes", seconds(length)]]];
+      return [`stage ${rows[row].stage + 1}: ${TAIL[name]}`, [["takes", seconds(length)]]];
     }
     const { stage, start, end: stop, pass } = rows[row];
     const [backward, chunk, micro] = pass[index];
-    const title = `stage ${stage}: micro-batch ${(micro + 1).toLocaleString("en")} ${backward ? "backward" : "forward"}`;
+    const title = `stage ${stage + 1}: micro-batch ${(micro + 1).toLocaleString("en")} ${backward ? "backward" : "forward"}`;
     const length = stop[index] - start[index];
     const lines = [["starts at", seconds(real(place(start[index])))], ["takes", seconds(length)]];
     if (step.chunks > 1) lines.push(["model chunk", `${chunk + 1} of ${step.chunks}`]);
@@ -134,7 +134,7 @@
       grid: { left: 8, right: 16, top: 8, bottom: 78, containLabel: true },
       tooltip: tooltip((item) => (item.seriesIndex === 1 ? tip(...describe(item.value[0], item.value[3])) : "")),
       xAxis: below("seconds", { type: "value", min: 0, max: end, ...marks(0, end) }),
-      yAxis: axis("", { type: "category", inverse: true, data: rows.map((row) => (width < 500 ? "" : "stage ") + row.stage),
+      yAxis: axis("", { type: "category", inverse: true, data: rows.map((row) => (width < 500 ? "" : "stage ") + (row.stage + 1)),
         splitLine: { show: false }, axisTick: { show: false } }),
       dataZoom: [
         { type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: true, filterMode: "none" },
