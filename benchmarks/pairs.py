@@ -77,7 +77,11 @@ def memory_pairs(rows: Iterable[Run]) -> list[Pair]:
 
 
 def _peak_bytes(run: Run) -> float:
-    return float(getattr(memory(run.job, run.layout), f"{run.peak_memory_kind}_bytes"))
+    """The estimate of what was measured: where it is more than the card has, the allocator gave its cache back."""
+    ledger = memory(run.job, run.layout)
+    estimated = float(getattr(ledger, f"{run.peak_memory_kind}_bytes"))
+    spare = float(ledger.capacity_bytes) - float(ledger.device_bytes) + float(ledger.reserved_bytes)
+    return estimated if run.peak_memory_kind == "allocated" else min(estimated, spare)
 
 
 def by_source(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:

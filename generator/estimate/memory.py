@@ -202,10 +202,9 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StagePar
     """A stage's bytes completed with the allocator's cache, context, capacity and, by the `first` stage, the host's."""
     constants = rates(job)
     context = constants.context_bytes + constants.nccl_bytes * (layout.world > 1)
-    # The allocator caches what the device has to spare, and frees its cache before it runs out. States come to lie
-    # between blocks of an earlier phase, which then can't be joined again.
-    spare = np.maximum(job.cluster.accelerator.memory_bytes - context, staged["allocated_bytes"])
-    reserved = np.minimum(staged["held_bytes"] * constants.fragmentation_factor, spare)
+    # States come to lie between blocks of an earlier phase, which then can't be joined again. Near the end of the card
+    # the allocator frees its cache instead, at the cost of time.
+    reserved = np.maximum(staged["held_bytes"] * constants.fragmentation_factor, staged["allocated_bytes"])
     # The fullest pipeline stage's ranks may share a node.
     shared, experts = _sharers(layout)
     share = first.shared / shared + first.experts / experts

@@ -39,6 +39,7 @@ class Estimates:
     total_s: Floats
     savable: Mapping[str, Floats]  #: seconds by cause that would be saved if it were hidden
     required_bytes: Floats
+    device_bytes: Floats
     doubt: Floats  #: least factor on the time for its distance to measured runs; 1 where it wasn't asked
 
     def take(self, rows: NDArray[Any] | slice) -> Estimates:
@@ -48,6 +49,7 @@ class Estimates:
             total_s=self.total_s[rows],
             savable={cause: seconds[rows] for cause, seconds in self.savable.items()},
             required_bytes=self.required_bytes[rows],
+            device_bytes=self.device_bytes[rows],
             doubt=self.doubt[rows],
         )
 
@@ -85,7 +87,7 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
             fitted += int(fits.sum())
             fits &= ~_dominated(job, promising, fits, ledger)
             if fits.any():
-                kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits]))
+                kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits], ledger.device_bytes[fits]))
     return Feasible(
         **_joined(kept),
         considered=legal.considered,
@@ -149,7 +151,9 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
 
 
-def estimates(job: Job, rows: Layouts, required_bytes: Floats, doubt: Floats | None = None) -> Estimates:
+def estimates(
+    job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Floats, doubt: Floats | None = None
+) -> Estimates:
     """Estimate the step time of layouts of which the memory is known."""
     ledger = step_time(job, rows)
     total = np.broadcast_to(ledger.total_s, len(rows))
@@ -160,6 +164,7 @@ def estimates(job: Job, rows: Layouts, required_bytes: Floats, doubt: Floats | N
         total_s=total,
         savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {"bubble_s": ledger.bubble_s + 0.0},
         required_bytes=np.broadcast_to(required_bytes, len(rows)),
+        device_bytes=np.broadcast_to(device_bytes, len(rows)),
         doubt=np.ones(len(rows)) if doubt is None else doubt,
     )
 
@@ -179,14 +184,15 @@ def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
             cause: np.concatenate([none, *(part.savable[cause] for part in parts)]) for cause in (*SAVABLE, "bubble_s")
         },
         "required_bytes": np.concatenate([none, *(part.required_bytes for part in parts)]),
+        "device_bytes": np.concatenate([none, *(part.device_bytes for part in parts)]),
         "doubt": np.concatenate([none, *(part.doubt for part in parts)]),
     }
 
 
-def fitting(job: Job, rows: Layouts) -> tuple[NDArray[np.bool_], Floats]:
-    """Find the rows that fit, and the device memory that each requires."""
+def fitting(job: Job, rows: Layouts) -> tuple[NDArray[np.bool_], Memory]:
+    """Find the rows that fit, and the memory of each."""
     ledger = memory(job, rows)
-    return _fit(job, rows, ledger, {}), np.broadcast_to(ledger.required_bytes, len(rows))
+    return _fit(job, rows, ledger, {}), ledger
 
 
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:

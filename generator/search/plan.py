@@ -177,11 +177,17 @@ class SearchResult:
 
     job: Job
     plans: tuple[Plan, ...]  #: best first
-    alternatives: Mapping[str, Plan]  #: `fastest`, `least memory`, `simplest`, where they differ from the best
+    named: Mapping[str, Plan]  #: `chosen`, `fastest`, `roomy`; the last is missing where nothing leaves a fifth free
+    why: Mapping[str, str]  #: by the same names, the rule that decided, in a sentence
     considered: int  #: layouts that satisfy both product identities and the pins
     feasible: int  #: of these, how many break no rule and fit
     rejected_by: Mapping[str, int]  #: rule id to the number of layouts it removed (each counted once)
     search_s: float  #: wall time of the search; never written to a file
+
+    @property
+    def alternatives(self) -> Mapping[str, Plan]:
+        """Plans that have a name and aren't the chosen one."""
+        return {name: plan for name, plan in self.named.items() if plan.layout != self.plans[0].layout}
 
     def to_dict(self) -> dict[str, object]:
         """The form of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
@@ -191,6 +197,7 @@ class SearchResult:
             "feasible": self.feasible,
             "plans": [plan.to_dict(compared=not index) for index, plan in enumerate(self.plans)],
             "alternatives": {name: plan.to_dict(compared=False) for name, plan in self.alternatives.items()},
+            "why": dict(self.why),
         }
 
 

@@ -208,7 +208,7 @@ def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Seque
     """Find layouts within reach with `values`, when details with one best setting have it and others hide all."""
     settled = {name: value for d in details for name, value in d.best.items()}
     rest = [d for d in details if not d.best]
-    changed = estimates(job, _set(rows.layouts, {**settled, **values}), rows.required_bytes, rows.doubt)
+    changed = estimates(job, _set(rows.layouts, {**settled, **values}), rows.required_bytes, rows.device_bytes, rows.doubt)
     mask: Mask = _floor(job, changed, rest) <= reach
     return mask
 
@@ -266,8 +266,9 @@ def _made(
     parts = []
     for start in range(0, len(at), CHUNK_ROWS):
         piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
-        fits, required = fitting(job, piece)
-        timed = estimates(job, piece.take(fits), required[fits], rows.doubt[own[fits]])
+        fits, ledger = fitting(job, piece)
+        required, device = ledger.required_bytes[fits], ledger.device_bytes[fits]
+        timed = estimates(job, piece.take(fits), required, device, rows.doubt[own[fits]])
         useful = timed.total_s < rows.total_s[own[fits]] * (1 - gain)
         useful &= _floor(job, timed, later) <= reach
         parts.append((timed.take(useful), own[fits][useful]))

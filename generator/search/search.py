@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..estimate.layout import Layout
 from ..findings import Severity
@@ -19,9 +17,12 @@ from ..rules.run import check_length, check_pins
 from .enumerate import Enumeration
 from .feasible import Feasible, feasible_layouts, make_plan, make_plans
 from .plan import Infeasible, Plan, SearchResult
-from .rank import Reasons, complexity, ranking, rivals
+from .rank import Reasons, ranking, rivals
 from .refine import refined, refined_rows
 from .suggestions import suggestions
+
+#: Share of the card that a roomy plan leaves free.
+_ROOM = 0.2
 
 
 def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
@@ -72,12 +73,14 @@ def search_with_estimates(job: Job, *, top: int = 10, bold: bool = False) -> tup
         return why, found
     rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
     elapsed = time.perf_counter() - started
-    labels = {row: label for label, row in reversed(_alternatives(job, found).items()) if row != rows[0]}
-    plans = _plans(job, found, [*dict.fromkeys([*rows, *labels])], bold=bold)
+    named = {"chosen": rows[0], **_named(job, found)}
+    plans = _plans(job, found, [*dict.fromkeys([*rows, *named.values()])], bold=bold)
+    plans[rows[0]] = _timed(plans[rows[0]])
     result = SearchResult(
         job=job,
-        plans=tuple(_timed(plans[row]) if row == rows[0] else plans[row] for row in rows),
-        alternatives={label: plans[row] for row, label in reversed(labels.items())},
+        plans=tuple(plans[row] for row in rows),
+        named={name: plans[row] for name, row in named.items()},
+        why={name: plans[row].reasons[0] for name, row in named.items()},
         considered=found.considered,
         feasible=found.fitting,
         rejected_by=found.rejected_by,
@@ -94,19 +97,13 @@ def _plans(job: Job, found: Feasible, rows: list[int], *, bold: bool) -> dict[in
     return {row: replace(plan, reasons=why.of(row, plan.step_time)) for row, plan in plans}
 
 
-def _alternatives(job: Job, found: Feasible) -> dict[str, int]:
-    """Rows that trade differently: the fastest, the one with most memory to spare, the simplest."""
-    return {
-        "fastest": _least(found.total_s, found.required_bytes),
-        "least memory": _least(found.required_bytes, found.total_s),
-        "simplest": _least(complexity(job, found.layouts), found.total_s),
-    }
-
-
-def _least(first: NDArray[Any], then: NDArray[Any]) -> int:
-    """The row with the least `first`; of several, with the least `then`."""
-    rows = np.flatnonzero(first == first.min())
-    return int(rows[np.argmin(then[rows])])
+def _named(job: Job, found: Feasible) -> dict[str, int]:
+    """The fastest row, and the fastest that leaves a fifth of the card."""
+    named = {"fastest": int(np.lexsort((found.required_bytes, found.total_s))[0])}
+    roomy = np.flatnonzero(found.device_bytes <= (1 - _ROOM) * job.cluster.accelerator.memory_bytes)
+    if len(roomy):
+        named["roomy"] = int(roomy[np.lexsort((found.required_bytes[roomy], found.total_s[roomy]))[0]])
+    return named
 
 
 def estimate(job: Job) -> Plan:

@@ -53,7 +53,8 @@ def parts_of(name: str) -> Iterator[RenderableType]:
     answer = SearchResult(
         job=plan.job,
         plans=(plan, *others),
-        alternatives={"fastest": others[0], "least memory": others[1]},
+        named={"chosen": plan, "fastest": others[0], "roomy": others[1]},
+        why=dict.fromkeys(("chosen", "fastest", "roomy"), "fastest of 100,000 layouts that fit"),
         considered=10**7,
         feasible=10**5,
         rejected_by={"MDS004": 128_880, "NODE001": 57_456},
