@@ -87,7 +87,8 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
             fitted += int(fits.sum())
             fits &= ~_dominated(job, promising, fits, ledger)
             if fits.any():
-                kept.append(estimates(job, promising.take(fits), ledger.required_bytes[fits], ledger.device_bytes[fits]))
+                required, device = ledger.required_bytes[fits], ledger.device_bytes[fits]
+                kept.append(estimates(job, promising.take(fits), required, device))
     return Feasible(
         **_joined(kept),
         considered=legal.considered,

@@ -208,7 +208,8 @@ def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Seque
     """Find layouts within reach with `values`, when details with one best setting have it and others hide all."""
     settled = {name: value for d in details for name, value in d.best.items()}
     rest = [d for d in details if not d.best]
-    changed = estimates(job, _set(rows.layouts, {**settled, **values}), rows.required_bytes, rows.device_bytes, rows.doubt)
+    columns = _set(rows.layouts, {**settled, **values})
+    changed = estimates(job, columns, rows.required_bytes, rows.device_bytes, rows.doubt)
     mask: Mask = _floor(job, changed, rest) <= reach
     return mask
 
