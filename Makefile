@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 QUICK := $(addprefix tests/,catalog job rules/test_check.py rules/test_fit_rules.py rules/test_job_rules.py \
-	rules/test_layout_rules.py rules/files/test_cases.py test_architecture.py test_write.py)
+	rules/test_layout_rules.py check/test_cases.py test_architecture.py test_write.py)
 COMPONENTS := slurmctld slurmd slurm-client pdsh openssh-server chromium zsh fish man-db
 
 .PHONY: demo test quick lint docs browser accuracy picture clean

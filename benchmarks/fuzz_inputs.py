@@ -12,9 +12,9 @@ from typing import Final
 from tests.case import NAMES, read_case
 
 ROOT: Final = Path(__file__).parent.parent
-FOLDERS: Final = ("examples", "tests/golden", "tests/documents/ds_configs", "tests/invalid")
+FOLDERS: Final = ("examples", "tests/golden", "tests/programs/ds_configs", "tests/invalid")
 MODELS: Final = ROOT / "tests/job/configs"
-LOGS: Final = ROOT / "tests/documents/logs"
+LOGS: Final = ROOT / "tests/programs/logs"
 SUFFIXES: Final = frozenset({".json", ".hjson", ".yaml", ".yml", ".sh", ".sbatch", ".slurm", ".txt", ""})
 MOST: Final = 1_000_000  #: characters of the longest inputs
 

@@ -15,9 +15,9 @@ from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launchers import LAUNCHERS
 from tests.deepspeed_parser import batch_triple
 from tests.examples import FOLDER, NAMES, job_for_target, plan_for_target
-from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_azure, needs_deepspeed, needs_shellcheck, needs_slurm
 from tests.planned import complaints, meant_triple, parse_plan
+from tests.programs.places import put, scripts_clean
 from tests.slurm_cluster import sbatch_test_only, slurm_for
 
 GOLDEN = Path(__file__).parent / "golden"

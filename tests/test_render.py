@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dsgen.render import render
-from tests.launchers.hand_built import plan
+from tests.programs.hand_built import plan
 
 
 @pytest.mark.parametrize("target", ["slurm", "azureml", "shell"])

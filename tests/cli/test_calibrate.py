@@ -12,7 +12,7 @@ import pytest
 from dsgen.cli.printing import ExitStatus
 from tests.cli.running import run
 
-LOGS = Path(__file__).parents[1] / "documents" / "logs"
+LOGS = Path(__file__).parents[1] / "programs" / "logs"
 SCHEMA = Path(__file__).parents[2] / "schemas" / "calibration.schema.json"
 JOB = """\
 framework: megatron-lm

@@ -19,9 +19,9 @@ from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.job.text import text_of
 from dsgen.write import CannotWrite, Change, replace
 from tests.case import NAMES, files_of, read_case
+from tests.check.test_cases import keywords_of
 from tests.cli.running import run
 from tests.needs import needs_deepspeed
-from tests.rules.files.test_cases import keywords_of
 
 
 def finding(*edits: tuple[str, int, int, str], rule: str = "ZERO001") -> Finding:

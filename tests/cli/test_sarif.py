@@ -19,8 +19,8 @@ from dsgen.cli.sarif import sarif_log
 from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.rule import Rule
 from tests.case import NAMES, read_case
+from tests.check.test_cases import findings_of
 from tests.needs import needs_sarif_schema
-from tests.rules.files.test_cases import findings_of
 
 RULE = Rule(
     id="ZERO001",

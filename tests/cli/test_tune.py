@@ -17,8 +17,8 @@ import dsgen
 from dsgen.check.runs.trial_logs import outcomes
 from dsgen.programs.launcher import TRIAL
 from dsgen.trials import trial, trial_files
-from tests.launchers.places import scripts_clean
 from tests.needs import needs_shellcheck, needs_slurm
+from tests.programs.places import scripts_clean
 from tests.slurm_cluster import running_slurm
 
 SPEC: dict[str, Any] = {

@@ -13,8 +13,8 @@ from dsgen.estimate.step_time import step_time
 from dsgen.job.records import Lora
 from dsgen.programs.deepspeed.write_config import precision_block
 from dsgen.programs.frameworks import program_for
-from tests.frameworks.plans import make_plan
 from tests.jobs import job
+from tests.programs.plans import make_plan
 
 
 @pytest.mark.parametrize(

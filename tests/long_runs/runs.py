@@ -16,7 +16,7 @@ import dsgen
 from dsgen.render import render_counts
 from dsgen.search.elastic import plan_counts
 from dsgen.search.plan import Infeasible
-from tests.launchers.places import put
+from tests.programs.places import put
 from tests.slurm_cluster import SlurmCluster
 from tests.workers import HANGS_S
 

@@ -18,7 +18,7 @@ from dsgen.rule import Rule
 from dsgen.rules.layout.pins import layout_of, pinned_values
 from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES
 from dsgen.rules.run import violations_of
-from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job
+from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job
 
 IN_FILES = [rule for rule in PLANNING_RULES if rule.in_files is not None]
 MACHINES = ("accelerators_per_node", "accelerator")

@@ -10,8 +10,8 @@ from benchmarks.agreement_azureml import BASES, compare_all, loader_says, quiet
 from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 from tests.case import NAMES, read_case
+from tests.check.test_cases import findings_of
 from tests.needs import needs_azure
-from tests.rules.files.test_cases import findings_of
 
 CASES = [name for name in NAMES if name.startswith("AML")]
 #: What the loader refuses: these rules' bad cases don't load.

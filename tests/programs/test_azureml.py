@@ -20,9 +20,9 @@ from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.program import Program, Resume
 from dsgen.search.plan import Plan
 from dsgen.trials import trial
-from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
-from tests.launchers.places import put
 from tests.needs import needs_azure
+from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program
+from tests.programs.places import put
 
 pytestmark = pytest.mark.filterwarnings("ignore:::azure", "ignore:::marshmallow", "ignore:::msrest")
 

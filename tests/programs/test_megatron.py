@@ -21,7 +21,7 @@ from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.program import Program
 from dsgen.programs.submission import Context, Submission
-from tests.frameworks.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
+from tests.programs.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
 
 TREES: tuple[Flavour, ...] = ("megatron-deepspeed", "megatron-lm")
 #: What dsgen writes for.

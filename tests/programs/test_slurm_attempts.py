@@ -11,8 +11,8 @@ import pytest
 from dsgen.job.records import Output
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.launchers import launch_files
-from tests.launchers.hand_built import plan, program
-from tests.launchers.places import put
+from tests.programs.hand_built import plan, program
+from tests.programs.places import put
 from tests.workers import HANGS_S
 
 #: What is called in the script's place: `step` is the step, and `calls` has what was asked of Slurm.

@@ -17,9 +17,9 @@ import pytest
 from dsgen.job.records import Output
 from dsgen.programs.launchers import launch_files
 from dsgen.units import clock
-from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
-from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_shellcheck, needs_slurm
+from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program
+from tests.programs.places import put, scripts_clean
 from tests.slurm_cluster import SlurmCluster, running_slurm, sbatch_test_only, slurm_for
 from tests.workers import HANGS_S
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsgen.facts.hjson.text import JsonText, read_json
-from tests.documents.hjson_texts import PIECES, as_text, texts
 from tests.needs import needs_deepspeed
+from tests.programs.hjson_texts import PIECES, as_text, texts
 
 HJSON = """\
 # how we train

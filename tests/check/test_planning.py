@@ -30,7 +30,7 @@ from dsgen.programs.submission import Context, Submission
 from dsgen.rule import Rule, rules_in
 from dsgen.rules.registry import LAYOUT_RULES
 from tests.case import NAMES, read_case
-from tests.frameworks.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
+from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
 SHARED = {rule.id: rule for rule in planning.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")

@@ -13,8 +13,8 @@ import dsgen
 from dsgen.estimate.layout import Layout, Offload
 from dsgen.programs.frameworks import program_for
 from dsgen.search.plan import Plan, SearchResult
-from tests.frameworks.plans import TINY, make_job, make_plan
 from tests.jobs import job
+from tests.programs.plans import TINY, make_job, make_plan
 from tests.workers import answers, once
 
 WORKER = Path(__file__).parents[1] / "engine_worker.py"

@@ -14,8 +14,8 @@ from dsgen.job.records import Job
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.encode import layer_pattern
 from dsgen.rules.job.model import missing_parts
-from tests.frameworks.plans import make_job, make_plan
-from tests.frameworks.test_megatron import parsed
+from tests.programs.plans import make_job, make_plan
+from tests.programs.test_megatron import parsed
 
 
 def arguments(model: str) -> dict[str, Any]:

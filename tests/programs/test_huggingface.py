@@ -17,7 +17,7 @@ from dsgen.estimate.layout import Layout, Recompute
 from dsgen.job.records import Lora
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.program import Program
-from tests.frameworks.plans import LLAMA, make_job, make_plan, words
+from tests.programs.plans import LLAMA, make_job, make_plan, words
 from tests.workers import HANGS_S
 
 WORLD = 1024

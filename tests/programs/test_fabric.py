@@ -11,10 +11,10 @@ from dsgen.estimate.layout import Layout
 from dsgen.programs.launching import fabric
 from dsgen.programs.launching.call import environment
 from dsgen.search.plan import Plan
-from tests.launchers.hand_built import plan, program
+from tests.programs.hand_built import plan, program
 
 PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
-BEGIN, END = "<!-- written by tests/launchers/test_fabric.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- written by tests/programs/test_fabric.py -->\n", "<!-- end -->\n"
 
 
 def on(network: str, node: str, **changes: str) -> Plan:

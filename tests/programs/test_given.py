@@ -16,10 +16,10 @@ from dsgen.programs.megatron.options import Flavour
 from dsgen.programs.program import Program
 from dsgen.programs.slurm.write import last_step
 from dsgen.search.plan import Plan
-from tests.frameworks.plans import words
-from tests.frameworks.test_megatron import TREES, parsed
 from tests.jobs import job
-from tests.launchers.places import put
+from tests.programs.places import put
+from tests.programs.plans import words
+from tests.programs.test_megatron import TREES, parsed
 
 HOSTILE = '/data/it\'s `touch x`; x "q" é'
 BPE = {"type": "GPT2BPETokenizer", "vocab_file": "/v", "merges_file": "/m"}

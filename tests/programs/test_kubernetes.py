@@ -14,8 +14,8 @@ import yaml
 
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.program import Resume
-from tests.launchers.cluster_schemas import validator
-from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program, without_files
+from tests.programs.cluster_schemas import validator
+from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program, without_files
 
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")
 OPTIONS: tuple[dict[str, object], ...] = (

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dsgen.facts.hjson.edits import apply_edits, move_member, remove_member, rename_key, replace_value, to_strict
 from dsgen.facts.hjson.text import JsonText, read_json
 from dsgen.findings import Edit
-from tests.documents.hjson_texts import as_text, texts
 from tests.needs import needs_deepspeed
+from tests.programs.hjson_texts import as_text, texts
 
 JSON = """\
 {

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from dsgen.programs.launchers import launch_files
-from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
-from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_pdsh, needs_shellcheck
+from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program
+from tests.programs.places import put, scripts_clean
 from tests.workers import HANGS_S, slowness
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from tests.case import read_case
 from tests.needs import needs_deepspeed
 from tests.workers import answers
 
-WORKER = Path(__file__).parents[2] / "engine_start_worker.py"
+WORKER = Path(__file__).parents[1] / "engine_start_worker.py"
 
 #: Rules whose bad case the engine refuses, with a part of what it says. The good case starts and takes two steps.
 REFUSED = {

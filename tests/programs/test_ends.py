@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.hand_built import HOSTILE, plan, program
-from tests.launchers.places import put
-from tests.launchers.test_shell import free_port
 from tests.needs import needs_pdsh, needs_sshd
+from tests.programs.hand_built import HOSTILE, plan, program
+from tests.programs.places import put
+from tests.programs.test_shell import free_port
 from tests.ssh_servers import HOSTS, SshServers, ssh_servers
 from tests.workers import HANGS_S, slowness
 

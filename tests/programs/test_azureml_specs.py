@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import dsgen
-from tests.launchers.places import put
 from tests.needs import needs_azure
+from tests.programs.places import put
 
 pytestmark = pytest.mark.filterwarnings("ignore:::azure", "ignore:::marshmallow", "ignore:::msrest")
 

@@ -13,7 +13,7 @@ from dsgen.estimate.layout import Layout, Layouts, Offload, Recompute
 from dsgen.job.records import Job
 from dsgen.programs.frameworks import program_for
 from tests.deepspeed_parser import batch_triple, parse
-from tests.frameworks.plans import GPT, LLAMA, MODELS, TINY, make_job, make_plan
+from tests.programs.plans import GPT, LLAMA, MODELS, TINY, make_job, make_plan
 
 WORLD = 1024
 STAGES = (0, 1, 2, 3)

@@ -15,9 +15,9 @@ from dsgen.programs.launcher import count_folder
 from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.render import render, render_counts
 from dsgen.search.elastic import Elastic, plan_counts
-from tests.launchers.hand_built import plan, program
-from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_shellcheck, needs_slurm
+from tests.programs.hand_built import plan, program
+from tests.programs.places import put, scripts_clean
 from tests.slurm_cluster import running_slurm
 
 STAND_IN = Path(__file__).parent / "stand_in.py"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dsgen.programs.launching import call
 from dsgen.programs.launching.quoting import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
 from dsgen.programs.program import ConfigPath
-from tests.launchers.hand_built import HOSTILE, plan, program
+from tests.programs.hand_built import HOSTILE, plan, program
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 

@@ -17,8 +17,8 @@ from dsgen.job.records import Output
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.program import RenderedFile
 from tests.examples import NAMES, plan_for_target
-from tests.launchers.cluster_schemas import validator
-from tests.launchers.hand_built import plan, program
+from tests.programs.cluster_schemas import validator
+from tests.programs.hand_built import plan, program
 
 SEED = 20261122
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from dsgen.programs.launchers import LAUNCHERS, launch_files
-from tests.launchers.cluster_schemas import validator
-from tests.launchers.hand_built import HOSTILE, expected_arguments, plan, program
+from tests.programs.cluster_schemas import validator
+from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program
 
 OPTIONS: tuple[dict[str, object], ...] = (
     {},

@@ -9,9 +9,9 @@ import pytest
 
 from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.launching.call import environment
-from tests.launchers.hand_built import expected_arguments, plan, program, without_files
-from tests.launchers.places import put, scripts_clean
 from tests.needs import needs_shellcheck
+from tests.programs.hand_built import expected_arguments, plan, program, without_files
+from tests.programs.places import put, scripts_clean
 
 
 @pytest.mark.parametrize("target", LAUNCHERS)
