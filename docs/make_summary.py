@@ -12,10 +12,9 @@ from rich.text import Text
 
 import dsgen
 from dsgen.cli.answers import report
-from dsgen.cli.summary import in_short
 from dsgen.cli.tables import Prose
 
-WIDTH = 84
+WIDTH = 80
 # Without the web fonts, so that the picture loads nothing.
 FORMAT = re.sub(r"@font-face \{\{.*?\n    \}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
@@ -27,7 +26,7 @@ def main() -> None:
     if isinstance(answer, dsgen.Infeasible):
         raise SystemExit("the built-in job has no plan")
     console = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
-    for part in (*report(answer, 3), in_short(answer.plans[0])):
+    for part in report(answer, 3):
         console.print(Prose(part) if isinstance(part, str | Text) else part, markup=False)
     svg = console.export_svg(title="dsgen --gpus 1024", code_format=FORMAT, unique_id="dsgen")
     Path(__file__).with_name("summary.svg").write_text(svg, encoding="utf-8")

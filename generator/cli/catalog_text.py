@@ -10,9 +10,9 @@ from ..catalog import find_accelerator, find_model, find_node_type
 from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
 from ..estimate.model_size import parameter_count
 from ..job.hf_config import model_from_config
-from ..units import GBIT_PER_S, TFLOPS
+from ..units import GBIT_PER_S, TFLOPS, count, gib
 from .printing import unknown
-from .tables import Lines, Table, count, gib, numbers, whole
+from .tables import Lines, Table, numbers, whole
 
 
 def listing(records: Mapping[str, Any]) -> Table:

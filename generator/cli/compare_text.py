@@ -7,25 +7,14 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.layout import short_layout, short_legend
+from ..estimate.layout import in_words
+from ..estimate.wording import MFU_NOTE, band_note, gib_with_band, percent, seconds_with_band
 from ..job.wording import in_spec
 from ..search.compare import Cause, Comparison, Difference
 from ..search.elastic import SMALLEST_SHARE, Spare, Spares
-from ..units import GIB
+from ..units import GIB, gib, seconds
 from .printing import ASIDE, BAD, BOLD
-from .tables import (
-    MFU_NOTE,
-    Table,
-    band_note,
-    gib,
-    gib_with_band,
-    numbers,
-    percent,
-    seconds,
-    seconds_with_band,
-    whole,
-    words,
-)
+from .tables import Table, numbers, whole, words
 
 
 def comparison(answer: Comparison) -> Iterator[RenderableType]:
@@ -42,7 +31,7 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
         yield ""
         yield _side_by_side(answer.difference)
     elif answer.theirs is not None and answer.verdict != "same":
-        yield f"{short_layout(answer.theirs.layout)}: {seconds(answer.theirs.step_time.total_s)} a step"
+        yield f"{in_words(answer.theirs.layout)}: {seconds(answer.theirs.step_time.total_s)} a step"
     yield ""
 
 
@@ -50,7 +39,6 @@ def comparison_notes(answers: Sequence[Comparison]) -> Iterator[RenderableType]:
     """Explain words, ranges and MFU of the tables."""
     both = [answer.difference for answer in answers if answer.difference and answer.verdict != "same"]
     if both:
-        yield Text(short_legend(plan.layout for each in both for plan in (each.ours, each.theirs)), ASIDE)
         yield Text(f"in brackets: {band_note(both[0].ours.uncertainty)}; {MFU_NOTE}", ASIDE)
         yield ""
 
@@ -59,7 +47,7 @@ def _side_by_side(both: Difference) -> Table:
     """Layout, time and memory by cause, MFU: ours, theirs, and the difference."""
     ours, theirs = both.ours, both.theirs
     table = Table(whole(), words("chosen", least=12), words("asked", least=12), numbers("difference"))
-    table.add_row("layout", short_layout(ours.layout), short_layout(theirs.layout))
+    table.add_row("layout", in_words(ours.layout), in_words(theirs.layout))
     steps = (seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time) for plan in (ours, theirs))
     table.add_row("step time", *steps, f"{100 * both.slowdown:+.1f}%")
     for cause in both.time:

@@ -55,16 +55,16 @@ def generate(
         counts = {"elastic": made.elastic.to_dict()} if made.elastic else {}
         print_json({**best.to_dict(), **counts, "files": written})
     else:
-        _print(made, changes, top, bold=bold, explain=explain)
+        _print(made, changes, top, explain=explain)
 
 
-def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, explain: bool) -> None:
-    """The plan in detail, others beside it, then what counts: the plan in short, what to do next, what it lacks."""
+def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool) -> None:
+    """The plan, its files and the next command, or what the job lacks for it; then the others beside it."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from .answers import counts_report, explained, report
-    from .summary import NAMES, in_short
-    from .tables import Lines, print_parts
+    from .summary import further_lines
+    from .tables import print_parts
     from .writing import ACTIONS
 
     best, folder = made.answer.plans[0], made.folder
@@ -76,13 +76,10 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, e
         if (names := ", ".join(str(each.path.relative_to(folder)) for each in changes if each.action.value == action))
     ]
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
-    rows += [("Next", launcher.before(launch, folder))]
-    print_parts(*report(made.answer, top, bold=bold))
-    if explain:
-        print_parts(*explained(best), "")
+    ready = [("Next", launcher.before(launch, folder)), ("", launcher.command(folder))]
+    rows += [("Next", f"{not_ready(best.missing)}")] if best.missing else ready
+    print_parts(*report(made.answer, top, *rows), "", further_lines(best))
     if made.elastic:
-        print_parts(*counts_report(made.elastic), "")
-    print_parts(in_short(best), Lines(rows, least=NAMES))
-    print_parts(f"{'':{NAMES + 2}}{launcher.command(folder)}")
-    if best.missing:
-        print_parts("", f"{not_ready(best.missing)}.")
+        print_parts("", *counts_report(made.elastic))
+    if explain:
+        print_parts(*explained(best, made.answer.rejected_by))

@@ -23,14 +23,16 @@ from ..estimate.calibration import (
 )
 from ..estimate.layout import Layout
 from ..estimate.posterior import LEAST_RUNS
+from ..estimate.wording import percent
 from ..facts.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
 from ..findings import Finding, Location, Severity
 from ..job.records import Job
 from ..programs.program import RenderedFile
+from ..units import seconds
 from .findings_text import stop
 from .options import DEFAULT_SPEC
 from .printing import BOLD, echo
-from .tables import Table, numbers, percent, seconds, whole
+from .tables import Table, numbers, whole
 
 
 def fit(

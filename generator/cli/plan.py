@@ -97,11 +97,14 @@ def plan(
     elif form == "csv":
         print_csv([_csv_row(rank, plan) for rank, plan in enumerate(answer.plans, start=1)])
     else:
-        from .answers import explained, ranking
+        from .answers import explained, nearby, report
+        from .summary import further_lines
 
         with working("planning other counts and batches", form):
-            parts = (*ranking(answer, top, bold=bold), *(explained(best) if explain else ()))
-        print_parts(*parts, *(("", f"{not_ready(best.missing)}.") if best.missing else ()))
+            faster = nearby(answer)
+        lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
+        more = ("", further_lines(best), *explained(best, answer.rejected_by)) if explain else ()
+        print_parts(*report(answer, top, *lacks), *faster, *more)
 
 
 def _answer(
@@ -163,6 +166,7 @@ def estimate(request: Request, explain: bool, form: str) -> None:
         print_json(plan.to_dict())
     else:
         from .answers import explained
-        from .summary import plan_summary
+        from .summary import MemoryBars, answer_lines, further_lines
 
-        print_parts(*plan_summary(plan), *(explained(plan) if explain else ()))
+        shown = (answer_lines(plan, name="Layout"), "", MemoryBars(plan), "", further_lines(plan))
+        print_parts(*shown, *(explained(plan) if explain else ()))

@@ -1,4 +1,4 @@
-"""The whole run as text: a few lines under a plan, and every factor of the training time with what it assumes."""
+"""Every factor of the training time as a table, with what it assumes."""
 
 from __future__ import annotations
 
@@ -10,55 +10,15 @@ from rich.text import Text
 
 from ..estimate.model_size import active_parameter_count, parameter_count
 from ..estimate.saving import Assumption, assumptions
-from ..estimate.uncertainty import Band
-from ..estimate.whole_run import Run, input_bytes_per_s, token_bytes
+from ..estimate.whole_run import input_bytes_per_s, token_bytes
+from ..estimate.wording import percent, sized
 from ..search.plan import Plan
-from ..units import DAY, GB_PER_S, GIB, KB, TFLOPS, clock, long_time
+from ..search.summary import checkpoints_kept, energy
+from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, long_time, seconds
 from .printing import BOLD
-from .tables import Table, count, percent, seconds, sized, time_range, whole, words
+from .tables import Table, whole, words
 
-_JOULES_A_KWH = 3.6e6
 _WORTH_SAYING = 0.1  #: difference of two times' logarithms
-
-
-def run_lines(plan: Plan) -> Iterator[str]:
-    """Yield how long the run takes, what it costs, and in how many jobs."""
-    run = plan.run
-    if run is None:
-        yield "set training.duration for its time and cost"
-        return
-    passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
-    whole_time = (
-        f"{long_time(run.wall_s)} ({time_range(run.wall_s, _wall_band(plan, run))}), goodput {run.goodput_fraction:.0%}"
-    )
-    yield f"{count(run.tokens)} tokens{passes} in {run.steps:,} steps: {whole_time}"
-    yield _spent(plan, run)
-    if plan.job.launch.time_limit_s is not None and run.segments != 1:
-        jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs, each"
-        yield f"{jobs} within the time limit of {clock(plan.job.launch.time_limit_s)}"
-
-
-def _wall_band(plan: Plan, run: Run) -> Band:
-    """The ends of the whole run's time: it is as uncertain as a step's."""
-    band, step_s = plan.uncertainty.step_time, float(plan.step_time.total_s)
-    return Band(low=run.wall_s * float(band.low) / step_s, high=run.wall_s * float(band.high) / step_s)
-
-
-def _spent(plan: Plan, run: Run) -> str:
-    price = plan.job.cluster.price_per_node_hour
-    parts = [f"{run.wall_gpu_hours:,.0f} GPU-hours"]
-    if run.energy_j is not None:
-        parts.append(_energy(run.energy_j))
-    if run.wall_cost is not None:
-        parts.append(f"cost {run.wall_cost:,.0f} at {price:g} per node-hour")
-    else:
-        parts.append("cost: set cluster.price_per_node_hour")
-    return ", ".join(parts)
-
-
-def _energy(joules: float) -> str:
-    kwh = joules / _JOULES_A_KWH
-    return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
 
 
 def factors(plan: Plan) -> tuple[RenderableType, ...]:
@@ -160,7 +120,7 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
     if run.energy_j is not None:
         power, pue = known["power_over_tdp"].value, known["power_usage_effectiveness"].value
         tdp = job.cluster.accelerator.tdp_watts
-        yield "energy", _energy(run.energy_j), f"{tdp:g} W a GPU × {power:g} for its host and network × PUE {pue:g}"
+        yield "energy", energy(run.energy_j), f"{tdp:g} W a GPU × {power:g} for its host and network × PUE {pue:g}"
     yield "waiting", "not counted", "jobs start at once, one after another"
 
 
@@ -173,7 +133,7 @@ def _saved(plan: Plan) -> str:
     if run is None:
         return text
     number, best = run.steps // run.save_interval_steps, run.best_save_interval_steps
-    left = min(number, plan.job.output.keep or number)
+    left = checkpoints_kept(plan, run)
     some = "all are" if left == number else f"{left:,} {'is' if left == 1 else 'are'}"
     kept = f"; {sized(left * run.checkpoint_bytes)} if {some} kept" if number > 1 else ""
     return f"{text}{kept}{'' if run.save_interval_steps == best else f'; {best:,} steps would lose least'}"

@@ -2,67 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 from math import ceil, floor, log, log10
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from ..estimate.layout import short_layout, short_legend
+from ..estimate.wording import MFU_NOTE, percent
 from ..search.plan import Plan
 from ..search.sweep import Axis, Goal, Point, Sweep
-from ..units import long_time
-from .answers import is_new
+from ..units import count, long_time, seconds
 from .known_rules import title_of
 from .printing import ASIDE, BAD, BOLD
-from .tables import MFU_NOTE, Table, count, numbers, percent, seconds, whole, words
+from .tables import Table, asides, numbers, plan_table, whole, words
 
 _DAY = 86400
 
 
 def sweep_report(found: Sweep) -> Iterator[RenderableType]:
-    """The table, what stands in the way where there is no plan, the curve, and what meets the goal."""
+    """What meets the goal, the table, the rules where there is no plan, and the curve."""
+    if found.goal is not None:
+        yield from (*_answer(found, found.goal), "")
     yield _table(found)
-    planned = [point.plan for point in found.points if point.plan]
-    if planned:
-        yield Text(f"{short_legend(plan.layout for plan in planned)}; {MFU_NOTE}", ASIDE)
-        if any(map(is_new, planned)):
-            yield Text("* no measured run is like it", ASIDE)
     rules = dict.fromkeys(point.rule for point in found.points if point.rule)
     if rules:
-        legend = Table(whole(), words())
+        legend = Table(whole("no plan"), words())
         for rule in rules:
             legend.add_row(rule, title_of(rule))
         yield from ("", legend)
     yield _Curve(found)
-    if found.goal is not None:
-        yield from ("", *_answer(found, found.goal))
+    yield Text(MFU_NOTE, ASIDE)
 
 
 def _table(found: Sweep) -> Table:
     """One row per point; columns that would be empty are left out."""
     runs = [point.plan.run for point in found.points if point.plan and point.plan.run]
-    columns = {"step": 0, "MFU": 1, "tokens/s": 3}
+    columns = {"step": 0, "MFU": 0, "tokens/s": 3}
     columns |= {"time": 0, "GPU-hours": 2} if runs else {}
     columns |= {"price": 0} if any(run.wall_cost is not None for run in runs) else {}
-    names = map(_key, found.axes)
-    heads = (numbers(name, drop=drop) for name, drop in columns.items())
-    table = Table(*map(numbers, names), words("layout", least=22), *heads)
-    for point in found.points:
-        values = [_value(value) for value in point.values.values()]
-        if point.plan is None:
-            table.add_row(*values, f"none: {point.rule}", style=ASIDE)
-        else:
-            star, cells = "*" if is_new(point.plan) else "", _cells(point.plan)
-            table.add_row(*values, f"{short_layout(point.plan.layout)}{star}", *(cells[name] for name in columns))
-    return table
+    heads = [numbers(name, drop=drop) for name, drop in columns.items()]
+    return plan_table(
+        [numbers(_key(axis)) for axis in found.axes],
+        [*heads, asides(drop=4)],
+        (([*map(_value, point.values.values())], point.plan, [*_cells(point, columns)]) for point in found.points),
+    )
 
 
-def _cells(plan: Plan) -> dict[str, str]:
-    """Return a plan's cells by column; empty where its run isn't known."""
+def _cells(point: Point, columns: Iterable[str]) -> Iterator[str]:
+    """A point's cells by column, empty where its run isn't known; and why it has no plan."""
+    plan = point.plan
+    if plan is None:
+        yield point.rule or ""
+        return
     rates, run = plan.throughput, plan.run
-    return {
+    cells = {
         "step": seconds(float(plan.step_time.total_s)),
         "MFU": percent(rates.mfu),
         "tokens/s": count(rates.tokens_per_s),
@@ -70,6 +64,8 @@ def _cells(plan: Plan) -> dict[str, str]:
         "GPU-hours": f"{run.wall_gpu_hours:,.0f}" if run else "",
         "price": f"{run.wall_cost:,.0f}" if run and run.wall_cost is not None else "",
     }
+    yield from (cells[name] for name in columns)
+    yield "no measured run" if plan.uncertainty.evidence.beyond else ""
 
 
 def _value(value: object) -> str:

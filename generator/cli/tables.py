@@ -1,4 +1,4 @@
-"""Numbers as text; tables and named lines that fit the terminal. Imports rich: commands import it when they print."""
+"""Tables and named lines that fit the terminal. Imports rich: commands import it when they print."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment, Segments
-from rich.table import Column as RichColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..dataclass import dataclass
 from ..findings import printable
-from ..units import DAY, HOUR, MINUTE
-from ..units import count as count
-from ..units import gib as gib
-from ..units import seconds as seconds
-from .printing import BOLD
-
-if TYPE_CHECKING:
-    from ..estimate.evidence import Evidence
-    from ..estimate.uncertainty import Band, Uncertainty
-
+from ..search.plan import Plan
+from ..search.summary import dimension_cells
+from .printing import ASIDE, BOLD
 
 _GAP = 2
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
@@ -35,11 +27,13 @@ PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column: whole cells, or text that may wrap between words."""
+    """One column: whole cells, text that may wrap between words, or text that is cut where there is no room."""
 
     heading: str = ""
     right: bool = False
-    least: int | None = None  #: columns that wrapping text needs at least; None: the cells stay whole
+    least: int | None = None  #: columns that text needs at least; None: the cells stay whole
+    cut: bool = False  #: whether text is cut rather than wrapped
+    gap: int = _GAP  #: columns between it and the next
     drop: int = 0  #: what goes first where there is no room, from 1 on; 0 stays
 
 
@@ -56,6 +50,11 @@ def numbers(heading: str = "", *, drop: int = 0) -> Column:
 def words(heading: str = "", *, least: int = 20, drop: int = 0) -> Column:
     """A column of text that wraps between words."""
     return Column(heading=heading, least=least, drop=drop)
+
+
+def asides(heading: str = "", *, least: int = 8, drop: int = 0) -> Column:
+    """A column of text that is cut where there is no room: the row stays one line."""
+    return Column(heading=heading, least=least, cut=True, drop=drop)
 
 
 class Table:
@@ -84,7 +83,7 @@ class Table:
         """A width for each column; none where they don't fit."""
         natural = [self._natural(i) for i in shown]
         widths = [self._least(i, wide) for i, wide in zip(shown, natural, strict=True)]
-        left = room - sum(widths) - _GAP * (len(shown) - 1)
+        left = room - sum(widths) - sum(self._columns[i].gap for i in shown[:-1])
         if left < 0:
             return []
         while left and widths != natural:
@@ -97,9 +96,11 @@ class Table:
         return max(map(cell_len, self._texts(index)))
 
     def _least(self, index: int, natural: int) -> int:
-        least = self._columns[index].least
+        column, least = self._columns[index], self._columns[index].least
         if least is None:
             return natural
+        if column.cut:
+            return min(natural, least)
         longest = max((cell_len(word) for text in self._texts(index) for word in text.split()), default=0)
         return min(natural, max(least, longest))
 
@@ -108,22 +109,47 @@ class Table:
 
     def _table(self, shown: Sequence[int], widths: Sequence[int]) -> RichTable:
         headings = any(column.heading for column in self._columns)
-        table = RichTable(box=None, pad_edge=False, show_header=headings, header_style=BOLD, padding=(0, _GAP, 0, 0))
+        table = RichTable(box=None, pad_edge=False, show_header=headings, header_style=BOLD, padding=0)
         for i, width in zip(shown, widths, strict=True):
-            side = "right" if self._columns[i].right else "left"
-            column = RichColumn(self._columns[i].heading, justify=side, width=width)  # type: ignore[arg-type]
-            table.add_column(column.header, justify=column.justify, width=width)
-        for cells, style in self._rows:
-            table.add_row(*(cells[i] for i in shown), style=style)
+            column = self._columns[i]
+            side: Any = "right" if column.right else "left"
+            table.add_column(column.heading, justify=side, width=width, no_wrap=column.cut, overflow="ellipsis")
+            if i != shown[-1]:
+                table.add_column(width=column.gap)
+        for row, style in self._rows:
+            table.add_row(*[part for i in shown for part in (row[i], "")][:-1], style=style)
         return table
 
     def _stacked(self) -> Iterable[Lines | str]:
         """Every row as lines, each with its column's heading."""
         least = max(cell_len(column.heading) for column in self._columns)
-        for at, (cells, _) in enumerate(self._rows):
-            pairs = zip(self._columns, cells, strict=True)
+        for at, (row, _) in enumerate(self._rows):
+            pairs = zip(self._columns, row, strict=True)
             yield from [""] if at else []
             yield Lines(((column.heading, text) for column, text in pairs if text.plain), least=least)
+
+
+PlanRow = tuple[Sequence[str], Plan | None, Sequence[str]]  #: cells before and after a plan's dimensions
+
+
+def plan_table(
+    labels: Sequence[Column],
+    figures: Sequence[Column],
+    rows: Iterable[PlanRow],
+) -> Table:
+    """A table of plans: labels, a column for each dimension that any plan uses, and figures.
+
+    A row without a plan has no dimensions, and is grey.
+    """
+    known = [*rows]
+    shown = iter(dimension_cells([plan for _, plan, _ in known if plan]))
+    used = [(next(shown) if plan else {}) for _, plan, _ in known]
+    headings = [*max(used, key=len, default={})]
+    sizes = [Column(heading=name, right=True, gap=1 if name != headings[-1] else _GAP) for name in headings]
+    table = Table(*labels, *sizes, *figures)
+    for (names, plan, values), own in zip(known, used, strict=True):
+        table.add_row(*names, *(own.get(name, "") for name in headings), *values, style="" if plan else ASIDE)
+    return table
 
 
 class Lines:
@@ -185,62 +211,9 @@ def print_parts(*parts: object) -> None:
         click.echo(line.rstrip())
 
 
-#: How MFU is counted, wherever it is shown.
-MFU_NOTE = "MFU: of the dense peak; causal attention counts half, recomputation not"
-
-#: Of bytes, where a count says them otherwise.
-_PREFIXES = {"B": "G", "quadrillion": "P"}
-
-
-def sized(size_bytes: float) -> str:
-    """Bytes as of files and rates, decimal: `2.44 TB`, `285 kB`."""
-    number, _, letter = count(size_bytes).partition(" ")
-    return f"{number} {_PREFIXES.get(letter, letter)}B"
-
-
-def seconds_with_band(duration_s: float, band_s: Band) -> str:
-    """A short time with the band around it, in one unit: `18.2 s (16.9-20.1)`."""
-    return f"{seconds(duration_s)} ({time_range(duration_s, band_s)})"
-
-
-def time_range(duration_s: float, band_s: Band) -> str:
-    """The band around a time, in the unit that the time is shown in: `16.9-20.1`."""
-    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[seconds(duration_s).split()[-1]]
-    return f"{_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)}"
-
-
-def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
-    """Bytes in GiB with the band around them: `52.1 GiB (49.9-54.0)`."""
-    return f"{gib(size_bytes)} GiB ({gib(band_bytes.low)}-{gib(band_bytes.high)})"
-
-
-def band_note(uncertainty: Uncertainty) -> str:
-    """Say which runs keep to the ranges."""
-    share = f"{uncertainty.coverage:.0%} of"
-    if uncertainty.regime == "calibrated":
-        return f"{share} runs should stay within, in time as those of your calibration did"
-    return f"{share} published runs, each left out of the fit, fell within"
-
-
-def evidence_note(known: Evidence) -> str:
-    """Say how many measured runs are like an estimate, or in what it is beyond all of them."""
-    if known.beyond:
-        return f"no measured run is like it ({', '.join(known.beyond)})"
-    return f"{known.runs:,} measured run{'s are' if known.runs != 1 else ' is'} like it"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
-
-
 def file_name(text: str) -> str:
     """`text` as one plain part of a path."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:80] or "job"
-
-
-def percent(fraction: Any) -> str:
-    """A fraction as a percentage with one decimal."""
-    return f"{100 * float(fraction):.1f}%"
 
 
 def one_of(numbers: Sequence[int]) -> str:

@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import RenderableType
-from rich.text import Text
 
 from ..check.runs.trial_logs import Outcome
 from ..dataclass import dataclass
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
-from ..estimate.layout import short_layout, short_legend
+from ..estimate.wording import seconds_with_band
 from ..job.records import Calibration
 from ..programs.program import RenderedFile
 from ..search.plan import Plan
-from ..units import GIB
+from ..units import GIB, gib, seconds
 from .measured_jobs import rendered
-from .printing import ASIDE, echo
-from .tables import Table, gib, numbers, seconds, seconds_with_band, words
+from .printing import echo
+from .tables import numbers, plan_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +97,15 @@ def calibration_of(measured: Sequence[Tried]) -> RenderedFile | None:
 
 def table_of(tried: Sequence[Tried]) -> tuple[RenderableType, ...]:
     """One row a trial: what was estimated and measured, how far off that is, and what ran out of memory."""
-    columns = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
-    table = Table(numbers("trial"), words("layout", least=22), *columns)
-    for one in tried:
-        plan, time_s = one.plan, one.step_time_s
-        estimated = seconds_with_band(float(plan.step_time.total_s), plan.uncertainty.step_time)
-        table.add_row(
-            str(one.number),
-            short_layout(plan.layout),
-            estimated,
-            one.state if time_s is None else seconds(time_s),
-            "" if time_s is None else f"{time_s / float(plan.step_time.total_s) - 1:+.0%}",
-            "" if one.peak_bytes is None else f"{gib(one.peak_bytes)} GiB",
-        )
-    return table, Text(short_legend(one.plan.layout for one in tried), ASIDE)
+    figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
+    return (plan_table((numbers("trial"),), figures, (((str(one.number),), one.plan, _figures(one)) for one in tried)),)
+
+
+def _figures(one: Tried) -> tuple[str, ...]:
+    plan, time_s = one.plan, one.step_time_s
+    return (
+        seconds_with_band(float(plan.step_time.total_s), plan.uncertainty.step_time),
+        one.state if time_s is None else seconds(time_s),
+        "" if time_s is None else f"{time_s / float(plan.step_time.total_s) - 1:+.0%}",
+        "" if one.peak_bytes is None else f"{gib(one.peak_bytes)} GiB",
+    )

@@ -144,12 +144,12 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
 
 def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
     """Yield the layouts that will run, and how long a step of each is estimated to take."""
-    from ..estimate.layout import short_layout  # here, to save start-up time
-    from .tables import seconds
+    from ..estimate.layout import in_words  # here, to save start-up time
+    from ..units import seconds
 
     job = plans[0].job
     machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
-    layouts = [short_layout(plan.layout) for plan in plans]
+    layouts = [in_words(plan.layout) for plan in plans]
     wide = max(map(len, layouts))
     yield f"Trials   {len(plans)} of {job.name}: {machines}, {launcher.name}"
     for number, (plan, words) in enumerate(zip(plans, layouts, strict=True), start=1):

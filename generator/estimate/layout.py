@@ -228,65 +228,83 @@ REFINED: tuple[str, ...] = tuple(name for name in FIELDS[FIELDS.index("offload")
 DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Layout) if f.name in REFINED}
 
 
-def short_layout(layout: Layout) -> str:
-    """Return a layout in the short words of the field, `DP32 TP4 PP8 SP Z1 mb1`: what differs from 1 or none.
+def in_words(layout: Layout) -> str:
+    """Return a layout as one says it: `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48 micro-batches of 1`.
 
-    Data parallelism and the micro-batch always stand there. Layouts that differ have different short forms: gradient
-    accumulation alone is left out, which follows from the batch.
+    Layouts that differ have different words.
     """
-    return " ".join(word for word, _ in _words(layout))
+    passes = f"{layout.gradient_accumulation:,} micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
+    return ", ".join((_product(layout), *_parts(layout), *details(layout), f"{passes} of {layout.micro_batch:,}"))
 
 
-def short_legend(layouts: Iterable[Layout]) -> str:
-    """Explain the words in the short forms of `layouts`: `DP=data parallel, TP=tensor parallel, ...`."""
-    used = {key for layout in layouts for _, key in _words(layout)}
-    return ", ".join(f"{key}={meaning}" for key, (_, meaning) in _WORDS.items() if key in used)
+def _product(layout: Layout) -> str:
+    """The factors of the number of GPUs that aren't 1: `32 replicas × 4 tensor × 8 pipeline`."""
+    replicas = f"{layout.data:,} replica{'' if layout.data == 1 else 's'}"
+    others = {"tensor": layout.tensor, "pipeline": layout.pipeline, "context": layout.context}
+    return " × ".join((replicas, *(f"{ranks} {name}" for name, ranks in others.items() if ranks > 1)))
 
 
-#: The words in their order, each with its field and its meaning.
-_WORDS: Final[Mapping[str, tuple[str, str]]] = {
-    "DP": ("data", "data parallel"),
-    "TP": ("tensor", "tensor parallel"),
-    "PP": ("pipeline", "pipeline stages"),
-    "VP": ("virtual_pipeline", "model chunks a stage"),
-    "CP": ("context", "context parallel"),
-    "UL": ("context_heads", "Ulysses ranks within CP"),
-    "EP": ("expert", "expert parallel"),
-    "ETP": ("expert_tensor", "tensor parallel in experts"),
-    "SP": ("sequence_parallel", "sequence parallel"),
-    "Z": ("zero_stage", "ZeRO stage"),
-    "copies": ("zero_copies", "of the ZeRO shards"),
-    "hpZ": ("zero_hpz", "ZeRO++ group"),
-    "mb": ("micro_batch", "micro-batch"),
-    "rc": ("recompute", "recompute"),
-    "off": ("offload", "offload"),
-    "TPov": ("tensor_overlap", "TP overlapped"),
-    "EPov": ("expert_overlap", "EP overlapped"),
-    "first": ("first_stage_layers", "layers of the first stage"),
-    "last": ("last_stage_layers", "layers of the last stage"),
+def _parts(layout: Layout) -> Iterator[str]:
+    """Yield what has a column of its own beside the product."""
+    if layout.virtual_pipeline > 1:
+        yield f"{layout.virtual_pipeline} chunks per stage"
+    if layout.expert > 1:
+        yield f"experts over {layout.expert} GPUs"
+    if layout.zero_stage:
+        yield f"ZeRO {layout.zero_stage}"
+    if layout.recompute:
+        yield "full recompute" if _recomputed(layout) == "full" else f"recompute of {_recomputed(layout)}"
+
+
+def details(layout: Layout) -> tuple[str, ...]:
+    """The decisions that have no column in tables, in words: `sequence parallel`, `optimizer offloaded`."""
+    words = (word.format(getattr(layout, name)) for name, word in _DETAILS.items() if _differs(layout, name))
+    share = f"{layout.offload_fraction:.0%} of the " if layout.offload_fraction < 1 else ""
+    both = " and parameters" if layout.offload is Offload.OPTIMIZER_AND_PARAMETERS else ""
+    return (*words, *([f"{share}optimizer{both} offloaded"] if layout.offload else []))
+
+
+def dimensions(layout: Layout) -> dict[str, str]:
+    """The cells of a table with a column per dimension, by heading; empty where a dimension is 1 or off."""
+    shown = {
+        heading: f"{getattr(layout, name):,}" if _differs(layout, name) or name in ("data", "micro_batch") else ""
+        for heading, name in _COLUMNS.items()
+    }
+    return {**shown, "recompute": _recomputed(layout) if layout.recompute else ""}
+
+
+_COLUMNS: Final[Mapping[str, str]] = {
+    "DP": "data",
+    "TP": "tensor",
+    "PP": "pipeline",
+    "VP": "virtual_pipeline",
+    "CP": "context",
+    "EP": "expert",
+    "ZeRO": "zero_stage",
+    "mb": "micro_batch",
+}
+_DETAILS: Final[Mapping[str, str]] = {
+    "sequence_parallel": "sequence parallel",
+    "context_heads": "Ulysses over {}",
+    "expert_tensor": "each expert over {} GPUs",
+    "zero_copies": "{} copies of the ZeRO shards",
+    "zero_hpz": "ZeRO++ over {} GPUs",
+    "tensor_overlap": "tensor overlap",
+    "expert_overlap": "expert overlap",
+    "first_stage_layers": "{} layers on the first stage",
+    "last_stage_layers": "{} layers on the last stage",
 }
 _PLAIN = Layout(data=1)
-_MODULES = dict(zip(Modules, ("attn", "act", "norm", "up", "mlp", "moe", "shared"), strict=True))
+_MODULES = dict(zip(Modules, ("attention", "activation", "norm", "up", "mlp", "moe", "shared"), strict=True))
 
 
-def _words(layout: Layout) -> Iterator[tuple[str, str]]:
-    """Yield the words, each with its key in `_WORDS`."""
-    for key, (name, _) in _WORDS.items():
-        value = getattr(layout, name)
-        if name not in ("data", "micro_batch") and value == getattr(_PLAIN, name):
-            continue
-        if name == "recompute":
-            yield f"rc={_recomputed(layout)}", key
-        elif name == "offload":
-            share = f"{layout.offload_fraction:.0%}" if layout.offload_fraction < 1 else ""
-            yield f"off=opt{share}{'+par' if value == Offload.OPTIMIZER_AND_PARAMETERS else ''}", key
-        else:
-            yield key if value is True else f"{key}{value}", key
+def _differs(layout: Layout, name: str) -> bool:
+    return bool(getattr(layout, name) != getattr(_PLAIN, name))
 
 
 def _recomputed(layout: Layout) -> str:
-    """Return `full`, `full:4` (layers of each chunk), `full/2` (two layers together), `attn`, `norm+mlp`."""
+    """Return `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `attention`, `norm+mlp`."""
     if layout.recompute is Recompute.SELECTIVE:
         return "+".join(short for module, short in _MODULES.items() if module in layout.recompute_modules)
-    layers = f":{layout.recompute_layers}" if layout.recompute_layers else ""
-    return f"full{layers}{f'/{layout.recompute_group}' if layout.recompute_group > 1 else ''}"
+    layers = f"{layout.recompute_layers} layers" if layout.recompute_layers else "full"
+    return f"{layers}{f' by {layout.recompute_group}' if layout.recompute_group > 1 else ''}"

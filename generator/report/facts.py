@@ -203,7 +203,7 @@ def certainty(plan: Plan) -> dict[str, Any]:
 
 def sweep_document(found: Sweep) -> dict[str, Any]:
     """The sweep as plain data: the keys, and a point for each combination of values."""
-    from ..estimate.layout import short_layout  # here, to save start-up time
+    from ..estimate.layout import in_words  # here, to save start-up time
 
     points = []
     for point in found.points:
@@ -211,7 +211,7 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
         run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
         kept = {name: row[name] for name in ("gpus", "step_time_s", "step_time_low_s", "step_time_high_s")}
         kept |= {name: row[name] for name in ("mfu", "tokens_per_s", "required_bytes", "rule", "message")}
-        layout = short_layout(point.plan.layout) if point.plan else None
+        layout = in_words(point.plan.layout) if point.plan else None
         kept |= {"values": [*point.values.values()], "layout": layout}
         points.append(kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")})
     return {"keys": [axis.path for axis in found.axes], "points": points}

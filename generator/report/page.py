@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..dataclass import dataclass
-from ..estimate.layout import short_layout, short_legend
+from ..estimate.layout import in_words
 from ..search.feasible import Feasible
 from ..search.plan import MFU_CONVENTION, SearchResult
 from ..search.sweep import Sweep
@@ -87,8 +87,7 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
         "plan": best,
         "answer": answer,
         "headline": facts.headline(best),
-        "short": short_layout(best.layout),
-        "legend": short_legend([best.layout]),
+        "short": in_words(best.layout),
         "tiles": [*facts.tiles(best)],
         "batch": [*facts.batch_facts(best)],
         "run": [*facts.run_facts(best)],

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..estimate.evidence import octaves_beyond
-from ..estimate.layout import FIELDS, Layout, Layouts, short_layout
+from ..estimate.layout import FIELDS, Layout, Layouts, in_words
 from ..estimate.ledgers import Memory
 from ..estimate.memory import every_stage, memory
 from ..estimate.step_time import step_time
@@ -119,7 +119,7 @@ def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
         "shown": len(points.rows),
         "estimated": points.of,
         "near": points.near,
-        "layout": [short_layout(layout) for layout in rows],
+        "layout": [in_words(layout) for layout in rows],
         "front": np.flatnonzero(points.front).tolist(),
         "extrapolated": np.flatnonzero(octaves_beyond(job, rows, len(rows)) > 0).tolist(),
         "names": {str(number): points.names[number] for number in sorted(points.names)},

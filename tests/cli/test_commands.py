@@ -46,15 +46,14 @@ def test_default_command_plans_and_writes(workdir: Path) -> None:
     folder = workdir / "gpt3-175b-1024gpus"
     assert {"ds_config.json", "plan.json", "arguments.txt", "launch.sbatch"} == {path.name for path in folder.iterdir()}
     for expected in (
-        "DP32 TP4 PP8 SP Z1 mb1 on 1,024 GPUs",
+        "Chosen  32 replicas × 4 tensor × 8 pipeline, ZeRO 1, sequence parallel, 48 micro-batches of 1",
         "1,536 sequences = 32 replicas",
         "parameters",
-        "required",
         "Step",
         "MFU",
         "tokens/s",
-        "simplest",
-        "sbatch ",
+        "fastest",
+        "Not ready to submit: no data",
     ):
         assert expected in result.stdout
 
@@ -69,9 +68,17 @@ def test_summary_satisfies_the_batch_identity(workdir: Path) -> None:
 
 
 def test_summary_says_where_the_script_belongs() -> None:
-    """AzureML uploads a folder, which must hold the script; the others start it where they are called."""
-    shown = {target: run("--gpus", "64", "--target", target, "-o", target).stdout for target in ("slurm", "azureml")}
-    assert "from the folder that holds pretrain_gpt.py:\n         sbatch slurm/launch.sbatch" in shown["slurm"]
+    """AzureML uploads a folder, which must hold the script; the others start it where they are called.
+
+    Of a job that isn't ready, what it lacks stands in place of the command.
+    """
+    data = ("--set", "data.path=/data/corpus", "--set", "data.tokenizer.path=/data/tokenizer.model")
+    of_azure = ("--set", "launch.azureml.compute=gpus", "--set", "launch.azureml.environment=torch:1")
+    more = {"slurm": (), "azureml": of_azure}
+    arguments = {target: ("--gpus", "64", "--target", target, "-o", target, *data) for target in more}
+    shown = {target: run(*arguments[target], *more[target]).stdout for target in more}
+    assert "from the folder that holds pretrain_gpt.py:\n        sbatch slurm/launch.sbatch" in shown["slurm"]
+    assert "sbatch" not in run("--gpus", "64", "-o", "bare").stdout.replace("launch.sbatch", "")
     assert "Put pretrain_gpt.py and its modules into azureml, which is uploaded" in shown["azureml"]
 
 

@@ -108,7 +108,9 @@ def test_random_specs_make_the_round_trip() -> None:
 
 def test_a_folder_named_like_an_option_is_shown_as_a_path(workdir: Path) -> None:
     """The command that starts the job is shown with a path that no program takes for an option."""
-    (workdir / "job.yaml").write_text(yaml.safe_dump(JOB))
+    of_its_data = {"data": {"path": "/data/corpus", "tokenizer": {"path": "/data/t"}}, "output": {"checkpoints": "/c"}}
+    training = {**JOB["training"], "learning_rate": 1e-4, "duration": {"tokens": 1e9}}  # type: ignore[dict-item]
+    (workdir / "job.yaml").write_text(yaml.safe_dump({**JOB, **of_its_data, "training": training}))
     assert "  sbatch ./-x/launch.sbatch" in run("generate", "job.yaml", "-o", "-x").stdout
 
 

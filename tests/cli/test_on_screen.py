@@ -23,6 +23,8 @@ framework: deepspeed
 cluster: nvidia/dgx-h100
 nodes: 1
 training: {{global_batch: 256, sequence_length: 2048}}
+data: {{path: /data}}
+output: {{checkpoints: /checkpoints}}
 launch: {{script: "tr\\u202eain.py", target: shell}}
 """
 CONFIG = '{"train_batch_size": 8, "x\u202ey": 1, "bf16": {"enabled": true,}}'

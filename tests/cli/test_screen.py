@@ -24,7 +24,7 @@ from dsgen.cli.compare_text import comparison
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.known_rules import rules_table
 from dsgen.cli.printing import PALETTE
-from dsgen.cli.summary import in_short, plan_summary
+from dsgen.cli.summary import MemoryBars, answer_lines, further_lines
 from dsgen.cli.sweep_text import sweep_report
 from dsgen.cli.tables import Lines, Prose, Table, numbers, whole, words
 from dsgen.findings import Finding, Location, Severity
@@ -60,7 +60,7 @@ def parts_of(name: str) -> Iterator[RenderableType]:
         rejected_by={"MDS004": 128_880, "NODE001": 57_456},
         search_s=1.0,
     )
-    yield from (*report(answer, 10), in_short(plan), *plan_summary(plan), *explained(plan))
+    yield from (*report(answer, 10), answer_lines(plan), MemoryBars(plan), further_lines(plan), *explained(plan))
     question = Comparison(asked={"tensor": 8}, ours=plan, theirs=others[0], findings=(), overruled=(), kept=())
     yield from comparison(question)
     yield from counts_report(Elastic(answer=answer, plans=answer.plans, left_out=(), took_s=1.0))
@@ -87,7 +87,7 @@ def test_lines_fit_and_words_are_whole() -> None:
         for columns in (60, 80, 100):
             lines = shown(iter(parts), columns).splitlines()
             assert [line for line in lines if len(line.rstrip()) > columns] == []
-            narrow = {word for line in lines for word in line.split() if not set(word) & set("█▏▎▍▌▋▊▉·│|*+-")}
+            narrow = {word for line in lines for word in line.split() if not set(word) & set("█▏▎▍▌▋▊▉·│|*+-…")}
             assert narrow - wide == set()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dsgen
-from dsgen.estimate.layout import short_layout
+from dsgen.estimate.layout import in_words
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.units import GIB
 from tests.chromium import chromium
@@ -122,7 +122,7 @@ def opened(browser: Browser, written: Path) -> Iterator[Opened]:
 
 def place_of(opened: Opened, plan: Plan) -> tuple[int, float, float]:
     """A plan's number in the page, and where it is drawn."""
-    number = opened.data()["plans"]["layout"].index(short_layout(plan.layout))
+    number = opened.data()["plans"]["layout"].index(in_words(plan.layout))
     return number, float(plan.memory.required_bytes) / GIB, float(plan.throughput.tokens_per_s_per_gpu)
 
 
@@ -205,7 +205,7 @@ def test_hovering_a_plan_says_its_numbers(opened: Opened, answer: SearchResult) 
     _, x, y = place_of(opened, best)
     opened.put("plans-chart", 0, x, y)
     text = opened.page.locator("#plans-chart .tip").inner_text()
-    assert short_layout(best.layout) in text and "chosen" in text
+    assert in_words(best.layout) in text and "chosen" in text
     assert f"{float(best.step_time.total_s):.3g} s" in text.replace("\n", " ")
     assert f"{float(best.memory.required_bytes) / GIB:.1f} GiB" in text
 
@@ -220,7 +220,7 @@ def test_two_plans_are_compared_by_cause(opened: Opened, answer: SearchResult) -
         opened.page.mouse.down()
         opened.page.mouse.up()
     layouts = opened.page.locator("#comparison .pair code").all_inner_texts()
-    assert layouts == [short_layout(one.layout), short_layout(other.layout)]
+    assert layouts == [in_words(one.layout), in_words(other.layout)]
     for number, plan in ((1, one), (2, other)):
         shows(plan, column(opened, "Step time", number), column(opened, "Memory", number))
     faster = 100 * (1 - float(other.step_time.total_s) / float(one.step_time.total_s))
@@ -263,7 +263,7 @@ def test_the_measure_can_be_changed(opened: Opened, answer: SearchResult) -> Non
     fastest = answer.named["fastest"]
     _, x, _ = place_of(opened, fastest)
     opened.put("plans-chart", 0, x, float(fastest.step_time.total_s))
-    assert short_layout(fastest.layout) in opened.page.locator("#plans-chart .tip").inner_text()
+    assert in_words(fastest.layout) in opened.page.locator("#plans-chart .tip").inner_text()
 
 
 def test_the_timeline_is_read_by_mouse_and_keyboard(opened: Opened) -> None:

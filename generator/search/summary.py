@@ -1,0 +1,176 @@
+"""A plan in words, and the rows of a table of plans: what the terminal and the report say, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ..dataclass import dataclass
+from ..estimate.layout import details, dimensions, in_words
+from ..estimate.model_size import parameter_count
+from ..estimate.uncertainty import Band
+from ..estimate.whole_run import Run
+from ..estimate.wording import (
+    MFU_NOTE,
+    band_note,
+    evidence_note,
+    percent,
+    seconds_with_band,
+    sized,
+    time_range,
+)
+from ..job.wording import counted
+from ..units import KB, clock, count, gib, long_time, seconds
+from .plan import Plan, SearchResult
+
+Line = tuple[str, str]  #: a name and a text
+
+_CAUSES: Final = (
+    *("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"),
+)
+_SHOWN_SHARE: Final = 0.005  #: of a step, from which a cause is named
+_JOULES_A_KWH: Final = 3.6e6
+
+
+def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
+    """What one asks first: which plan, whether it fits, how fast it is, how long it takes and what it costs."""
+    rates = plan.throughput
+    step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
+    speed = f"{step} a step, {count(rates.tokens_per_s)} tokens/s, MFU {percent(rates.mfu)}"
+    return ((name, in_words(plan.layout)), ("Memory", memory_text(plan)), ("Speed", speed), ("Run", run_text(plan)))
+
+
+def fits(plan: Plan) -> bool:
+    """Tell whether the upper end of the memory that is likely is within the limit."""
+    return float(plan.uncertainty.required.high) <= float(plan.memory.capacity_bytes) * (1 - plan.job.headroom)
+
+
+def memory_text(plan: Plan) -> str:
+    """`65.6 of 80.0 GiB per GPU (82%): fits; likely 64.4-66.9, limit 76.0`."""
+    capacity, required = float(plan.memory.capacity_bytes), float(plan.memory.required_bytes)
+    limit, band = capacity * (1 - plan.job.headroom), plan.uncertainty.required
+    verdict = "fits" if fits(plan) else "too large"
+    used = f"{gib(required)} of {gib(capacity)} GiB per GPU ({required / capacity:.0%})"
+    return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)}"
+
+
+def run_text(plan: Plan) -> str:
+    """`25.8 days (21.4-31.3), 635,054 GPU-hours, 2.6 M USD, 7.3 TB of checkpoints`."""
+    run = plan.run
+    if run is None:
+        return "set training.duration for days, GPU-hours, price and disk"
+    days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
+    price = "no price (set cluster.price_per_node_hour)" if run.wall_cost is None else price_text(plan, run.wall_cost)
+    return ", ".join((days, f"{run.wall_gpu_hours:,.0f} GPU-hours", price, *_disk(plan, run)))
+
+
+def price_text(plan: Plan, cost: float) -> str:
+    """A price in the currency of the cluster's."""
+    return f"price {cost:,.0f}"
+
+
+def _disk(plan: Plan, run: Run) -> Iterator[str]:
+    kept = checkpoints_kept(plan, run)
+    if kept:
+        yield f"{sized(kept * run.checkpoint_bytes)} of checkpoints"
+
+
+def checkpoints_kept(plan: Plan, run: Run) -> int:
+    """Checkpoints on disk at the end of the run."""
+    number = run.steps // run.save_interval_steps
+    return min(number, plan.job.output.keep or number)
+
+
+def wall_band(plan: Plan, run: Run) -> Band:
+    """The ends of the whole run's time: it is as uncertain as a step's."""
+    band, step_s = plan.uncertainty.step_time, float(plan.step_time.total_s)
+    return Band(low=run.wall_s * float(band.low) / step_s, high=run.wall_s * float(band.high) / step_s)
+
+
+def energy(joules: float) -> str:
+    """`335 MWh`, `120 kWh`."""
+    kwh = joules / _JOULES_A_KWH
+    return f"{kwh / KB:,.0f} MWh" if kwh >= 10 * KB else f"{kwh:,.0f} kWh" if kwh >= 100 else f"{kwh:.3g} kWh"
+
+
+def further(plan: Plan) -> Iterator[Line]:
+    """The job, its batch, the step by cause, the length of the run, and how sure all this is."""
+    job = plan.job
+    model = "" if job.model.name == job.name else f"{job.model.name}, "
+    yield (
+        "Job",
+        f"{job.name}: {model}{count(parameter_count(job.model))} parameters, {job.framework}, "
+        f"{job.training.precision}; {job.gpus:,} × {job.cluster.accelerator.name}, "
+        f"{counted(job.nodes, 'node')} of {job.cluster.name}",
+    )
+    yield "Batch", _batch(plan)
+    yield "Step", " + ".join(f"{name} {seconds(s)}" for name, s in causes(plan))
+    if plan.run is not None:
+        yield "Length", "; ".join(_length(plan, plan.run))
+    yield "Ranges", f"{band_note(plan.uncertainty)}; {evidence_note(plan.uncertainty.evidence)}"
+    yield "", MFU_NOTE
+
+
+def _batch(plan: Plan) -> str:
+    layout, asked = plan.layout, plan.job.training.global_batch
+    other = "" if layout.global_batch == asked else f" (the job has {asked:,})"
+    passes = f"{layout.gradient_accumulation:,} micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
+    return (
+        f"{layout.global_batch:,} sequences{other} = {counted(layout.data, 'replica')} × "
+        f"{passes} of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
+    )
+
+
+def causes(plan: Plan) -> list[tuple[str, float]]:
+    """The causes of the step time in seconds, largest first; those under half a percent are left out."""
+    total = float(plan.step_time.total_s)
+    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
+    return sorted(((name, s) for name, s in parts.items() if s >= _SHOWN_SHARE * total), key=lambda part: -part[1])
+
+
+def _length(plan: Plan, run: Run) -> Iterator[str]:
+    """Tokens and steps, goodput and energy, and the number of jobs."""
+    passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
+    power = "" if run.energy_j is None else f", {energy(run.energy_j)}"
+    yield f"{count(run.tokens)} tokens{passes} in {run.steps:,} steps, goodput {run.goodput_fraction:.0%}{power}"
+    limit_s = plan.job.launch.time_limit_s
+    if limit_s is not None and run.segments != 1:
+        jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs, each"
+        yield f"{jobs} within the time limit of {clock(limit_s)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One plan of a table."""
+
+    name: str  #: chosen, fastest, ... or a rank
+    plan: Plan
+    reason: str = ""  #: why it is there, of those with a name
+
+
+def rows(found: SearchResult, top: int) -> tuple[Row, ...]:
+    """The plans that have a name, then the next best of the first `top`. One plan may have several names."""
+    names = {plan.layout: name for name, plan in reversed([*found.named.items()])}
+    named = [Row(name=name, plan=found.named[name], reason=found.why[name]) for name in reversed(names.values())]
+    ranked = enumerate(found.plans[:top], start=1)
+    return (*named, *(Row(name=str(rank), plan=plan) for rank, plan in ranked if plan.layout not in names))
+
+
+def compared(plan: Plan, best: Plan) -> str:
+    """The step time against the chosen plan's: `+1.3%`, `× 5.9`."""
+    ratio = float(plan.step_time.total_s) / float(best.step_time.total_s)
+    return "" if plan is best else f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.1f}%"
+
+
+def dimension_cells(plans: Sequence[Plan]) -> list[dict[str, str]]:
+    """A row of cells for each plan, by heading: a column for each dimension that any of them uses."""
+    table = [dimensions(plan.layout) for plan in plans]
+    used = [heading for heading in table[0] if any(row[heading] for row in table)] if table else []
+    return [{heading: row[heading] for heading in used} for row in table]
+
+
+def unlike(plan: Plan, best: Plan) -> str:
+    """The details in which a plan differs from the chosen one, and whether measured runs are like it."""
+    own, others = details(plan.layout), details(best.layout)
+    words = [*(word for word in own if word not in others), *(f"no {word}" for word in others if word not in own)]
+    return ", ".join([*words, *(["no measured run"] if plan.uncertainty.evidence.beyond else [])])
