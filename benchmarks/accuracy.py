@@ -1,4 +1,4 @@
-"""How right the estimates are, on published runs.
+"""Measure how right the estimates are, on published runs.
 
 `python -m benchmarks.accuracy` prints the tables of RESULTS.md; `--rows` adds every run, `--figure FILE.svg` draws
 predicted against measured.

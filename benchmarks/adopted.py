@@ -1,4 +1,4 @@
-"""What `dsgen init --from` makes of launches that exist: `python -m benchmarks.adopted PATH...`.
+"""Specs that `dsgen init --from` makes of existing launches: `python -m benchmarks.adopted PATH...`.
 
 Each file is read into a spec, the spec is planned and its files are written; then every key of the file's DeepSpeed
 config and every option of its training program is looked for in the new files. It is equal there; or equivalent: a
@@ -73,7 +73,7 @@ _OLD_RECOMPUTE: Final = ("--activations-checkpoint-method", "--activations-check
 
 @dataclass(slots=True, kw_only=True)
 class Check:
-    """What became of one file."""
+    """Outcome of one file."""
 
     path: Path
     kind: str = ""
@@ -126,7 +126,7 @@ def _machines(gpus: object, needed: Mapping[str, object]) -> dict[str, object]:
 
 
 def _counts(run: Any) -> bool:
-    """Whether it is a launch of Megatron's, or has a DeepSpeed config."""
+    """Return whether it is a launch of Megatron's, or has a DeepSpeed config."""
     return run.megatron is not None or run.config is not None
 
 

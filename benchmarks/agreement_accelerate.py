@@ -1,4 +1,4 @@
-"""Whether `dsgen validate` and accelerate agree about accelerate configs: `python -m benchmarks.agreement_accelerate`.
+"""Compare `dsgen validate` with accelerate on accelerate configs: `python -m benchmarks.agreement_accelerate`.
 
 Each of a number of seeded configs goes the way of `accelerate launch --config_file`: it is loaded, its arguments are
 checked, the launcher's command and environment are made, and the DeepSpeed plugin is built in that environment. Nothing
@@ -111,7 +111,7 @@ def launch_says(folder: Path) -> str | None:
 
 
 def compare_all(count: int = CONFIGS, *, seed: int = SEED) -> tuple[Counter[str], list[str]]:
-    """How often each outcome came, and every disagreement."""
+    """Return how often each outcome came, and every disagreement."""
     counts: Counter[str] = Counter()
     unexplained: list[str] = []
     logging.disable(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Whether `dsgen validate` and azure-ai-ml's loader agree about AzureML jobs: `python -m benchmarks.agreement_azureml`.
+"""Compare `dsgen validate` with azure-ai-ml's loader on AzureML jobs: `python -m benchmarks.agreement_azureml`.
 
 Each of our rendered jobs and of the seeded mutations of hand-written ones is asked of `azure.ai.ml.load_job`, in this
 process and offline, and of `dsgen.validate`. They agree where
@@ -36,7 +36,7 @@ _BEYOND: Final = frozenset(rule.id for rule in all_file_rules() if "azure-ai-ml 
 
 @dataclass(slots=True)
 class Counts:
-    """What came out of a comparison."""
+    """Outcome of a comparison."""
 
     asked: int = 0
     refused: int = 0  #: by the loader
@@ -78,7 +78,7 @@ def compare(told: str, folder: Path, counts: Counts) -> None:
 
 
 def _is_for_loader(finding: Finding) -> bool:
-    """Whether an error claims that the loader refuses the job."""
+    """Return whether an error claims that the loader refuses the job."""
     return _WHEN.get(finding.rule) == "submit" and finding.rule not in _BEYOND
 
 

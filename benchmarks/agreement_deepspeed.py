@@ -1,4 +1,4 @@
-"""How often `dsgen validate` and DeepSpeed's own parser agree: `python -m benchmarks.agreement_deepspeed`.
+"""Measure how often `dsgen validate` and DeepSpeed's own parser agree: `python -m benchmarks.agreement_deepspeed`.
 
 Real configs, the configs that dsgen renders for its examples, and seeded mutations of both go to DeepSpeed's parser, in
 one process per release on 8 imaginary ranks, and to dsgen's rules, in this process.
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def at_parse(self) -> bool:
-        """Whether dsgen says that the parser refuses it."""
+        """Return whether dsgen says that the parser refuses it."""
         return any(when == "parse" for _, when, _ in self.errors)
 
     @property
@@ -84,7 +84,7 @@ def _options() -> argparse.Namespace:
 
 
 def installed(version: str, cache: Path) -> Path | None:
-    """Where the release is; None for the environment's own."""
+    """Folder of the release; None for the environment's own."""
     with contextlib.suppress(PackageNotFoundError):
         if metadata.version("deepspeed") == version:
             return None
@@ -101,7 +101,7 @@ def real_configs() -> list[tuple[str, str]]:
 
 
 def is_json(text: str) -> bool:
-    """Whether a config is strict JSON, as those are that mutations start from."""
+    """Return whether a config is strict JSON, as those are that mutations start from."""
     try:
         return isinstance(json.loads(text), dict)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whether `dsgen validate` and transformers agree about arguments: `python -m benchmarks.agreement_huggingface`.
+"""Compare `dsgen validate` with transformers on arguments: `python -m benchmarks.agreement_huggingface`.
 
 Each of a number of seeded pairs of TrainingArguments and a DeepSpeed config is asked of transformers, on a CPU and in
 this process: the arguments are built, which processes the config, and the config is finalised for a run, while
@@ -112,7 +112,7 @@ def transformers_says(
     (folder / "ds_config.json").write_text(json.dumps(config), encoding="utf-8")
 
     class Model:
-        """What the config is finalised for."""
+        """Model that the config is finalised for."""
 
         config = transformers.PretrainedConfig(hidden_size=64)
 
@@ -143,7 +143,7 @@ def transformers_says(
 
 
 def compare_all(count: int = PAIRS, *, seed: int = SEED) -> tuple[Counter[str], list[str]]:
-    """How often each outcome came, and every disagreement."""
+    """Return how often each outcome came, and every disagreement."""
     counts: Counter[str] = Counter()
     unexplained: list[str] = []
     logging.disable(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Whether `dsgen validate` and a Megatron agree about arguments: `python -m benchmarks.agreement_megatron TREE`.
+"""Compare `dsgen validate` with a Megatron on arguments: `python -m benchmarks.agreement_megatron TREE`.
 
 TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of deepspeedai/Megatron-DeepSpeed,
 and a number of lines may follow it. Each of as many seeded lines of options is given to the tree's own parse_args and
@@ -110,7 +110,7 @@ def lines(options: Mapping[str, Sequence[str]], count: int) -> Iterator[tuple[st
 
 
 def refusal_of(tree: Path, *, engine: str | None = None) -> Callable[..., str | None]:
-    """What asks the tree's own code: why it refuses a line, None where it takes it, `?` where it can't tell here.
+    """Ask the tree's own code: why it refuses a line, None where it takes it, `?` where it can't tell here.
 
     `engine`: the version of Transformer Engine that the tree is to believe in.
     """

@@ -1,4 +1,4 @@
-"""Whether real programs take what is rendered from every knob: `python -m benchmarks.agreement_plans [-n N] [TREE]`.
+"""Ask real programs to take what is rendered from every knob: `python -m benchmarks.agreement_plans [-n N] [TREE]`.
 
 N seeded plans (500 by default) for each program, of random legal layouts, each of which turns one knob or more, the
 rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of
@@ -193,7 +193,7 @@ def line_of(plan: Plan) -> tuple[str, Mapping[str, str]]:
 
 
 def words_of(plan: Plan) -> list[str]:
-    """What the script is called with."""
+    """Return what the script is called with."""
     program = FRAMEWORKS[plan.job.framework.name].program(plan)
     return [word if isinstance(word, str) else word.name for word in program.arguments]
 

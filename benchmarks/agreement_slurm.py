@@ -1,4 +1,4 @@
-"""Whether `dsgen validate` and Slurm agree about batch scripts: `python -m benchmarks.agreement_slurm`, as root.
+"""Compare `dsgen validate` with Slurm on batch scripts: `python -m benchmarks.agreement_slurm`, as root.
 
 Each rendered script, each hand-written one and seeded mutations of both are asked of `sbatch --test-only`, on a real
 slurmctld with as many nodes of the kind that the job is for, and of `dsgen.validate`, which is told the same nodes.
@@ -59,7 +59,7 @@ _SITE: Final = (
 
 @dataclass(slots=True)
 class Counts:
-    """What came out of a comparison."""
+    """Outcome of a comparison."""
 
     asked: int = 0
     refused: int = 0  #: by sbatch
@@ -99,7 +99,7 @@ def compare(told: str, script: Path, slurm: SlurmCluster, counts: Counts, **besi
 
 
 def _site(said: str, text: str) -> str | None:
-    """What it is that only the site knows, where a script is refused for it."""
+    """Return what it is that only the site knows, where a script is refused for it."""
     for name, words, line in _SITE:
         if re.search(words, said) and re.search(rf"^#SBATCH.*{line}", text, re.MULTILINE):
             return name

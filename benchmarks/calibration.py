@@ -1,4 +1,4 @@
-"""What `dsgen calibrate` brings: ten of a source's runs are given, the others are predicted before and after.
+"""Gain of `dsgen calibrate`: ten of a source's runs are given, the others are predicted before and after.
 
 `python -m benchmarks.calibration` prints the table. Nothing was fitted to the source: the constants to start from are
 those of a fit without it. A source of several machines is calibrated one machine (accelerator, network, framework) at a

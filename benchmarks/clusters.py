@@ -1,4 +1,4 @@
-"""Which sources ran on the same machines with the same stack: what is left out at once.
+"""Groups of sources that ran on the same machines with the same stack; a group is left out at once.
 
 Decided by the sources' own words (columns `interconnect`, `framework` and `url_or_repo_path` of `measured.csv`), and
 joined where in doubt, so that a cluster left out is one that the fit has never seen:

@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def verdict(text: str, world: int) -> dict[str, Any]:
-    """What DeepSpeed's parser says of a config, read as it reads files, on `world` ranks."""
+    """Return what DeepSpeed's parser says of a config, read as it reads files, on `world` ranks."""
     try:
         parse(read(text, strict=False), world)
     except Exception as error:

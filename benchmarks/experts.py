@@ -156,7 +156,7 @@ def _cells(plan: Plan) -> str:
 
 
 def _details(layout: Layout) -> Iterator[str]:
-    """What `layout_text` leaves out, where it is not the default."""
+    """Return what `layout_text` leaves out, where it is not the default."""
     if layout.recompute is Recompute.FULL and layout.recompute_layers:
         yield f"({layout.recompute_layers} layers)"
     if layout.recompute is Recompute.SELECTIVE:
@@ -176,7 +176,7 @@ def _because(c: Comparison) -> str:
 
 
 def summary(found: list[Comparison]) -> Iterator[str]:
-    """How many are refused, by what; the claims."""
+    """Return how many are refused, by what; the claims."""
     refused = [c for c in found if c.refused_by]
     legal = [c.claim for c in found if not c.refused_by and c.claim is not None]
     by_rule = Counter(c.refused_by for c in refused)

@@ -57,15 +57,15 @@ class Panel:
     high: float
 
     def share(self, value: float) -> float:
-        """How far along an axis a value is."""
+        """Return how far along an axis a value is."""
         return log(value / self.low) / log(self.high / self.low)
 
     def x(self, value: float) -> float:
-        """Where a measured value is."""
+        """Return where a measured value is."""
         return self.left + SIDE * self.share(value)
 
     def y(self, value: float) -> float:
-        """Where an estimated value is."""
+        """Return where an estimated value is."""
         return TOP + SIDE - SIDE * self.share(value)
 
 

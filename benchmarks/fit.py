@@ -71,7 +71,7 @@ def parameters(rows: Sequence[Run]) -> list[Parameter]:
 
 
 def feeds(run: Run, name: str) -> bool:
-    """Whether the run's estimate depends on the constant; asked of those that frameworks, networks and kernels pick."""
+    """Tell whether the run's estimate depends on the constant; for those that frameworks, networks and kernels pick."""
     if constants()[name].by not in ("framework", "network", "kernels"):
         return True
     plain, moved = (
@@ -122,12 +122,12 @@ class Residuals:
 
 
 def _places(run: Run, index: dict[tuple[str, str], int]) -> dict[str, int]:
-    """Where in the vector of corrections each constant of the run is."""
+    """Return where in the vector of corrections each constant of the run is."""
     return {name: index[name, key] for name, key, _ in _acting(run) if (name, key) in index}
 
 
 def _prior_factors(run: Run) -> dict[str, float]:
-    """What turns the values in use back into the priors."""
+    """Return what turns the values in use back into the priors."""
     chosen = selectors(run.job)
     picked = {name: family.pick(chosen[family.by])[1] for name, family in constants().items()}
     return {name: c.prior / c.value for name, c in picked.items() if c.prior != c.value}
@@ -142,7 +142,7 @@ def noise(rows: Sequence[Run]) -> Vector:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the fit found."""
+    """Result of the fit."""
 
     moved: list[Parameter]
     x: Vector  #: logarithms of value over prior

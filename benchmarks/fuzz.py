@@ -39,7 +39,7 @@ _STATUSES: Final = frozenset(range(5))
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the inputs."""
+    """Outcome of the inputs."""
 
     inputs: int = 0
     cpu_s: float = 0.0
@@ -71,7 +71,7 @@ def _time_up(_number: int, _frame: FrameType | None) -> None:
 
 
 def answer_to(given: Input, folder: Path) -> dict[str, Any]:
-    """What the program makes of one input: status, seconds, and the traceback where it has one."""
+    """Return what the program makes of one input: status, seconds, and the traceback where it has one."""
     for name, text in given.files.items():
         (folder / name).write_bytes(text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace"))
     status: Any = None
@@ -150,7 +150,7 @@ def _answers(seed: int, number: int, count: int) -> Iterator[dict[str, Any]]:
 
 
 def _lines(reader: int) -> Iterator[str]:
-    """What a worker says, until it ends or says nothing for too long."""
+    """Return what a worker says, until it ends or says nothing for too long."""
     rest = b""
     with os.fdopen(reader, "rb", buffering=0) as pipe:
         while select.select([pipe], [], [], _LOST_S)[0] and (piece := pipe.read(1 << 16)):

@@ -1,4 +1,4 @@
-"""What headroom costs and what it saves: runs that ran but would be refused, and runs that died but would be accepted.
+"""Cost and gain of headroom: runs that ran but would be refused, and runs that died but would be accepted.
 
 `python -m benchmarks.headroom` prints the trade-off, with the fit rule of the package: the upper end of the memory band
 against the capacity less the headroom.
@@ -19,7 +19,7 @@ SHARES = tuple(i / 100 for i in range(13))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one run needs, as shares of what its device has; the run fits where `high` plus headroom is at most 1."""
+    """Needs of one run, as shares of what its device has; the run fits where `high` plus headroom is at most 1."""
 
     run: Run
     estimated: float
@@ -38,7 +38,7 @@ class Demand:
 
 
 def demands(rows: Sequence[Run]) -> list[Demand]:
-    """Of every run of memory quality A and B."""
+    """Return the needs of every run of memory quality A and B."""
     return [_demand(run) for run in graded(rows)]
 
 

@@ -1,4 +1,4 @@
-"""How a published row's memory is read: its unit and kind, and the choices of its program that memory depends on."""
+"""Reading of a published row's memory: its unit and kind, and the choices of its program that memory depends on."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def deepspeed_version(row: Row) -> tuple[int, ...]:
 
 
 def recompute_known(row: Row) -> bool:
-    """Whether the row says what it recomputed; other modules than the attention's core count as nothing."""
+    """Return whether the row says what it recomputed; other modules than the attention's core count as nothing."""
     return bool(row["recompute"]) and "not stated" not in row["recompute"]
 
 

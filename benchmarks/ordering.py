@@ -1,4 +1,4 @@
-"""How well the estimates tell layouts of one job apart: what two of them share doesn't matter, only what is left."""
+"""Order of layouts of one job by the estimates: what two of them share doesn't matter, only what is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Duel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
-    """What `uncertainty.yaml` says about order."""
+    """Values of `uncertainty.yaml` on order."""
 
     spread: float  #: standard deviation of log(measured / estimated) within a group, median of groups
     band: float

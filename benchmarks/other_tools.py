@@ -1,4 +1,4 @@
-"""What other tools estimate of the memory of published runs, beside what was measured.
+"""Memory of published runs: estimates of other tools beside the measured values.
 
 `python -m benchmarks.other_tools --llm-analysis PYTHON --megatron CHECKOUT` prints the table of docs/other-tools.md.
 PYTHON is an interpreter with llm-analysis, in an environment of its own (`pip install llm-analysis` brings an old

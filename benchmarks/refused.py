@@ -1,4 +1,4 @@
-"""Whether real programs refuse what `dsgen generate` refuses: `python -m benchmarks.refused FILE [--tree TREE ...]`.
+"""Ask real programs to refuse what `dsgen generate` refuses: `python -m benchmarks.refused FILE [--tree TREE ...]`.
 
 FILE is what `python -m benchmarks.round_trip --refused FILE` wrote. Arguments that a rule on Megatron (MLM, MDS)
 refused are given to the parser of TREE, a checkout of NVIDIA/Megatron-LM or of deepspeedai/Megatron-DeepSpeed, those

@@ -1,4 +1,4 @@
-"""What a choice costs: of the measured layouts of one job, the one we would pick against the best.
+"""Cost of a choice: of the measured layouts of one job, the one that dsgen picks against the best.
 
 `python -m benchmarks.regret` prints every group, with the shipped constants and with those that never saw its cluster.
 """
@@ -77,7 +77,7 @@ class Group:
         return self.choices[ranking(self.job, layouts, seconds, required, 1, band=band)[0]]
 
     def regret(self, pick: Choice) -> float:
-        """What `pick` loses against the best, as a fraction."""
+        """Return what `pick` loses against the best, as a fraction."""
         return pick.measured_s / self.best.measured_s - 1
 
 

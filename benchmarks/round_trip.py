@@ -1,4 +1,4 @@
-"""Whether `dsgen validate` accepts what `dsgen generate` writes: `python -m benchmarks.round_trip [--specs N]`.
+"""Measure whether `dsgen validate` accepts what `dsgen generate` writes: `python -m benchmarks.round_trip [--specs N]`.
 
 Seeded specs for every target set random keys of the whole schema: of `launch` and the name, most to plain values,
 some to odd ones that the schema allows; of training, layout, model and machines, for whole nodes and parts of one, with
@@ -150,7 +150,7 @@ TOKENIZERS: Final[Mapping[str, Draw]] = {
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the specs."""
+    """Outcome of the specs."""
 
     specs: int = 0
     refused: Counter[str] = field(default_factory=Counter)

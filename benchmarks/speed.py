@@ -100,7 +100,7 @@ def validate_cold() -> None:
 
 
 def _ten_files(folder: Path) -> Path:
-    """What a user may have of one job: three launch scripts, three configs, a spec, arguments and two more configs."""
+    """Files of one job of a user: three launch scripts, three configs, a spec, arguments, two more configs."""
     folder.mkdir()
     golden = EXAMPLES.parent / "tests" / "golden"
     for job in ("bloom-176b", "mt-nlg-530b", "gpt-neox-20b-vms"):

@@ -61,7 +61,7 @@ def processor_s(command: tuple[str, ...]) -> float:
 
 
 def loaded(command: Command) -> int:
-    """How many modules of dsgen the command imports."""
+    """Return how many modules of dsgen the command imports."""
     line = (sys.executable, "-X", "importtime", DSGEN, *command.arguments)
     said = subprocess.run(line, check=True, capture_output=True, text=True, cwd=os.sep, env=ENVIRONMENT).stderr
     return len(_LOADED.findall(said))

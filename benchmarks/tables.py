@@ -19,7 +19,7 @@ SMALL_STEP_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """How far a set of estimates is off."""
+    """Errors of a set of estimates."""
 
     mean: float  #: absolute
     median: float  #: absolute
@@ -31,7 +31,7 @@ class Errors:
 
 
 def errors(pairs: Sequence[Pair]) -> Errors:
-    """Of all pairs alike."""
+    """Return the result over all pairs alike."""
     off = [pair.error for pair in pairs]
     size = [abs(error) for error in off]
     return Errors(mean=statistics.mean(size), median=statistics.median(size), bias=statistics.mean(off))
@@ -111,7 +111,7 @@ def regime_table(named: dict[str, Sequence[Pair]]) -> Iterator[str]:
 
 
 def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
-    """What runs may have in common, by name."""
+    """Return what runs may have in common, by name."""
     fixed: list[tuple[str, Callable[[Run], bool]]] = [
         ("dense", lambda run: not run.job.model.is_moe),
         ("mixture of experts", lambda run: run.job.model.is_moe),
@@ -139,7 +139,7 @@ def regimes(pairs: Sequence[Pair]) -> list[tuple[str, Callable[[Run], bool]]]:
 
 
 def coverage_table(pairs: Sequence[Pair], bands: Callable[[Run], Band], regime: Callable[[Run], str]) -> Iterator[str]:
-    """How many runs are inside their band, by regime; every source of a regime counts once."""
+    """Return how many runs are inside their band, by regime; every source of a regime counts once."""
     yield f"| regime | band: measured over estimated | n | sources | inside (aim {COVERAGE:.0%}) | least covered |"
     yield "|---|---|---|---|---|---|"
     for name in sorted({regime(pair.run) for pair in pairs}):

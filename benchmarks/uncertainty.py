@@ -1,4 +1,4 @@
-"""How wide the bands of the estimates have to be: `python -m benchmarks.uncertainty` prints, `--write` puts them into
+"""Width that the bands of the estimates need: `python -m benchmarks.uncertainty` prints, `--write` puts them into
 `generator/estimate/uncertainty.yaml`.
 
 A band is a factor either way that four of five runs stay within, by regime, with step times of constants that never saw
@@ -57,17 +57,17 @@ class Bands:
 
 
 def time_residuals(rows: Iterable[Run], seconds: Seconds) -> list[Residual]:
-    """Of every timed run."""
+    """Return the residuals of every timed run."""
     return [_residual(pair, time_regime(pair.run.job, pair.run.layout)) for pair in time_pairs(rows, seconds)]
 
 
 def memory_residuals(rows: Iterable[Run]) -> list[Residual]:
-    """Of every run with a graded peak, by what was measured."""
+    """Return the residuals of every run with a graded peak, by kind of measurement."""
     return [_residual(pair, memory_kind(pair.run)) for pair in memory_pairs(rows)]
 
 
 def memory_kind(run: Run) -> str:
-    """What a peak was measured as: the allocator's reservation holds its cache, as what nvidia-smi shows does."""
+    """Return the kind of measured peak: the allocator's reservation holds its cache, as what nvidia-smi shows does."""
     return "allocated" if run.peak_memory_kind == "allocated" else "device"
 
 
@@ -92,7 +92,7 @@ def _widths(found: Sequence[Residual], regimes: Sequence[str]) -> dict[str, floa
 
 
 def _width(found: Sequence[Residual], regime: str) -> float:
-    """What four of five residuals of one regime are smaller than."""
+    """Return what four of five residuals of one regime are smaller than."""
     inside = [r for r in found if r.regime == regime]
     others = [r for r in found if r.regime != regime]
     counts, rest = Counter(r.source for r in inside), Counter(r.source for r in others)

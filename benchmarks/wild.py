@@ -1,4 +1,4 @@
-"""How often `dsgen validate` is right on public repositories whose files work: `python -m benchmarks.wild TABLE ROOT`.
+"""Precision of `dsgen validate` on public repositories whose files work: `python -m benchmarks.wild TABLE ROOT`.
 
 ROOT has a checkout `OWNER+NAME` for each repository, at the commit that TABLE (`benchmarks/data/wild_verdicts.csv`)
 names; one that is not in the table is checked too, all of its findings unjudged. Each is checked as a user would:
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """What a finding shares with it."""
+        """Return what a finding shares with it."""
         return self.repo, self.path, self.rule
 
     def cells(self) -> tuple[str, ...]:
@@ -72,13 +72,13 @@ class Said:
 
     @property
     def key(self) -> Key:
-        """What a row shares with it."""
+        """Return what a row shares with it."""
         return self.repo, self.path, self.rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What one repository was told, and in what time."""
+    """Findings on one repository, and the time that they took."""
 
     repo: str
     seconds: float
@@ -94,7 +94,7 @@ class Match:
     lost: Sequence[Row] = field(default=())  #: judged TRUE, and no longer said
 
     def count(self, **wanted: str) -> Counter[str]:
-        """How many of the findings whose fields are as wanted have which verdict."""
+        """Return how many of the findings whose fields are as wanted have which verdict."""
         return Counter(
             row.verdict if row else UNJUDGED
             for said, row in self.judged

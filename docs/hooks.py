@@ -1,4 +1,4 @@
-"""What the site's build does beyond mkdocs: pages that are kept elsewhere in the repository, and the list of rules."""
+"""Additions to mkdocs' build of the site: pages that are kept elsewhere in the repository, and the list of rules."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _index() -> Iterator[str]:
 
 
 def examples() -> Mapping[str, str]:
-    """What each rule says of its first bad case: its own finding, without those of other rules."""
+    """Return what each rule says of its first bad case: its own finding, without those of other rules."""
     found: dict[str, str] = {}
     for case in map(read_case, NAMES):
         finding = _of_rule(case.rule, case.expected)

@@ -85,7 +85,7 @@ def reduced(schema: Any) -> Any:
 
 
 def united(new: Any, old: Any) -> Any:
-    """What two releases of a schema have together; required is what both require."""
+    """Return what two releases of a schema have together; required is what both require."""
     if not (isinstance(new, dict) and isinstance(old, dict)) or not new or not old:
         return {} if {} in (new, old) else new
     types = [name for part in (new, old) for name in _types(part)]
@@ -194,7 +194,7 @@ def _run_schemas(read: dict[str, str]) -> dict[str, Any]:
 
 
 def _what_runs(text: str, classes: tuple[str, ...]) -> dict[str, Any]:
-    """What the assignments, functions and these classes of a module define, where they need nothing else."""
+    """Return what the assignments, functions and these classes of a module define, where they need nothing else."""
     known: dict[str, Any] = {"enum": enum, "__name__": "constants"}
     for node in ast.parse(text).body:
         value = isinstance(node, (ast.Assign, ast.AnnAssign, ast.FunctionDef)) and not classes

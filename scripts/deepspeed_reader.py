@@ -112,7 +112,7 @@ def _at(path: str, value: Any) -> dict[str, Any]:
 
 
 def _asked(parse: Any, config: dict[str, Any]) -> Asked:
-    """What the parser asks for while it reads `config`, up to where it gives up."""
+    """Return what the parser asks for while it reads `config`, up to where it gives up."""
     asked = Asked()
     # That it fails is an answer to another question; what it asked for until then counts.
     with contextlib.suppress(Exception):

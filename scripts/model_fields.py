@@ -16,7 +16,7 @@ BOUNDS = ("ge", "gt", "le", "lt")
 
 
 class Models:
-    """Which section is read with which model, learnt by watching models being built."""
+    """Models by section that is read with them, learnt by watching models being built."""
 
     def __init__(self, base: Any) -> None:
         self._base = base
@@ -62,7 +62,7 @@ class Models:
                 self._by_path[path] = inner
 
     def has(self, path: str) -> bool:
-        """Whether the section at `path` is read with a model."""
+        """Return whether the section at `path` is read with a model."""
         return path in self._by_path
 
     def sections(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class _Reader:
         self.nested: list[tuple[str, Any]] = []
 
     def section(self, cls: Any) -> dict[str, Any]:
-        """What is known of `cls`."""
+        """Return what is known of `cls`."""
         fields = cls.model_fields if hasattr(cls, "model_fields") else cls.__fields__
         config = cls.model_config.get("extra") if hasattr(cls, "model_config") else cls.__config__.extra
         return {

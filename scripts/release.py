@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
 
 
 def missing(root: Path, version: str) -> Iterator[str]:
-    """What keeps the checkout from being released as `version`."""
+    """Return what keeps the checkout from being released as `version`."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         yield f"{version!r} is not a version such as 0.2.0"
     changed = _output(root, "git", "status", "--porcelain")

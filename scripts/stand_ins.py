@@ -1,4 +1,4 @@
-"""What old releases of DeepSpeed import and today's environment lacks."""
+"""Stand-ins for modules that old releases of DeepSpeed import and today's environment lacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 
 
 def stand_in_for_the_past() -> None:
-    """What releases before 0.14 import and today's torch and numpy lack; the parser uses none of it."""
+    """Return what releases before 0.14 import and today's torch and numpy lack; the parser uses none of it."""
     import numpy
     from torch.distributed.elastic.agent.server import api
 

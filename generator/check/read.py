@@ -138,7 +138,7 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
 
 
 def _report_unknown(file: File, reading: Reading) -> None:
-    """That a file which the user names is none that is checked; and what it is, where that is known."""
+    """Report that a file which the user names is of no kind that is checked, and its kind where that is known."""
     message = "unknown kind of document"
     if file.program:
         message = f"this is a file of {file.program}, which dsgen does not check"

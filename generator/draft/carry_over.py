@@ -174,7 +174,7 @@ def _decided(parser: Parser) -> frozenset[str]:
 
 
 def _name_planned(draft: Draft, parser: Parser, one: Given, new: tuple[str, ...] | None) -> None:
-    """That the plan has another value of an option which it decides, unless both mean the same."""
+    """Report that the plan has another value of an option which it decides, unless both mean the same."""
     values = values_of(one.words)
     default = parser.default(one.key)
     if new is None and default is not None and same_values(values, (str(default),)):

@@ -66,7 +66,7 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
 
 
 def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
-    """Of a model described in the job spec itself, with Hugging Face's keys: the nearest `model_type`, and the shape.
+    """Read a model described in the job spec itself, with Hugging Face's keys: the nearest `model_type`, and the shape.
 
     `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's (LayerNorm,
     biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.

@@ -29,7 +29,7 @@ class ConfigReader:
         self.read: set[str] = set()  #: keys that were asked for, there or not
 
     def has(self, key: str) -> bool:
-        """Whether the config has `key` with a value other than null."""
+        """Return whether the config has `key` with a value other than null."""
         self.read.add(key)
         return self.config.get(key) is not None
 
@@ -161,7 +161,7 @@ Layers = dict[str, Any]  #: fields of `Model`
 
 
 def dense_layers(layers: int, dense: Iterable[int]) -> Layers:
-    """Which layers of a mixture of experts have a dense MLP."""
+    """Return which layers of a mixture of experts have a dense MLP."""
     indices = tuple(sorted(index for index in set(dense) if 0 <= index < layers))
     scattered = indices != tuple(range(len(indices)))
     return {"dense_layers": len(indices), "dense_layer_indices": indices if scattered else ()}

@@ -126,7 +126,7 @@ def unknown(read: ConfigReader, family: str, nearest: str | None, known: str) ->
 
 
 def more_predictions(read: ConfigReader) -> tuple[str, ...]:
-    """That layers which predict more than the next token are left out, as transformers leaves them out."""
+    """Note that layers which predict more than the next token are left out, as transformers leaves them out."""
     for key in _EXTRA_TOKENS:
         value = read.config.get(key)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -135,7 +135,7 @@ def more_predictions(read: ConfigReader) -> tuple[str, ...]:
 
 
 def _says_nothing(value: object) -> bool:
-    """Whether a value switches its key off: nothing, false, 0, 1, or the same of these for each layer."""
+    """Return whether a value switches its key off: nothing, false, 0, 1, or the same of these for each layer."""
     if isinstance(value, (list, tuple)):
         return all(_says_nothing(item) and item == value[0] for item in value)
     return value is not True and (value is None or value in (False, 0, 1, "", "none", {}))
@@ -187,7 +187,7 @@ def reader_of(family: str) -> str:
 
 
 def is_multimodal(read: ConfigReader) -> bool:
-    """Whether the config is one of a multimodal model without the language model's."""
+    """Return whether the config is one of a multimodal model without the language model's."""
     return read.config.get("model_type") in _TEXT_MODELS
 
 

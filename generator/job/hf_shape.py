@@ -1,4 +1,4 @@
-"""What the families of Hugging Face configs have in common: heads, biases, positions, Llama's whole shape.
+"""Common parts of the families of Hugging Face configs: heads, biases, positions, Llama's whole shape.
 
 Source: the configuration and modeling modules of huggingface/transformers 5.23, models/<model_type>/.
 """

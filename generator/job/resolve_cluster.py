@@ -112,7 +112,7 @@ def _unknown_node_type(source: Source, pointer: str, value: str) -> Resolved:
 def unknown_name(
     source: Source, pointer: str, value: str, kind: str, known: Mapping[str, object], rest: str = ""
 ) -> Finding:
-    """That the catalog has no `kind` called `value`, with the name of `known` that is most like it."""
+    """Report that the catalog has no `kind` called `value`, with the name of `known` that is most like it."""
     aliases = [alias for alias, name in load_catalog().aliases.items() if name in known]
     near = closest(value, [*known, *aliases])
     example = f"{pointer.rpartition('/')[2]}: {next(iter(known))}"

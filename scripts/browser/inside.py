@@ -1,4 +1,4 @@
-"""What the page runs under Pyodide: the command line of dsgen, on the files of a folder in memory."""
+"""Program of the page under Pyodide: the command line of dsgen, on the files of a folder in memory."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def prepare() -> None:
 
 
 def about() -> str:
-    """What the page shows before the first answer: version, commands and an example, as JSON."""
+    """Return what the page shows before the first answer: version, commands and an example, as JSON."""
     import dsgen
     from dsgen.cli import commands
 
@@ -84,7 +84,7 @@ def about() -> str:
 
 
 def run(arguments: list[str], texts: dict[str, str]) -> str:
-    """What a command answers when the folder holds `texts`: status, streams and the files it made, as JSON."""
+    """Return what a command answers when the folder holds `texts`: status, streams and the files it made, as JSON."""
     from dsgen.cli import commands
 
     os.chdir("/")
