@@ -18,7 +18,10 @@ from tests.workers import HANGS_S
 #: What is called in the script's place: `step` is the step, and `calls` has what was asked of Slurm.
 STAND_INS = {
     "srun": 'printf "%s\\n" "$@" >"$FOLDER/words"; cd "$FOLDER/c"; source "$FOLDER/step"',
-    "scontrol": 'echo "$*" >>"$FOLDER/calls"; case "$*" in show\\ job*) echo "   Command=$FOLDER/launch.sbatch";; esac',
+    "scontrol": """echo "$*" >>"$FOLDER/calls"
+        case "$*" in
+          *show\\ job*) cat "$FOLDER/job-${@: -1}" 2>/dev/null || printf '   JobState=RUNNING\\n   Command=%s\\n' "$FOLDER/launch.sbatch";;
+        esac""",
     "sbatch": 'echo "sbatch $*" >>"$FOLDER/calls"; echo Submitted batch job 2',
     "squeue": '[[ ! -e "$FOLDER/waiting" ]] || cat "$FOLDER/waiting"',
     "scancel": 'echo "scancel $*" >>"$FOLDER/calls"',
@@ -57,7 +60,7 @@ def asked(folder: Path) -> list[str]:
     """What was asked of Slurm that changes anything; since the last time."""
     calls = (folder / "calls").read_text().splitlines()
     (folder / "calls").write_text("")
-    return [call for call in calls if not call.startswith("show")]
+    return [call for call in calls if "show " not in call]
 
 
 def test_a_failed_attempt_that_saved_goes_on(tmp_path: Path) -> None:
@@ -71,10 +74,58 @@ def test_a_failed_attempt_that_saved_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
-    """A job of a run whose last step is saved, or that ended by itself, starts nothing."""
-    assert run(tmp_path, "exit 0")[0] == 0
+    """A job of a run whose last step is saved starts nothing."""
+    assert run(tmp_path, "printf global_step40 >latest")[0] == 0
     status, said = run(tmp_path, "touch started")
     assert (status, (tmp_path / "c" / "started").exists()) == (0, False), said
+
+
+def test_a_run_without_its_last_step_is_not_finished(tmp_path: Path) -> None:
+    """Where a script ends with status 0 before its last step is saved, nothing starts by itself; a new job goes on."""
+    status, said = run(tmp_path, "printf global_step36 >latest")
+    assert (status, asked(tmp_path)) == (1, []), said
+    assert "step 40 is not saved" in said
+    assert "from step 36 of 40" in run(tmp_path, "exit 0")[1]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize("way", ["requeue", "chain"])
+def test_a_cancelled_run_neither_finishes_nor_goes_on(tmp_path: Path, way: str, status: int) -> None:
+    """A job that is cancelled, of which this shell has not heard when its step ends, ends the run for now."""
+    script = tmp_path / "launch.sbatch"
+    cancelled = f"   JobState=CANCELLED Reason=None Dependency=(null)\n   Command={script}\n"
+    (tmp_path / "waiting").write_text(f"2 {script}\n")
+    step = f"printf global_step8 >latest; printf '{cancelled}' >../job-1; exit {status}"
+    ended, said = run(tmp_path, step, **{"continue": way})
+    assert (ended, asked(tmp_path)) == (status or 143, ["scancel 2"] if way == "chain" else []), said
+    (tmp_path / "job-1").unlink()
+    assert "from step 8 of 40" in run(tmp_path, "exit 0", **{"continue": way})[1]
+
+
+def test_the_job_behind_a_cancelled_one_starts_nothing(tmp_path: Path) -> None:
+    """A chain's job that waited when the one before was cancelled ends, where that had no time to cancel it."""
+    run(tmp_path, "kill -KILL $PPID", **{"continue": "chain"})
+    before = "JobState=CANCELLED Reason=None EndTime=2026-01-02T03:04:05 Deadline=N/A"
+    (tmp_path / "c" / "dsgen-attempts.txt").write_text("attempt=1 in_vain=0 from_step=0 job=7\n")
+    (tmp_path / "job-7").write_text(f"JobId=7 {before}\n")
+    for submitted, starts in (("2026-01-02T03:04:04", False), ("2026-01-02T03:04:06", True)):
+        script = f"   Command={tmp_path}/launch.sbatch"
+        (tmp_path / "job-1").write_text(f"   JobState=RUNNING Reason=None\n   SubmitTime={submitted} X=1\n{script}\n")
+        said = run(tmp_path, "touch started", **{"continue": "chain"})[1]
+        assert (tmp_path / "c" / "started").exists() == starts, said
+
+
+def test_two_jobs_of_a_run_do_not_train_at_once(tmp_path: Path) -> None:
+    """While another job of the same folder of checkpoints runs, a second one ends and changes nothing."""
+    run(tmp_path, "exit 3")
+    (tmp_path / "c" / "dsgen-job").unlink()
+    (tmp_path / "c" / "dsgen-job").symlink_to("7")
+    (tmp_path / "waiting").write_text("RUNNING\n")
+    status, said = run(tmp_path, "touch started")
+    assert (status, (tmp_path / "c" / "started").exists()) == (1, False), said
+    assert "job 7 trains this run already" in said
+    (tmp_path / "waiting").write_text("")
+    assert "attempt 2" in run(tmp_path, "exit 3")[1]
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
