@@ -13,7 +13,7 @@ from ..estimate.saving import Assumption, assumptions
 from ..estimate.whole_run import input_bytes_per_s, token_bytes
 from ..estimate.wording import percent, sized
 from ..search.plan import Plan
-from ..search.summary import checkpoints_kept, energy
+from ..search.summary import energy
 from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, long_time, seconds
 from .printing import BOLD
 from .tables import Table, whole, words
@@ -106,9 +106,11 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
         f"{written:,.0f} GB/s{_assumed(given.storage_bytes_per_s, rate, 'GB/s a node')}; training waits",
     )
     days = saving.failure_s * job.nodes / DAY
-    assumed = _assumed(given.node_s_between_failures, known["node_days_between_failures"], "days")
+    cause = "spot_node_days_between_preemptions" if given.preemptible else "node_days_between_failures"
+    lost = "fails or is taken away" if given.preemptible else "fails"
+    assumed = _assumed(given.node_s_between_failures, known[cause], "days")
     times = "" if run is None else f"{run.failures:,.0f}, " if run.failures >= 2 else f"{run.failures:.2g}, "
-    yield "failures", f"{times}one in {long_time(saving.failure_s)}", f"a node fails once in {days:,.0f} days{assumed}"
+    yield "failures", f"{times}one in {long_time(saving.failure_s)}", f"a node {lost} once in {days:,.0f} days{assumed}"
     again = _assumed(given.restart_s, known["restart_minutes"], "minutes, and reading")
     yield "restarts", f"{long_time(saving.restart_s)} each", f"a spare node is there{again}"
     if run is None:
@@ -132,10 +134,10 @@ def _saved(plan: Plan) -> str:
     text += f" ({long_time(each)})"
     if run is None:
         return text
-    number, best = run.steps // run.save_interval_steps, run.best_save_interval_steps
-    left = checkpoints_kept(plan, run)
-    some = "all are" if left == number else f"{left:,} {'is' if left == 1 else 'are'}"
-    kept = f"; {sized(left * run.checkpoint_bytes)} if {some} kept" if number > 1 else ""
+    best = run.best_save_interval_steps
+    all_are = run.kept >= run.steps // run.save_interval_steps
+    some = "all are" if all_are else f"{run.kept:,} {'is' if run.kept == 1 else 'are'}"
+    kept = f"; {sized(run.kept_bytes)} if {some} kept" if run.steps > run.save_interval_steps else ""
     return f"{text}{kept}{'' if run.save_interval_steps == best else f'; {best:,} steps would lose least'}"
 
 

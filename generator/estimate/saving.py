@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from math import exp, sqrt
+from math import ceil, exp, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,6 +117,7 @@ def save_s(job: Job, layout: LayoutLike) -> Any:
 _SAVES_AT_END = ("--exit-signal-handler", "--exit-duration-in-mins")
 _DAY_S = 86400
 _MINUTE_S = 60
+_LEAST_SAVES = 4  # of a run, the last at its end: whoever stops a short run has something, too
 _LARGEST_EXPONENT = 300.0  #: of e, so that products of two fit in a float
 _MOST_TIMES = 1e6  #: as long as without failures: a run that hardly ends
 
@@ -128,9 +129,9 @@ class Saving:
     checkpoint_bytes: float
     save_s: float
     restart_s: float  #: from a failure to the first step after it
-    failure_s: float  #: mean time between failures of the job
+    failure_s: float  #: mean time between failures of the job, and preemptions
     step_s: float  #: of the steps between checkpoints
-    best_interval_steps: int  #: by Daly's estimate
+    best_interval_steps: int  #: by Daly's estimate; in a short run, a fourth of it
     interval_steps: int  #: the job's own, else the best
     saves_at_limit: bool  #: whether the program saves by itself before its time limit
 
@@ -167,9 +168,9 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an interval; that nodes
     fail independently, each as often whatever it has of accelerators: all sources have eight.
     """
-    given, write_s, limit_s = job.reliability, float(save_s(job, layout)), job.launch.time_limit_s
-    between_s = (given.node_s_between_failures or assumed("node_days_between_failures") * _DAY_S) / job.nodes
-    restart_s = given.restart_s
+    write_s, limit_s = float(save_s(job, layout)), job.launch.time_limit_s
+    between_s = node_s_between_failures(job) / job.nodes
+    restart_s = job.reliability.restart_s
     if restart_s is None:  # the usual minutes, and reading
         reading = float(checkpoint_bytes(job, layout)) / storage_bytes_per_s(job)
         restart_s = assumed("restart_minutes") * _MINUTE_S + reading
@@ -177,6 +178,9 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     said = given_number(job, *job.framework.options.get("output.save_interval", ()))
     ends_s = between_s if at_limit or limit_s is None else 1 / (1 / between_s + 1 / limit_s)
     best = max(1, round(best_interval_s(write_s, ends_s) / step_s))
+    if job.training.duration_tokens is not None:
+        steps = ceil(job.training.duration_tokens / job.training.tokens_per_step)
+        best = min(best, ceil(steps / _LEAST_SAVES))
     return Saving(
         checkpoint_bytes=float(checkpoint_bytes(job, layout)),
         save_s=write_s,
@@ -187,6 +191,14 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
         interval_steps=said or job.output.save_interval or best,
         saves_at_limit=at_limit,
     )
+
+
+def node_s_between_failures(job: Job) -> float:
+    """Mean seconds that a node runs until it fails or, where it is preemptible, is taken away; the job's own first."""
+    days = ["node_days_between_failures"]
+    if job.reliability.preemptible:
+        days.append("spot_node_days_between_preemptions")
+    return job.reliability.node_s_between_failures or _DAY_S / sum(1 / assumed(name) for name in days)
 
 
 def saves_at_limit(job: Job) -> bool:

@@ -96,6 +96,7 @@ class Run:
     ramp_s: float  #: by which the batch ramp-up makes it longer; in `duration_s`
     evaluation_s: float
     checkpoint_bytes: float
+    kept: int  #: checkpoints that are there at the end
     save_s: float
     save_interval_steps: int
     best_save_interval_steps: int
@@ -107,6 +108,11 @@ class Run:
     wall_cost: float | None
     energy_j: float | None  #: of the site; `None` when the accelerator's power isn't known
     goodput_fraction: float  #: `duration_s` of `wall_s`
+
+    @property
+    def kept_bytes(self) -> float:
+        """Bytes of all checkpoints that are there at the end."""
+        return self.kept * self.checkpoint_bytes
 
 
 def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
@@ -136,6 +142,7 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
         ramp_s=seconds - samples / layout.global_batch * step_s if training.batch_ramp else 0.0,
         evaluation_s=evaluated_s,
         checkpoint_bytes=saves.checkpoint_bytes,
+        kept=kept_checkpoints(job, steps, saves.interval_steps),
         save_s=saves.save_s,
         save_interval_steps=saves.interval_steps,
         best_save_interval_steps=saves.best_interval_steps,
@@ -148,6 +155,17 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
         energy_j=energy_j(job, wall_s),
         goodput_fraction=seconds / wall_s,
     )
+
+
+def kept_checkpoints(job: Job, steps: int, interval: int) -> int:
+    """Checkpoints that are there at the end of a run of `steps`, which saves every `interval` and at its end.
+
+    **Source**: transformers 5.23, trainer_utils.py, rotate_checkpoints (save_total_limit); Megatron-LM core_v0.16.1,
+    training/training.py, save_checkpoint_and_time (--save-retain-interval). Others delete none.
+    """
+    said = given_number(job, "--save_total_limit") or job.output.keep or job.framework.keeps
+    interval = max(interval, given_number(job, "--save-retain-interval") or 0)
+    return min(ceil(steps / interval), said or steps)
 
 
 def _length(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:

@@ -61,6 +61,7 @@ class Framework:
     #: Source: deepspeed/runtime/engine.py, save_checkpoint @ 0.19.8; megatron/training/checkpointing.py @ core 0.16.1.
     checkpoints: Checkpoints = Checkpoints(folder="global_step", tracker="latest", names_folder=True)
 
+    keeps: int | None = None  #: of the newest checkpoints, as the files ask for where the job doesn't; None: all
     #: The script's argument that loads a universal checkpoint of DeepSpeed; None: a key of ds_config.json does.
     universal_option: str | None = None
 

@@ -82,7 +82,8 @@ class Output:
     checkpoints: str | None = None
     logs: str | None = None
     save_interval: int | None = None  #: steps
-    keep: int | None = None  #: the newest checkpoints that are kept; `None`: all
+    keep: int | None = None  #: the newest checkpoints that are kept; `None`: the framework's number
+    space_tb: float | None = None  #: that checkpoints may take; `None`: not known
     resume: bool = True  #: whether a start goes on from the last checkpoint, if there is one
 
 
@@ -93,6 +94,7 @@ class Reliability:
     storage_bytes_per_s: float | None = None  #: at which all nodes together write a checkpoint
     node_s_between_failures: float | None = None  #: mean time of one node
     restart_s: float | None = None  #: from a failure to the first step after it, without steps done again
+    preemptible: bool = False  #: whether the machines may be taken away: spot, low priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

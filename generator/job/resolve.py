@@ -181,7 +181,7 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
         origin=Origin(path=source.path, locations=source.locations),
         data=data_of(source, data.get("data", {})),
         output=output_of(data.get("output", {})),
-        reliability=reliability_of(data.get("reliability", {})),
+        reliability=reliability_of(data.get("reliability", {}), data.get("launch", {})),
         deepspeed_config=_whole_numbers(data.get("deepspeed_config") or {}),
     )
 

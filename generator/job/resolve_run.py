@@ -105,8 +105,10 @@ def output_of(output: Keys) -> Output:
     return Output(**{key: whole(value) for key, value in output.items()})
 
 
-def reliability_of(reliability: Keys) -> Reliability:
-    """The spec's `reliability`, in SI units."""
+def reliability_of(reliability: Keys, launch: Keys) -> Reliability:
+    """The spec's `reliability`, in SI units; machines are preemptible where the launcher asks for such."""
+    options = launch.get(launch.get("target", ""), {})
+    spot = options.get("use_spot", False) or options.get("queue_settings", {}).get("job_tier") == "spot"
 
     def scaled(key: str, factor: float) -> float | None:
         value = reliability.get(key)
@@ -116,6 +118,7 @@ def reliability_of(reliability: Keys) -> Reliability:
         storage_bytes_per_s=scaled("storage_gbytes_per_s", _GIGA),
         node_s_between_failures=scaled("node_days_between_failures", _DAY_S),
         restart_s=scaled("restart_minutes", 60),
+        preemptible=reliability.get("preemptible", spot),
     )
 
 

@@ -15,7 +15,7 @@ from ..job.records import Job
 from ..rule import Subject
 from ..units import DAY, HOUR, clock, long_time
 from .planned import violation
-from .sources import slurm_manual
+from .sources import derived, slurm_manual
 
 _MOST_TIMES: Final = 4  #: as many GPUs, beyond which another layout says little of the speed
 _WHERE: Final = "/launch/time_limit"
@@ -91,6 +91,31 @@ def limits_allow_a_checkpoint(run: Timed) -> Violations:
         fits = best < steps and whole.restart_s + best * step_s + whole.save_s <= run.limit_s
         oftener = f"save every {best:,} steps, or " if fits else ""
         yield _at(run, f"{message}: no job gets as far as a checkpoint", f"{oftener}{_alone(run)}")
+
+
+kept: Final[Subject[tuple[Job, Run]]] = Subject((), lambda planned: _kept(*planned), "fit")
+
+
+def _kept(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> Iterator[tuple[Job, Run]]:
+    if run is not None and job.output.checkpoints is not None:
+        yield job, run
+
+
+@kept.rule(
+    "DISK001", WARNING, "training", derived("a program whose disk is full ends, and its last checkpoint is cut off")
+)
+def checkpoints_have_room(saved: tuple[Job, Run]) -> Violations:
+    """The checkpoints that a run keeps fit into output.space_tb.
+
+    Prevents: OSError: No space left on device, hours or days into the run.
+    Fix: save less often, keep fewer, or move them away while the run goes on"""
+    job, run = saved
+    room = job.output.space_tb
+    if room is not None and run.kept_bytes > room * 1e12:
+        hint = f"set save_interval to {ceil(run.steps / max(1, room * 1e12 // run.checkpoint_bytes)):,} or more steps"
+        keep = f", or keep to {int(room * 1e12 // run.checkpoint_bytes)}" if job.framework.keeps else ""
+        message = f"{run.kept:,} checkpoints of {run.checkpoint_bytes / 1e12:,.3g} TB are kept; space_tb is {room:g}"
+        yield violation(job, "/output/space_tb", message, hint + keep)
 
 
 def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation:

@@ -70,15 +70,7 @@ def price_text(plan: Plan, cost: float) -> str:
 
 
 def _disk(plan: Plan, run: Run) -> Iterator[str]:
-    kept = checkpoints_kept(plan, run)
-    if kept:
-        yield f"{sized(kept * run.checkpoint_bytes)} of checkpoints"
-
-
-def checkpoints_kept(plan: Plan, run: Run) -> int:
-    """Checkpoints on disk at the end of the run."""
-    number = run.steps // run.save_interval_steps
-    return min(number, plan.job.output.keep or number)
+    yield f"{sized(run.kept_bytes)} of checkpoints"
 
 
 def wall_band(plan: Plan, run: Run) -> Band:

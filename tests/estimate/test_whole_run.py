@@ -251,3 +251,48 @@ def test_the_interval_is_that_of_dalys_figures(failure_minutes: float, interval_
     """The best interval is what the paper's figures 3 to 5 state, for checkpoints of five minutes."""
     found = best_interval_s(5 * 60, failure_minutes * 60) / 60
     assert found == pytest.approx(interval_minutes, rel=0.01)
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "huggingface", "megatron-lm"])
+@pytest.mark.parametrize("steps", [40, 938, 1172])
+def test_short_runs_save_a_few_times(framework: str, steps: int) -> None:
+    """A run that is shorter than the best interval saves three times and at its end."""
+    found = run(framework=framework, training__duration={"steps": steps})
+    assert found.save_interval_steps == -(-steps // 4)
+
+
+@pytest.mark.parametrize(
+    ("launch", "said", "days"),
+    [
+        ({"target": "skypilot", "skypilot": {"use_spot": True}}, {}, 10.9),
+        ({"target": "azureml", "azureml": {"queue_settings": {"job_tier": "spot"}}}, {}, 10.9),
+        ({"target": "skypilot", "skypilot": {"use_spot": False}}, {}, 210),
+        ({"target": "slurm"}, {"preemptible": True}, 10.9),
+        ({"target": "skypilot", "skypilot": {"use_spot": True}}, {"preemptible": False}, 210),
+        ({"target": "skypilot", "skypilot": {"use_spot": True}}, {"node_days_between_failures": 3}, 3),
+    ],
+)
+def test_machines_that_may_be_taken_away_fail_more_often(
+    launch: dict[str, Any], said: dict[str, Any], days: float
+) -> None:
+    """Spot and low-priority machines fail as others do and are taken away besides; a figure of the job's own counts."""
+    found = plan(launch=launch, reliability=said, training__duration={"steps": 10**7})
+    assert found.saving.failure_s * found.job.nodes / DAY == pytest.approx(days, rel=0.01)
+
+
+def test_checkpoints_that_are_kept() -> None:
+    """The Trainer keeps four unless told otherwise, other programs all; a run that outgrows its room is warned of."""
+    length = {"training__duration": {"steps": 10**6}, "output__checkpoints": "/c", "output__save_interval": 100}
+    assert run(framework="huggingface", **length).kept == 4
+    assert run(framework="huggingface", output__keep=7, **length).kept == 7
+    assert run(framework="deepspeed", **length).kept == 10**4
+    retained = run(framework="megatron-lm", launch__arguments=["--save-retain-interval", "1000"], **length)
+    assert retained.kept == 1000
+    found = run(framework="deepspeed", **length)
+    assert found.kept_bytes == 10**4 * found.checkpoint_bytes
+    short = plan(framework="deepspeed", output__space_tb=found.kept_bytes / 2e12, **length)
+    (warned,) = [each for each in short.findings if each.rule == "DISK001"]
+    assert warned.hint is not None
+    enough = plan(framework="deepspeed", output__space_tb=found.kept_bytes / 0.9e12, **length)
+    assert "DISK001" not in {each.rule for each in enough.findings}
+    assert warned.hint.startswith("set save_interval to 200 or more steps")

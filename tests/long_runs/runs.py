@@ -29,11 +29,12 @@ PROGRAMS: dict[str, tuple[str, str, list[str]]] = {
     "Trainer": ("huggingface", "train_trainer.py", []),
     "a script's own": ("deepspeed", "train_own.py", ["--steps", str(STEPS)]),
 }
+PLAIN = ("deepspeed", "train_plain.py", ["--steps", str(STEPS)])  #: the script of the drill
 
 
 def spec(folder: Path, program: str, slurm: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
     """A job of two nodes with a GPU each, of which the scripts make processors."""
-    framework, script, arguments = PROGRAMS[program]
+    framework, script, arguments = PROGRAMS.get(program, PLAIN)
     one_gpu = {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 1, "network_gbits_per_s_per_node": 100}
     own = {"LOSSES": str(folder / "losses.txt"), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **environment}
     return {

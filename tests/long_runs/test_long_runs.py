@@ -8,13 +8,24 @@ from pathlib import Path
 import pytest
 
 from tests.long_runs.accidents import ACCIDENTS
+from tests.long_runs.drill import rows
 from tests.long_runs.runs import PROGRAMS, reference
 from tests.needs import needs_deepspeed, needs_slurm
 from tests.slurm_cluster import SlurmCluster
 
 PAGE = Path(__file__).parents[2] / "docs" / "long-runs.md"
 BEGIN, END = "<!-- written by tests/long_runs -->\n", "<!-- end -->\n"
+ACCIDENTS_DRILLED = 4  # the time limit, the fifth, takes a minute
 HEAD = "| what happens | program | continue | then |\n|---|---|---|---|\n"
+
+
+@needs_slurm
+@pytest.mark.integration
+@pytest.mark.xdist_group("long runs")
+def test_ends_are_as_they_are_counted(tmp_path: Path, four_nodes: SlurmCluster) -> None:
+    """After random accidents a run counts as finished when it is, loses no saved step, and leaves nothing running."""
+    found = rows(four_nodes, tmp_path, range(ACCIDENTS_DRILLED), seed=3, kill_wait=5)
+    assert not [row for row in found if "WRONG" in row], "\n".join(found)
 
 
 @needs_slurm

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +35,36 @@ def write(folder: Path, target: str, counts: tuple[int, ...], **job: object) -> 
     assert launcher.pick is not None
     put(launcher.pick(plans, largest, "dsgen --gpus 4..8"), folder)
     return folder / launcher.file
+
+
+def test_no_pipe_of_a_script_ends_early() -> None:
+    """No command of a template stops reading what is piped into it: with pipefail, SIGPIPE would end the script."""
+    early = re.compile(r"\|\s*(head|grep\s+-\w*[qm]|sed\s+(-n\s+)?\S*\d*q\b|awk\b.*exit)")
+    templates = Path("templates").rglob("*.j2")
+    assert [path.name for path in templates if early.search(path.read_text(encoding="utf-8"))] == []
+
+
+@needs_slurm
+def test_a_plan_is_picked_for_part_of_a_thousand_nodes(tmp_path: Path) -> None:
+    """Of an allocation of 1,024 nodes the first 128 are taken, each time, as the real scontrol names them."""
+    write(tmp_path, "slurm", (256, 128))
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(
+        f'#!/bin/bash\n[[ "$2" == job ]] || exec {shutil.which("scontrol")} "$@"\n'
+        f'echo "   Command={tmp_path}/launch.sbatch"\n'
+    )
+    scontrol.chmod(0o755)
+    (tmp_path / "slurm.conf").write_text("ClusterName=c\nSlurmctldHost=localhost\nNodeName=n[1-1024]\n")
+    (tmp_path / "256gpus" / "launch.sbatch").write_text('echo "$SLURM_JOB_NUM_NODES $SLURM_JOB_NODELIST"\n')
+    environment = {"PATH": f"{scontrol.parent}:{os.environ['PATH']}", "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "1024", "SLURM_JOB_NODELIST": "n[0001-1024]"}
+    for _ in range(20):
+        done = subprocess.run(
+            ["bash", str(tmp_path / "launch.sbatch")],
+            env={**environment, **slurm}, text=True, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.stdout == f"128 {','.join(f'n{number:04}' for number in range(1, 129))}\n", done
 
 
 @needs_shellcheck

@@ -20,7 +20,8 @@ STAND_INS = {
     "srun": 'printf "%s\\n" "$@" >"$FOLDER/words"; cd "$FOLDER/c"; source "$FOLDER/step"',
     "scontrol": """echo "$*" >>"$FOLDER/calls"
         case "$*" in
-          *show\\ job*) cat "$FOLDER/job-${@: -1}" 2>/dev/null || printf '   JobState=RUNNING\\n   Command=%s\\n' "$FOLDER/launch.sbatch";;
+          *show\\ job*) cat "$FOLDER/job-${@: -1}" 2>/dev/null ||
+            printf '   JobState=RUNNING\\n   Command=%s\\n' "$FOLDER/launch.sbatch";;
         esac""",
     "sbatch": 'echo "sbatch $*" >>"$FOLDER/calls"; echo Submitted batch job 2',
     "squeue": '[[ ! -e "$FOLDER/waiting" ]] || cat "$FOLDER/waiting"',

@@ -81,6 +81,9 @@ _OPTIMIZERS: Final = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "ada
 _CLIPPING: Final = "training.gradient_clipping"
 _RATES: Final = ("/optimizer/params/lr", "/scheduler/params/warmup_max_lr")
 
+#: A run needs its last checkpoint, and the one before where that isn't whole; axolotl keeps as many by default.
+KEPT: Final = 4
+
 BATCH: Final = "batch per device and pass, and passes per step"
 
 #: The rows by the comment above them.
@@ -158,7 +161,12 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
             lambda plan: plan.saving.interval_steps if _saves(plan) else None,
             _count,
         ),
-        Row("save_total_limit", "output.keep", decode=_count),
+        Row(
+            "save_total_limit",
+            "output.keep",
+            lambda plan: plan.job.output.keep or (KEPT if _saves(plan) else None),
+            _count,
+        ),
     ),
 }
 ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)

@@ -20,7 +20,7 @@ from ...search.plan import Plan
 from ..deepspeed import write_config as ds_config
 from ..deepspeed.options import PLANNED
 from ..program import ArgumentGroup, Program, Resume, Value, gives, group, holds, make_program
-from .table import GROUPS, ROWS
+from .table import GROUPS, KEPT, ROWS
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.
 OPTIONS: Final = {
@@ -192,5 +192,6 @@ FRAMEWORK: Final = Framework(
     loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,
     checkpoints=Checkpoints(folder="checkpoint-"),
+    keeps=KEPT,
     program=program,
 )
