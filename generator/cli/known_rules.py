@@ -160,6 +160,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "SP": "sequence parallelism",
     "SPEC": "job specs",
     "SUB": "submissions",
+    "DISK": "room on disks",
     "TIME": "time limits",
     "TOK": "tokenizers",
     "TP": "tensor parallelism",

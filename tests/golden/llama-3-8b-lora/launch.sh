@@ -106,6 +106,7 @@ ARGUMENTS=(
   --output_dir out
   --save_strategy steps
   --save_steps 92
+  --save_total_limit 4
   # from the job's launch.arguments
   --model_name_or_path meta-llama/Llama-3.1-8B
 )

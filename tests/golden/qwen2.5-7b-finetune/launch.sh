@@ -96,7 +96,8 @@ ARGUMENTS=(
   # checkpoints
   --output_dir out
   --save_strategy steps
-  --save_steps 8869
+  --save_steps 293
+  --save_total_limit 4
   # from the job's launch.arguments
   --model_name_or_path Qwen/Qwen2.5-7B
 )
