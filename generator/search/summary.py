@@ -61,16 +61,12 @@ def run_text(plan: Plan) -> str:
         return "set training.duration for days, GPU-hours, price and disk"
     days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
     price = "no price (set cluster.price_per_node_hour)" if run.wall_cost is None else price_text(plan, run.wall_cost)
-    return ", ".join((days, f"{run.wall_gpu_hours:,.0f} GPU-hours", price, *_disk(plan, run)))
+    return ", ".join((days, f"{run.wall_gpu_hours:,.0f} GPU-hours", price, f"{sized(run.kept_bytes)} of checkpoints"))
 
 
 def price_text(plan: Plan, cost: float) -> str:
     """A price in the currency of the cluster's."""
     return f"price {cost:,.0f}"
-
-
-def _disk(plan: Plan, run: Run) -> Iterator[str]:
-    yield f"{sized(run.kept_bytes)} of checkpoints"
 
 
 def wall_band(plan: Plan, run: Run) -> Band:
