@@ -17,6 +17,7 @@ from json import JSONDecodeError
 from types import SimpleNamespace
 from typing import Any, Final
 
+from ..facts.releases import NEWEST
 from ..findings import Finding, Location, Severity
 from ..programs.deepspeed.config import BATCH_KEYS, Config
 from ..programs.submission import Submission
@@ -134,7 +135,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield what DeepSpeed refuses in files without errors so far. Raises `NoEngine` where there is none."""
     version = installed_version()
-    wanted = ".".join(map(str, submission.deepspeed_version))
+    wanted = ".".join(map(str, submission.context.deepspeed_version or NEWEST["deepspeed"]))
     if version.split("+")[0] != wanted:
         message = f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
         hint = f"set --deepspeed-version {version.split('+')[0]}, or install DeepSpeed {wanted}"

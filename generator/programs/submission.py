@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..catalog import Model
 from ..dataclass import dataclass
 from ..facts.document import Document, Kind
+from ..facts.releases import Release, newest, release_of
 from ..job.records import Cluster, Job
 from ..job.text import Text
 from .launching.launch_line import Launch
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 # Imports in functions save start-up time: a submission seldom has files of every program.
 
-#: The newest release that the tables of keys describe.
-NEWEST_DEEPSPEED: Final = (0, 19, 8)
-
 #: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 
@@ -49,7 +47,7 @@ class Context:
     model: Model | None = None
     job: Job | None = None
     consumer: str | None = None  #: one of `CONSUMERS`
-    deepspeed_version: tuple[int, ...] = NEWEST_DEEPSPEED
+    deepspeed_version: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,7 +151,7 @@ class Submission:
             consumer=consumer,
             guessed=guessed,
             unclaimed=guessed and found,
-            version=self.deepspeed_version,
+            release=self.release("deepspeed", config.path),
         )
 
     @cached_property
@@ -187,10 +185,12 @@ class Submission:
         """The model: that of the context, else the job's."""
         return self.context.model or (self.job.model if self.job else None)
 
-    @property
-    def deepspeed_version(self) -> tuple[int, ...]:
-        """The version of DeepSpeed that is to read the configs."""
-        return self.context.deepspeed_version
+    def release(self, program: str, path: str) -> Release:
+        """The release of a program that the file at `path` is judged by: of the context, else the nearest one named."""
+        given = self.context.deepspeed_version if program == "deepspeed" else None
+        if given is not None:
+            return Release(program=program, version=given)
+        return release_of(program, path) or newest(program)
 
     def _consumer(self, config: DsConfig) -> tuple[str, bool]:
         """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate.

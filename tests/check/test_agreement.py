@@ -14,10 +14,11 @@ from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Finding
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig
-from dsgen.programs.submission import NEWEST_DEEPSPEED, Context, Submission
+from dsgen.facts.releases import NEWEST
+from dsgen.programs.submission import Context, Submission
 from tests.needs import needs_deepspeed
 
-RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))
+RELEASE = ".".join(map(str, NEWEST["deepspeed"]))
 MUTANTS = 150
 #: A finding whose edits leave the key as it is: what else is wrong with the config may be reported afterwards.
 OLD_RELEASE = "0.16.9"

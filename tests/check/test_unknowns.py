@@ -303,7 +303,7 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "MDS014",
             {"ds.json": _STAGE.replace("1}", "3}"), "job.sh": _MEGATRON},
-            ["error"],
+            ["warning"],
             id="a default that does something else",
         ),
         pytest.param(
@@ -381,26 +381,6 @@ def test_a_template_may_lack_what_is_filled_in(tmp_path: Path) -> None:
         assert [f.severity.value for f in found] == [severity]
     (found,) = [f for f in dsgen.validate(tmp_path / "configs" / "zero0.json") if f.rule == "BATCH004"]
     assert found.severity.value == "error"
-
-
-@pytest.mark.parametrize(
-    ("pin", "severity"),
-    [
-        ("deepspeed==0.9.5", "note"),
-        ("git+https://github.com/HabanaAI/DeepSpeed.git@1.19.0", "warning"),
-        ("deepspeed>=0.9.5", "error"),
-        ("deepspeed==0.19.8", "error"),
-    ],
-)
-def test_a_key_that_the_pinned_release_knows_is_a_warning(tmp_path: Path, pin: str, severity: str) -> None:
-    """A removed key is an error, unless the requirements above the config pin a release that accepts it."""
-    (tmp_path / "requirements.txt").write_text(f"torch\n{pin}\n")
-    (tmp_path / "scripts").mkdir()
-    config = '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "mics_shard_size": 8}}'
-    (tmp_path / "scripts" / "zero3.json").write_text(config)
-    (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "VER002"]
-    assert found.severity.value == severity
-    assert ("the repository asks for" in found.message) == (severity != "error")
 
 
 def test_the_first_address_may_come_from_the_launch_line(tmp_path: Path) -> None:

@@ -18,12 +18,12 @@ from benchmarks.deepspeed_mutations import WORLD, mutants
 from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.config import BATCH_KEYS, Config
-from dsgen.programs.submission import NEWEST_DEEPSPEED
+from dsgen.facts.releases import NEWEST, Release
 from tests.needs import needs_deepspeed
 from tests.workers import HANGS_S
 
 ROOT = Path(__file__).parents[2]
-RELEASE = ".".join(map(str, NEWEST_DEEPSPEED))
+RELEASE = ".".join(map(str, NEWEST["deepspeed"]))
 MUTANTS = 2_500
 ZERO = "/zero_optimization"
 Held = dict[str, Any]
@@ -91,9 +91,10 @@ def configs() -> list[tuple[Config, Held]]:
     return found
 
 
-def reading(text: str, consumer: str = "deepspeed", version: tuple[int, ...] = NEWEST_DEEPSPEED) -> Config:
+def reading(text: str, consumer: str = "deepspeed", version: tuple[int, ...] = NEWEST["deepspeed"]) -> Config:
     """The view of a config's text."""
-    return Config(json=read_json(text_of(text, "ds_config.json")), consumer=consumer, version=version)
+    release = Release(program="deepspeed", version=version)
+    return Config(json=read_json(text_of(text, "ds_config.json")), consumer=consumer, release=release)
 
 
 def _precision(held: Held) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from ...findings import Finding, in_file_order
+from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import all_rules_of_programs, rules_of_programs
 from ...programs.submission import Submission
@@ -36,12 +37,12 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
 
 
 def rules_for(submission: Submission) -> tuple[Rule, ...]:
-    """The rules that have something to look at in a submission, for its release of DeepSpeed."""
+    """The rules that have something to look at in a submission, """
     found = [*rules_of_programs(submission), *_rules_on_all()]
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
     if submission.megatron or (submission.cluster and submission.configs) or says_layout(submission):
         found += _rules_on_estimates()
-    return tuple(rule for rule in found if rule.holds_for(submission.deepspeed_version))
+    return tuple(found)
 
 
 @lru_cache(maxsize=1)
@@ -61,6 +62,7 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
     """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is said to be unknown."""
     for rule, found in findings_by_rule(rules, submission):
+        found = _of_release(rule, found, submission) if rule.since or rule.before else found
         said: Counter[str] = Counter()
         for finding in islice(_without_repeats(found), MOST_FINDINGS * (1 + len(submission.documents))):
             said[finding.where.path] += 1
@@ -70,6 +72,16 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
             if said[finding.where.path] == MOST_FINDINGS:
                 message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
                 yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=finding.severity)
+
+
+def _of_release(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
+    """What a rule with versions says of files that are for these; a note, where the release is not known exactly."""
+    for finding in found:
+        release = submission.release("deepspeed", finding.where.path)
+        if rule.holds_for(release.version):
+            severity = finding.severity if release.certain(rule.holds_for) else Severity.NOTE
+            judged = f"; judged by {release}" if release.where else ""
+            yield replace(finding, message=finding.message + judged, severity=severity)
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from typing import Final, Literal
 
 from ...dataclass import dataclass
+from ...facts.releases import Release
 from ...shape import Mismatch, convert
 from . import ZERO as ZERO
 from .coercions import PROFILES
@@ -77,8 +78,13 @@ class Config(DsConfig):
     unclaimed: bool = (
         False  #: whether it was found in a folder, where nothing names it: what its program does is unknown
     )
-    version: Version  #: of DeepSpeed
+    release: Release  #: of DeepSpeed
     _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def version(self) -> Version:
+        """The release of DeepSpeed, as numbers."""
+        return self.release.version
 
     @cached_property
     def schema(self) -> DeepSpeedSchema:

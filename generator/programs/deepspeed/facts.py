@@ -69,7 +69,7 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
         Job,
         name=config.path,
         framework=FRAMEWORKS["huggingface" if config.filled else "deepspeed"],
-        deepspeed_version=submission.deepspeed_version,
+        deepspeed_version=config.version,
         model=submission.model or UNKNOWN,
         cluster=cluster or some,
         gpus=world.gpus or UNKNOWN,

@@ -129,9 +129,9 @@ def table_for(version: Version) -> Version:
     return below[-1] if below else (minor or versions())[0]
 
 
-def first_version_of(section: str, key: str) -> Version | None:
-    """The first release with a table that knows this key of the section at `section`; None: none does."""
-    return next((version for version in versions() if _knows(version, section, key)), None)
+def first_version_of(section: str, key: str, after: Version = ()) -> Version | None:
+    """The first release later than `after` that knows this key of the section at `section`; None: none does."""
+    return next((version for version in versions() if version > after and _knows(version, section, key)), None)
 
 
 def last_version_of(section: str, key: str) -> Version | None:

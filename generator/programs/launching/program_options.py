@@ -34,6 +34,7 @@ _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
 _GATHERS: Final = re.compile(r"consolidated_16bit_state_dict|zero_to_fp32")
 _MOST_FILES: Final = 60
 _MOST_BYTES: Final = 1_000_000
+_MPI: Final = re.compile(r"\bmpi4py\b|\bMPI\b")
 _NEAR: Final = 3  # folders of a config whose programs are taken for its own
 _MOST_ABOVE: Final = 6  # folders above the program that are searched for its package
 
@@ -112,6 +113,13 @@ def sets_key(key: str, holder: str) -> bool:
     return any(_has(folder, sets, ("*.py",)) for folder in islice(Path(holder).parents, _MOST_ABOVE))
 
 
+def names_mpi(holder: str) -> bool:
+    """Return whether a README, requirements or Python near above the file `holder` says that MPI is there."""
+    return any(
+        _has(folder, _MPI, ("README*", "requirement*", "*.py")) for folder in islice(Path(holder).parents, _NEAR)
+    )
+
+
 def gathers_weights(holder: str) -> bool:
     """Return whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
     return any(_has(folder, _GATHERS, ("*.py", "README*")) for folder in islice(Path(holder).parents, _NEAR))
@@ -125,11 +133,6 @@ def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool
     except OSError:
         return False
     return any(pattern.search(_text(path)) for path in files)
-
-
-def is_above(name: str, holder: str) -> bool:
-    """Return whether a folder above the file `holder` has the file `name`."""
-    return _find(name, Path(holder).parent) is not None
 
 
 def _find(program: str, folder: Path) -> Path | None:

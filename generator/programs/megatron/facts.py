@@ -111,7 +111,7 @@ def _job_of(read: _Reading) -> Job:
         Job,
         name=run.program or "run",
         framework=FRAMEWORKS[run.flavour],
-        deepspeed_version=run.submission.deepspeed_version,
+        deepspeed_version=run.submission.release("deepspeed", run.path).version,
         model=partial(Model, **read.values["model"]),
         cluster=UNKNOWN if cluster is None else cluster,
         gpus=run.gpus if known else UNKNOWN,

@@ -10,7 +10,7 @@ from typing import Final
 from ....facts.hjson.edits import move_member, rename_key, replace_value
 from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, printable
-from ..config import ZERO
+from ..config import ZERO, Config
 from ..schema import (
     DeepSpeedSchema,
     Deprecation,
@@ -50,6 +50,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "offload_param_device": '`"offload_param": {"device": ...}` in zero_optimization',
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
+_OF_REMOVED: Final = ("VER001", "VER002")  # of the top level, of zero_optimization
 #: What to do about a removed key, where removing it is not all.
 _AFTER_REMOVAL: Final[Mapping[str, str]] = {
     "elasticity": "remove it and write train_batch_size, or use DeepSpeed {last}",
@@ -97,13 +98,28 @@ def _is_for_others(place: Place, name: str, refused: bool) -> bool:
 
 
 def _removed(place: Place, name: str) -> Problem:
-    section, version = place.section.pointer, place.config.version
+    section, release = place.section.pointer, place.config.release
     last = last_version_of(section, name)
-    what = f"`{name}` in {named(section)}" if section else f"`{name}`"
-    message = f"DeepSpeed {_dots(version)} refuses {what}, whatever its value: it was removed"
+    message = f"{release} refuses {_in(section, name)}, whatever its value: it was removed"
     message += f"; {_until(last)}" if last else ""
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
-    return place.problem("VER002" if section else "VER001", message, hint, at_key=True, fix=place.removal, until=last)
+    severity = None if release.exact else Severity.NOTE
+    return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, fix=place.removal, severity=severity)
+
+
+def removed_later(place: Place, name: str) -> Problem | None:
+    """A note on a key that the release named by the repository accepts, and the newest one refuses."""
+    section, release = place.section.pointer, place.config.release
+    last = last_version_of(section, name) if release.where else None
+    if last is None or last < release.version or name not in load_schema(versions()[-1]).removed.get(section, ()):
+        return None
+    message = f"{release} accepts {_in(section, name)}, which was removed: {_until(last)}"
+    hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
+    return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, severity=Severity.NOTE)
+
+
+def _in(section: str, name: str) -> str:
+    return f"`{printable(name)}`" + (f" in {named(section)}" if section else "")
 
 
 def _until(last: Version) -> str:
@@ -116,20 +132,25 @@ def _until(last: Version) -> str:
 
 def _of_another_release(place: Place, name: str, refused: bool) -> Problem | None:
     """A key that another release has in this place."""
-    section, version = place.section.pointer, place.config.version
-    first, last = first_version_of(section, name), last_version_of(section, name)
-    if first is None or last is None:
+    section, release = place.section.pointer, place.config.release
+    first, last = first_version_of(section, name, table_for(release.version)), last_version_of(section, name)
+    if last is None:
         return None
-    newer = first > table_for(version)
+    newer = first is not None
+    first = first or last
     before = max((known for known in versions() if known < first), default=first)
     # Of a minor version only the last release has a table, so the key may have come with an earlier one.
     since = f"0.{first[1]}" if before[:2] != first[:2] else _dots(first)
-    where = f" in {named(section)}" if section else ""
-    message = f"DeepSpeed {_dots(version)} {'refuses' if refused else 'ignores'} `{printable(name)}`{where}: "
+    message = f"{release} {'refuses' if refused else 'ignores'} {_in(section, name)}: "
     message += f"it was added in {since}" if newer else _until(last)
     hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else _dots(last)}"
-    severity = Severity.ERROR if refused else Severity.WARNING
-    return place.problem("VER004", message, hint, severity=severity, at_key=True, until=None if newer else last)
+    unused = not release.exact or (section == "/aio" and not _reads_nvme(place.config))
+    severity = Severity.NOTE if unused else Severity.ERROR if refused else Severity.WARNING
+    return place.problem("VER004", message, hint, severity=severity, at_key=True)
+
+
+def _reads_nvme(config: Config) -> bool:
+    return "nvme" in (config.offload("optimizer"), config.offload("param"))
 
 
 def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:

@@ -62,10 +62,10 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
         if (config.optimizer or "").lower() in _ONE_BIT:
             message = f"type: {shown(config.value(_TYPE))} was removed in DeepSpeed 0.19.7"
             yield Violation(config.locate(_TYPE), message, 'use "AdamW", or DeepSpeed 0.19.6')
-    for launch in submission.launches if submission.deepspeed_version >= _WITHOUT_ELASTIC else ():
+    for launch in submission.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
-        if option:
+        if option and submission.release("deepspeed", launch.script.text.path).version >= _WITHOUT_ELASTIC:
             message, where = "--elastic_training was removed in DeepSpeed 0.19.8", launch.script.locate(option.written)
             yield Violation(where, message, "remove --elastic_training")
 
@@ -125,11 +125,11 @@ def clipping_is_written(config: Config) -> Violations:
         default, other = "0 (no clipping)", "1.0 since 0.19.3"
     names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
     if config.json.data and not config.completed and not any(config.has(pointer) for pointer in names):
-        message = f"gradient_clipping is not set: the default is {default} in this release, and {other}"
+        message = f"gradient_clipping is not set: the default is {default} in {config.release}, and {other}"
         trains = has_auto(config) or any(config.has(pointer) for pointer in _OF_TRAINING)
         added = not has_auto(config) and sets_key("gradient_clipping", config.path)
         made = added or (config.guessed and is_template(config.path))
-        less = None if trains and not made and not config.may_infer else NOTE
+        less = None if trains and not (made or config.release.where or config.may_infer) else NOTE
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping', severity=less)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from ....dataclass import dataclass
 from ....facts.hjson.edits import remove_member, replace_value
-from ....findings import Severity, Version, Violation
+from ....findings import Severity, Violation
 from ....job.wording import NOTHING
 from ..config import Config
 from ..schema import Section
@@ -20,7 +20,6 @@ class Problem:
 
     rule: str
     violation: Violation
-    until: Version | None = None  #: the last release that accepts what is written, where that is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,6 @@ class Place:
         severity: Severity | None = None,
         fix: Fix | None = None,
         at_key: bool = False,
-        until: Version | None = None,
     ) -> Problem:
         """Say what is wrong with the value, or with the key itself; `answer`: the one value to write in its place."""
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
@@ -65,4 +63,4 @@ class Place:
             hint, fix = f"write {json.dumps(answer)}", partial(replace_value, pointer=self.pointer, value=answer)
         edits = edits_of(self.config, fix)
         violation = Violation(where, message, hint, severity=severity, edits=edits)
-        return Problem(rule=rule, violation=violation, until=until)
+        return Problem(rule=rule, violation=violation)

@@ -79,7 +79,7 @@ def aio_is_at_the_top() -> None:
     Fix: move the block to the top level"""
 
 
-@reported("VER001", ERROR, "parse", deepspeed_now("runtime/config.py:80-141"), since=(0, 19, 7))
+@reported("VER001", ERROR, "parse", deepspeed_now("runtime/config.py:80-141"))
 def blocks_still_exist() -> None:
     """The config has none of the blocks that DeepSpeed removed, enabled or not.
 
@@ -87,7 +87,7 @@ def blocks_still_exist() -> None:
     Fix: remove the block"""
 
 
-@reported("VER002", ERROR, "parse", deepspeed_now("runtime/config.py:115-130"), since=(0, 19, 7))
+@reported("VER002", ERROR, "parse", deepspeed_now("runtime/config.py:115-130"))
 def zero_keys_still_exist() -> None:
     """zero_optimization has none of the keys that DeepSpeed removed.
 

@@ -7,11 +7,9 @@ knows to `values`; their tables have the id of the rule that is broken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 
-from ....facts.pins import deepspeed_of
 from ....findings import Severity, Version, Violation, Violations, When, printable
 from ....job.wording import escape
 from ....rule import Rule
@@ -19,7 +17,7 @@ from ...subjects import subject
 from ...submission import Submission
 from ..config import Config
 from ..schema import Section
-from .keys import unknown_key, written_twice
+from .keys import removed_later, unknown_key, written_twice
 from .place import Place, Problem
 from .subjects import as_hjson, shown
 from .templates import FILL, leftover
@@ -39,7 +37,7 @@ def reported(
         for config in submission.configs:
             for problem in problems_of(config):
                 if problem.rule == id:
-                    yield _as_sure(problem, severity, config)
+                    yield problem.violation
 
     def made(requirement: Callable[[], None]) -> Rule:
         @wraps(requirement)
@@ -49,23 +47,6 @@ def reported(
         return violations.rule(id, severity, when, source, since=since)(check)
 
     return made
-
-
-def _as_sure(problem: Problem, severity: Severity, config: Config) -> Violation:
-    """An error by this release is a warning where the repository asks for an older one, or a fork.
-
-    It is a note where that one is known to accept what is written.
-    """
-    violation, until = problem.violation, problem.until
-    is_error = (violation.severity or severity) is Severity.ERROR
-    release = deepspeed_of(config.path) if is_error or until else None
-    if release is None or (release.version is not None and release.version >= config.version):
-        return violation
-    accepted = until is not None and release.version is not None and release.version <= until
-    if not (is_error or accepted):
-        return violation
-    message = f"{violation.message}; the repository asks for DeepSpeed {release}"
-    return replace(violation, message=message, severity=Severity.NOTE if accepted else Severity.WARNING)
 
 
 def problems_of(config: Config) -> tuple[Problem, ...]:
@@ -106,6 +87,8 @@ def _of_section(config: Config, data: Mapping[str, Any], section: Section, point
         else:
             problem = of_model(place, key) if section.kind == "model" else of_mapping(place, key)
         inner = config.schema.section(key.type.section) if key is not None and key.type.section is not None else None
+        if problem is None and key is not None and (later := removed_later(place, name)) is not None:
+            yield later
         if problem is not None:
             yield problem
         elif isinstance(place.value, dict) and inner is not None:

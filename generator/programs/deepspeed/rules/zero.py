@@ -56,7 +56,7 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(keys[:4])}{more} {'has' if len(keys) == 1 else 'have'}"
 
 
-@configs.rule("ZERO038", WARNING, "silent", derived("the engine builds no ZeRO optimizer at stage 0"))
+@configs.rule("ZERO038", NOTE, "silent", derived("the engine builds no ZeRO optimizer at stage 0"))
 def stage_0_has_no_settings(config: Config) -> Violations:
     """At stage 0, which is no ZeRO, zero_optimization has no other keys.
 
@@ -69,7 +69,7 @@ def stage_0_has_no_settings(config: Config) -> Violations:
         yield Violation(config.locate(_STAGE), message, "use stage 1, 2 or 3, or remove the others")
 
 
-@configs.rule("ZERO011", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
+@configs.rule("ZERO011", NOTE, "silent", deepspeed_now("runtime/engine.py:2669"))
 def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
     """Keys of stage 3 are not written at a lower stage.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.numbers import divisors, listed, neighbours
 from ....rules.sources import deepspeed, deepspeed_now
 from ...world import world_of
@@ -226,15 +226,15 @@ def quantized_gradients_scatter(config: Config) -> Violations:
         yield Violation(config.locate(pointer), message, "set reduce_scatter to true")
 
 
-@configs.rule("ZERO031", WARNING, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
+@configs.rule("ZERO031", NOTE, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
 def frozen_weights_are_half(config: Config) -> Violations:
-    """zero_quantized_nontrainable_weights is used with fp16 weights, where the script quantizes them itself.
+    """zero_quantized_nontrainable_weights is used with fp16 weights, where the program freezes weights later.
 
     Prevents: `quantize_dstensor() expects tensor.dtype == torch.float16`
     Fix: use fp16"""
     if config.stage == 3 and config.switch(_FROZEN) and config.precision == "bf16":
-        message = "zero_quantized_nontrainable_weights: true with bf16: quantize_nontrainable_params() requires fp16"
-        yield Violation(config.locate(_FROZEN), message, "use fp16, where the script calls it")
+        message = "zero_quantized_nontrainable_weights: true with bf16: a call of quantize_nontrainable_params() fails"
+        yield Violation(config.locate(_FROZEN), message, "freeze weights before deepspeed.initialize, or use fp16")
 
 
 @configs.rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import torch
 from ....rules.violations import note_if_to_fill
@@ -156,7 +156,7 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
             yield Violation(launch.script.locate(call.word), message, f"write --nproc-per-node={gpus.value}")
 
 
-@torchrun_calls.rule("LNCH034", WARNING, "init", torch("distributed/launch.py: deprecated in favour of torchrun"))
+@torchrun_calls.rule("LNCH034", NOTE, "init", torch("distributed/launch.py: deprecated in favour of torchrun"))
 def old_launcher_passes_its_rank(call: LauncherCall) -> Violations:
     """torchrun replaces torch.distributed.launch, which passes --local-rank to the script.
 

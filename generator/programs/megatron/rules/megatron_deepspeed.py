@@ -165,18 +165,17 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
 def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
 
-    Prevents: No error: zero.Init runs without stage 3, or stage 3 without it.
+    Prevents: zero.Init partitions parameters that the engine has whole; or every GPU builds the whole model first.
+    A note where neither is 3: the program compares its stage with 3 alone.
     Fix: give both the same stage"""
     run, config = configured
     ours, theirs = run.setting(_STAGE, _DEFAULT_STAGE), config.stage
     if theirs is None or ours is None or theirs == ours:
         return
     given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
-    decides = run.has(_STAGE) or 3 in (ours, theirs)  # a default of 1 does what any stage but 3 does
-    severity = None if decides else NOTE
-    yield at(
-        run, _STAGE, f"{given}, but zero_optimization.stage is {theirs}", f"use {_STAGE} {theirs}", severity=severity
-    )
+    severity = ERROR if ours == 3 else WARNING if theirs == 3 else NOTE
+    message = f"{given}, but zero_optimization.stage is {theirs}"
+    yield at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
 
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
@@ -202,20 +201,22 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
 def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The batches on the command line equal the config's.
 
-    Prevents: DeepSpeed and Megatron train with different batches.
+    Prevents: DeepSpeed and Megatron train with different micro batches. A note on train_batch_size and
+    gradient_accumulation_steps, which the program sets anew in every step.
     Fix: give both the same batch"""
     run, config = configured
     for name, key in _BATCHES:
         ours, theirs = run.integer(name), config.whole(f"/{key}")
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {key} is {theirs} in the config"
-            yield at(run, name, message, f'set "{key}" to {ours} in the config')
+            severity = None if name == MICRO else NOTE  # training.py calls set_train_batch_size in every step
+            yield at(run, name, message, f'set "{key}" to {ours} in the config', severity=severity)
     key, batch, unit = "gradient_accumulation_steps", run.global_batch, (run.micro_batch or 0) * (run.replicas or 0)
     steps, own = config.whole(f"/{key}"), batch // unit if batch and unit and batch % unit == 0 else None
     if steps and own and steps != own:
         product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
         message, hint = f"{key}: {steps}, but {product} is {own}", f'set "{key}" to {own}, or remove it'
-        yield Violation(config.locate(f"/{key}"), message, hint)
+        yield Violation(config.locate(f"/{key}"), message, hint, severity=NOTE)
 
 
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))

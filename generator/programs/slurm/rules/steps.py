@@ -90,7 +90,7 @@ def tasks_are_the_gpus(step: Step) -> Violations:
         yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
 
 
-@steps.rule("SLM003", WARNING, "silent", _CPUS)
+@steps.rule("SLM003", NOTE, "silent", _CPUS)
 def srun_is_told_the_cores(step: Step) -> Violations:
     """srun is given the cores of a task, as it doesn't inherit them from sbatch (Slurm 22.05 to 23.02).
 

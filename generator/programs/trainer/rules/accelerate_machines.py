@@ -49,13 +49,13 @@ def launcher_is_known(run: Accelerated) -> Violations:
     Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher
     Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm"""
     name = "deepspeed_multinode_launcher"
-    value, version = run.config.launcher, run.submission.deepspeed_version
+    value, release = run.config.launcher, run.submission.release("deepspeed", run.config.path)
     if value is None or run.overridden(f"--{name}"):
         return
     if value not in LAUNCHERS:
         yield violation(run.config, f"{_AT}/{name}", f"unknown {name} {show(value)}", f"use {listed(LAUNCHERS)}")
-    elif value == "nossh" and version < _NOSSH_SINCE:
-        message = f"{name} nossh with DeepSpeed {'.'.join(map(str, version))}; it needs 0.14.5 or newer"
+    elif value == "nossh" and release.version < _NOSSH_SINCE:
+        message = f"{name} nossh with {release}; it needs 0.14.5 or newer"
         yield violation(run.config, f"{_AT}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer")
 
 

@@ -7,12 +7,12 @@ import re
 from math import isfinite
 from typing import Final
 
+from ....facts.releases import newest, numbers, release_of
 from ....facts.words import is_left_open
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import show
 from ....rules.sources import derived, transformers
 from ....rules.violations import note_if_to_fill, suggest, violation
-from ...launching.program_options import is_above
 from ...subjects import training_arguments
 from ..accelerate import number_of_text
 from ..training_arguments import TrainingArguments, gone_arguments, known_arguments
@@ -20,7 +20,8 @@ from ..training_arguments import TrainingArguments, gone_arguments, known_argume
 _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
 _POSITIVE: Final = derived("torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation")
-_SURE: Final = ("4.30", "4.46")  # gone before 4.57; many have a transformers 4 that has the others
+_SEEN: Final = ((4, 30), (4, 45), (4, 46), (4, 57), (5, 0), (5, 23))  # releases whose arguments were looked at
+_NEWEST_4: Final = (4, 57)
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
@@ -34,13 +35,17 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
 
     Prevents: TypeError: unexpected keyword argument, with a transformers that no longer has it.
     Fix: use the argument's new name"""
+    release = release_of("transformers", arguments.path) or newest("transformers")
     for name in sorted(arguments.names & gone_arguments().keys()):
-        last, instead = gone_arguments()[name]["last"], gone_arguments()[name]["instead"]
-        message = f"transformers 5.23 has no argument {name}; the last release seen with it is {last}"
-        own = is_above(_ARGUMENTS, arguments.path)  # an example of the transformers that is around it
-        severity = None if last in _SURE and not own else NOTE
+        last, instead = numbers(gone_arguments()[name]["last"]), gone_arguments()[name]["instead"]
+        without = next(seen for seen in _SEEN if seen > last)
+        has = release.version[:2] < without
+        verb = "has the" if release.version[:2] <= last else "may have the" if has else "has no"
+        message = f"{release} {verb} argument {name}; the last release seen with it is {'.'.join(map(str, last))}"
+        # Where nothing names a release, many have a transformers 4 that has those gone with 5.
+        sure = release.exact and not has if release.where else without <= _NEWEST_4
         hint = instead if instead.startswith("remove") else f"use {instead}"
-        yield violation(arguments, name, message, hint, severity=severity)
+        yield violation(arguments, name, message, hint, severity=None if sure else NOTE)
 
 
 @training_arguments.rule("HF024", WARNING, "parse", transformers(f"{_PARSER}:338-356,382-383"))

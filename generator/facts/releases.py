@@ -1,0 +1,233 @@
+"""Releases of programs that a repository names: pins, images, carried copies, prose, and imports of its programs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from importlib.resources import files
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+from ..dataclass import dataclass
+from ..findings import Version
+
+#: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
+NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
+_SHOWN: Final = {"deepspeed": "DeepSpeed", "transformers": "transformers"}
+_FOLDERS: Final = ("", "requirements/", "docker/", "environment/", "environments/", "env/", ".devcontainer/")
+_PINNED_IN: Final = (
+    *("requirement*.txt", "*constraints*.txt", "pyproject.toml", "setup.py", "setup.cfg", "Pipfile", "*.lock"),
+    *("*env*.y*ml", "conda*.y*ml", "Dockerfile*", "*.[Dd]ockerfile", "*.def", "*install*.sh", "*setup*.sh"),
+    *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
+)
+_MOST_ABOVE: Final = 6  # folders above the file
+_MOST_FILES: Final = 40  # of a folder
+_MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
+_MOST_BYTES: Final = 1_000_000
+_LAST: Final = 99  # of a minor version, where a pin excludes the next
+_NUMBER: Final = r"v?(\d{1,4}(?:\.\d{1,4}){1,2})"
+_LATER: Final = r"(?!\s*(?:\+|or\s+(?:later|newer|above|higher|greater)|and\s+(?:later|newer|above)))"
+#: A copy of the program that the repository carries: what is in it, and where its version is.
+_COPIES: Final = {
+    "deepspeed": ("deepspeed/runtime/config.py", "version.txt"),
+    "transformers": ("src/transformers/training_args.py", "src/transformers/__init__.py"),
+}
+#: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117, huggingface/transformers-gpu:4.35.2.
+_IMAGES: Final = {
+    "deepspeed": r"\bdeepspeed/deepspeed:v(\d)(\d)(\d)(?!\d)",
+    "transformers": r"\bhuggingface/transformers-[\w-]+:(\d+)\.(\d+)\.(\d+)\b",
+}
+#: Builds with tags and keys of their own: DeepSpeed from elsewhere than its owners', "DeepSpeed-fork" in a README.
+_FORKS: Final = {
+    "deepspeed": r"git\+https?://(?!github\.com/(?:microsoft|deepspeedai)/)\S*/deepspeed\b|\bdeepspeed[- ]fork\b",
+    "transformers": r"git\+https?://(?!github\.com/huggingface/)\S*/transformers\b",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The release of a program that a file is judged by, and the place that names it."""
+
+    program: str  #: `deepspeed` or `transformers`
+    version: Version
+    where: str = ""  #: `requirements.txt:11`; empty: nothing names one
+    named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
+    exact: bool = True  #: False for prose, which may be of another, bounds that imports give, and forks
+
+    def __str__(self) -> str:
+        """`DeepSpeed 0.9.5 (requirements.txt:11)`."""
+        text = f"{_SHOWN[self.program]} {self.named or '.'.join(map(str, self.version))}"
+        return f"{text} ({self.where})" if self.where else text
+
+    def certain(self, holds: Callable[[Version], bool]) -> bool:
+        """Return whether what holds for the release does so for all that it may be."""
+        return holds(self.version) and (self.exact or holds(NEWEST[self.program]))
+
+
+def newest(program: str) -> Release:
+    """The release by which a file is judged where nothing names one."""
+    return Release(program=program, version=NEWEST[program])
+
+
+def release_of(program: str, holder: str) -> Release | None:
+    """The release that the nearest folder names, from the file `holder` up; None where none does."""
+    folders = tuple(_folders_above(holder))
+    found = next(filter(None, (_named_in(program, folder) for folder in folders)), None)
+    return found or next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
+
+
+def _folders_above(holder: str) -> Iterator[Path]:
+    """The folders of a file's project, up to that of its Git repository; never a home folder or what holds it."""
+    outside = {Path.home(), *Path.home().parents}
+    for folder in islice(Path(holder).absolute().parents, _MOST_ABOVE):
+        if folder in outside:
+            return
+        yield folder
+        if (folder / ".git").exists():
+            return
+
+
+@lru_cache(maxsize=1024)
+def _named_in(program: str, folder: Path) -> Release | None:
+    """The release that a copy of the program, pins, images or prose in a folder name; of several pins the newest."""
+    sign, versioned = (folder / name for name in _COPIES[program])
+    if sign.is_file():
+        text = _text(versioned)
+        version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
+        return _release(program, numbers(version[1]), versioned, 1) if version else _fork(program, sign, 1)
+    texts = _texts(folder)
+    for path, text in texts.items():
+        if fork := re.search(_FORKS[program], text, re.IGNORECASE):
+            return _fork(program, path, _line(text, fork))
+    for look in (_pins, _images, _prose):
+        found = [(version, path, line) for path, text in texts.items() for version, line in look(program, text)]
+        found = [one for one in found if one[0] <= NEWEST[program]]
+        if found:
+            return replace(_release(program, *max(found)), exact=look is not _prose)
+    return None
+
+
+def _release(program: str, version: Version, path: Path, line: int) -> Release:
+    shown = os.path.relpath(path)
+    where = f"{path.name if shown.startswith('..') else shown}:{line}"
+    *above, last = version[:-1] if version[-1] == _LAST else (*version, 0)
+    named = f"below {'.'.join(map(str, (*above, last + 1)))}" if version[-1] == _LAST else ""
+    return Release(program=program, version=version, where=where, named=named)
+
+
+def _fork(program: str, path: Path, line: int) -> Release:
+    return replace(_release(program, NEWEST[program], path, line), named="of others", exact=False)
+
+
+def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """`deepspeed==0.9.5`, `<=0.9.5`, `<0.10`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, a lock file's package."""
+    name = rf"(?<![\w/-]){program}"
+    bounded = rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:[><~!]=?\s*[\d.*]+\s*,\s*)?"
+    for pattern in (
+        rf"{bounded}(?:={{1,3}}|<=|~=)\s*{_NUMBER}",
+        rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"'](?:==?|<=|~=?|\^)?\s*{_NUMBER}",
+        rf"/{program}(?:\.git)?@{_NUMBER}",
+        rf"name = \"{program}\"\s+version = \"{_NUMBER}",
+    ):
+        yield from ((numbers(match[1]), line) for match, line in _written(pattern, text))
+    for match, line in _written(rf"{bounded}<\s*(\d{{1,4}}(?:\.[1-9]\d{{0,3}})?)(?:\.0)*(?![.\d])", text):
+        *above, first = numbers(match[1])
+        if first:
+            yield (*above, first - 1, _LAST), line
+
+
+def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """The matches with their lines, less those in comments."""
+    for match in re.finditer(pattern, text, re.IGNORECASE):
+        if "#" not in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
+            yield match, _line(text, match)
+
+
+def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    for match, line in _written(_IMAGES[program], text):
+        yield tuple(map(int, match.groups())), line
+
+
+def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """`DeepSpeed v0.9.5`, no bound such as `at least DeepSpeed 0.9.5` or `DeepSpeed 0.9.5 or later`."""
+    bound = re.compile(r"(?:at least|since|from|minimum|than|until|before)\W+$", re.IGNORECASE)
+    name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?[\s`*]{{1,3}}(?:(?:version|release)\s+)?"
+    for match in re.finditer(rf"{name}{_NUMBER}(?![\w.]*\d){_LATER}", text, re.IGNORECASE):
+        if not bound.search(text[max(match.start() - 20, 0) : match.start()]):
+            yield numbers(match[1]), _line(text, match)
+
+
+@cache
+def _gone(program: str) -> Mapping[str, Version]:
+    """The modules that the newest release no longer has, and the last release seen with each."""
+    table = json.loads((files(__package__) / "gone_modules.json").read_text(encoding="utf-8"))
+    return {module: numbers(last) for module, last in table[program].items()}
+
+
+@lru_cache(maxsize=1024)
+def _imported_in(program: str, folder: Path) -> Release | None:
+    """The last release that has what the programs of a folder and its packages import; None where the newest has it."""
+    found: list[tuple[Version, Path, int]] = []
+    sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)  # faster than to parse every file
+    for path in islice(_programs(folder), _MOST_PROGRAMS):
+        text = _text(path)
+        if sign.search(text):
+            found += [(last, path, line) for last, line in _imports(program, text)]
+    if not found:
+        return None
+    last, path, line = min(found)
+    return replace(_release(program, last, path, line), named=f"{'.'.join(map(str, last))} or older", exact=False)
+
+
+def _programs(folder: Path) -> Iterator[Path]:
+    packages = (path.parent for path in sorted(folder.glob("*/__init__.py")))
+    return chain(sorted(folder.glob("*.py")), chain.from_iterable(sorted(one.rglob("*.py")) for one in packages))
+
+
+def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """The last release with each module that a program imports as it starts, no matter what."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in body:
+        home = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+            parts = f"{home}{alias.name}".split(".")
+            homes = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
+            yield from ((_gone(program)[home], node.lineno) for home in homes if home in _gone(program))
+
+
+@lru_cache(maxsize=256)
+def _texts(folder: Path) -> Mapping[Path, str]:
+    """The files of a folder that may name releases."""
+    try:
+        named = (path for inner in _FOLDERS for name in _PINNED_IN for path in sorted(folder.glob(inner + name)))
+        return {path: _text(path) for path in islice(dict.fromkeys(named), _MOST_FILES)}
+    except OSError:
+        return {}
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.is_file():  # a pipe or device is never opened
+            with path.open(encoding="utf-8", errors="replace") as file:
+                return file.read(_MOST_BYTES)
+    except OSError:
+        pass
+    return ""
+
+
+def _line(text: str, match: re.Match[str]) -> int:
+    return text.count("\n", 0, match.start()) + 1
+
+
+def numbers(version: str) -> Version:
+    """`0.9.5` as numbers, to compare."""
+    return tuple(map(int, version.split(".")))
