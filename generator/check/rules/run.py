@@ -37,7 +37,7 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
 
 
 def rules_for(submission: Submission) -> tuple[Rule, ...]:
-    """The rules that have something to look at in a submission, """
+    """The rules that have something to look at in a submission,"""
     found = [*rules_of_programs(submission), *_rules_on_all()]
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
     if submission.megatron or (submission.cluster and submission.configs) or says_layout(submission):
