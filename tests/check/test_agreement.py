@@ -11,10 +11,10 @@ from benchmarks.deepspeed_mutations import mutants
 from dsgen.check.rules.run import check_submission
 from dsgen.facts.hjson.edits import apply_edits
 from dsgen.facts.hjson.text import read_json
+from dsgen.facts.releases import NEWEST
 from dsgen.findings import Finding
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig
-from dsgen.facts.releases import NEWEST
 from dsgen.programs.submission import Context, Submission
 from tests.needs import needs_deepspeed
 
