@@ -18,9 +18,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 #: TRUE: its owners would mend it. NITPICK: right, and of no use to them. `clean`: files that are right as they are.
 VERDICTS: Final = ("TRUE", "FALSE", "NITPICK", "clean")
@@ -29,7 +29,7 @@ UNJUDGED: Final = "unjudged"
 COUNTED: Final = ("TRUE", "FALSE", "NITPICK", UNJUDGED)
 #: Least share of judged findings that are TRUE, by severity; notes are not counted.
 AIMS: Final = {"error": 0.97, "warning": 0.85}
-#: Least share of what was judged TRUE that is still said, as error or warning.
+#: Least share of what was judged TRUE that is still said, as a note at least.
 KEPT: Final = 0.95
 LIMIT_S: Final = 900
 
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """An error or warning of `dsgen validate`."""
+    """A finding of `dsgen validate`."""
 
     repo: str
     path: str
@@ -148,7 +148,7 @@ def match(said: Sequence[Said], rows: Sequence[Row], repos: Iterable[str]) -> Ma
     judged = [(each, _row_of(each, by_key[each.key])) for each in said]
     answered, checked = {row for _, row in judged}, set(repos)
     lost = [row for row in rows if row.verdict == "TRUE" and row.repo in checked and row not in answered]
-    return Match(judged, lost)
+    return Match([(each, row) for each, row in judged if each.severity in AIMS], lost)
 
 
 def _row_of(said: Said, rows: Sequence[Row]) -> Row | None:
@@ -169,15 +169,14 @@ def check(folder: Path) -> Check:
         return Check(repo=repo, seconds=LIMIT_S, said=(), problem=f"more than {LIMIT_S} s")
     except ValueError:
         return Check(repo=repo, seconds=seconds, said=(), problem=answer.stderr.strip()[-300:] or "no answer")
-    said = tuple(_said(repo, finding) for finding in findings if finding["severity"] in AIMS)
-    return Check(repo=repo, seconds=seconds, said=said)
+    return Check(repo=repo, seconds=seconds, said=tuple(chain.from_iterable(_said(repo, one) for one in findings)))
 
 
-def _said(repo: str, finding: Mapping[str, str]) -> Said:
-    line = int(finding["line"]) if finding["line"] else None
-    names = ("rule", "severity", "message")
-    path = Path(finding["path"]).as_posix()
-    return Said(repo=repo, path=path, line=line, **{name: finding[name] for name in names})
+def _said(repo: str, finding: Mapping[str, Any]) -> Iterator[Said]:
+    """A finding at the first of its places in each file."""
+    firsts = {Path(place["path"]).as_posix(): place["line"] for place in reversed(finding["places"])}
+    for path, line in firsts.items():
+        yield Said(repo=repo, path=path, line=line, **{name: finding[name] for name in ("rule", "severity", "message")})
 
 
 def precision(counts: Mapping[str, int]) -> float | None:

@@ -93,12 +93,18 @@ class Finding:
     message: str
     hint: str | None = None
     edits: tuple[Edit, ...] = ()  #: what fixes it, where there is one safe answer; none of them overlap
-    again: tuple[Location, ...] = ()  #: other places in the file of which the same is said
+    again: tuple[Location, ...] = ()  #: other places of which the same is said, in this file and others
 
     @property
     def lines(self) -> tuple[int, ...]:
-        """The lines of all its places, in order."""
-        return tuple(sorted({where.line for where in (self.where, *self.again) if where.line is not None}))
+        """The lines of all its places in its file, in order."""
+        here = (where for where in (self.where, *self.again) if where.path == self.where.path)
+        return tuple(sorted({where.line for where in here if where.line is not None}))
+
+    @property
+    def elsewhere(self) -> tuple[Location, ...]:
+        """Its places in other files."""
+        return tuple(where for where in self.again if where.path != self.where.path)
 
     def __post_init__(self) -> None:
         shown = self.hidden_by(mask_sure, mask)

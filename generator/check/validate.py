@@ -116,11 +116,12 @@ def check_spec(path: Path) -> tuple[Job | None, tuple[Finding, ...]]:
     return job, in_file_order((*findings, *check_pinned_fit(job)))
 
 
-def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The first of the findings that say the same of one file, with the places and edits of the others."""
-    groups: dict[tuple[str, Severity, str, str, str | None], list[Finding]] = {}
+def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:
+    """The first of the findings that say the same, of one file unless `across`, with places and edits of the others."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
-        key = (finding.rule, finding.severity, finding.where.path, finding.message, finding.hint)
+        place = "" if across else finding.where.path
+        key = (finding.rule, finding.severity, place, finding.message, finding.hint)
         groups.setdefault(key, []).append(finding)
     return tuple(_joined(group) for group in groups.values())
 

@@ -43,34 +43,37 @@ def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
     many = {id(finding) for group in shared.values() if _in_many_files(group) for finding in group}
     texts = list[str]()
     for finding in findings:
-        if strict or id(finding) not in many:
+        group = first.get(id(finding), []) if id(finding) in many else [finding]
+        if strict or group:
             texts.append(finding_text(finding, colour=True))
-        elif id(finding) in first:
-            texts += (finding_text(finding, colour=True), _others(first[id(finding)][1:]))
+        others = [where for one in group[1:] for where in (one.where, *one.elsewhere)]
+        if not strict and (elsewhere := [*(finding.elsewhere if group else ()), *others]):
+            texts.append(_others(elsewhere))
     return "\n".join(texts)
 
 
 def _in_many_files(group: Sequence[Finding]) -> bool:
-    return len({finding.where.path for finding in group}) >= _MANY_FILES
+    return len({where.path for finding in group for where in (finding.where, *finding.again)}) >= _MANY_FILES
 
 
-def _others(findings: Sequence[Finding]) -> str:
+def _others(wheres: Sequence[Location]) -> str:
     """`the same in 3 more files: a.sh:3, b.sh:5, c.sh:9 (--strict shows each)`."""
-    files = len({finding.where.path for finding in findings})
-    places = [":".join(str(p) for p in (f.where.path, f.where.line) if p is not None) for f in findings]
+    firsts = {where.path: where for where in reversed(wheres)}  # of each file
+    places = [f"{path}:{firsts[path].line}".removesuffix(":None") for path in dict.fromkeys(one.path for one in wheres)]
+    files = len(places)
     more = f" and {len(places) - _MOST_PLACES:,} more" if len(places) > _MOST_PLACES else ""
     listed = printable(", ".join(places[:_MOST_PLACES]))
-    return f"the same in {files:,} more files: {listed}{more} (--strict shows each)"
+    return f"the same in {files:,} more file{'s' * (files > 1)}: {listed}{more} (--strict shows each)"
 
 
 def counted(finding: Finding) -> str:
     """The message, and how often it is said of the file: `(3 times, lines 5, 9, 14)`."""
-    if not finding.again:
+    lines, times = finding.lines, 1 + len(finding.again) - len(finding.elsewhere)
+    if times == 1:
         return finding.message
-    lines = finding.lines
     listed = ", ".join(map(str, lines[:_MOST_LINES])) + (", ..." if len(lines) > _MOST_LINES else "")
     places = f", lines {listed}" if len(lines) > 1 else ""
-    return f"{finding.message} ({len(finding.again) + 1} times{places})"
+    return f"{finding.message} ({times} times{places})"
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
@@ -105,7 +108,15 @@ def findings_document(findings: Iterable[Finding]) -> dict[str, object]:
 
 
 def _beyond(finding: Finding) -> dict[str, object]:
-    return {"fixable": bool(finding.edits), "times": len(finding.again) + 1, "lines": list(finding.lines)}
+    places = (finding.where, *finding.again)
+    return {
+        "fixable": bool(finding.edits),
+        "times": len(places),
+        "lines": list(finding.lines),
+        "places": [
+            {"path": one.name, "line": one.line, "column": one.column, "pointer": one.pointer} for one in places
+        ],
+    }
 
 
 def annotation(finding: Finding) -> str:

@@ -81,7 +81,7 @@ def validate(
         files, answer = (), check({})
     findings = _told(answer, selected.keeps, baseline, write=write_baseline)
     if not strict:
-        findings = folded(findings)
+        findings = folded(findings, across=form in ("text", "json"))  # others note what they say beside its line
     output = _output(findings, form, strict=strict)
     if output:
         click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes

@@ -56,12 +56,14 @@ def found(*arguments: str) -> list[dict[str, Any]]:
     return documents
 
 
-def test_the_same_of_one_file_is_one_finding() -> None:
-    """Findings of one file that say the same become the first of them, with all lines and edits; others stay."""
+def test_what_is_the_same_is_one_finding() -> None:
+    """Findings that say the same become the first of them, with the places and edits of all; others stay."""
     edits = [Edit(path="a.sh", start=start, end=start + 1, replacement="") for start in (3, 9)]
     one, again, other = at(1, edits=(edits[0],)), at(7, edits=(edits[1],)), at(7, message="too many")
     elsewhere = at(1, path="b.sh")
     joined, *rest = folded([one, again, other, elsewhere])
+    assert (joined.elsewhere, rest) == ((elsewhere.where,), [other])
+    joined, *rest = folded([one, again, other, elsewhere], across=False)
     assert (joined.where, joined.lines, joined.edits) == (one.where, (1, 7), tuple(edits))
     assert rest == [other, elsewhere]
     assert counted(joined) == "too few (2 times, lines 1, 7)"
@@ -86,17 +88,19 @@ def test_an_ignored_place_leaves_the_others(workdir: Path) -> None:
 
 
 def test_what_many_files_share_is_shown_once_in_text(workdir: Path) -> None:
-    """Four files with one cause make one finding in text, with a list of the others; JSON has one for each file."""
+    """Four files with one cause make one finding, with a list of the others; JSON has each place, GitHub each file."""
     for name in ("b", "c", "d"):
         (workdir / f"{name}.sbatch").write_text(SCRIPT)
     text = run("validate", ".", "--select", RULE)
     assert text.stdout.count("warning:") == 1
     assert "the same in 3 more files: c.sbatch:5, d.sbatch:5, job.sbatch:5 (--strict shows each)" in text.stdout
-    assert text.stderr.startswith("4 warnings in 4 documents")
+    assert text.stderr.startswith("1 warning in 4 documents")
     assert run("validate", ".", "--select", RULE, "--strict").stdout.count("warning:") == 8
-    assert [one["path"] for one in found("--select", RULE)] == ["b.sbatch", "c.sbatch", "d.sbatch", "job.sbatch"]
-    (workdir / "d.sbatch").unlink()
-    assert run("validate", ".", "--select", RULE).stdout.count("warning:") == 3
+    (one,) = found("--select", RULE)
+    assert (one["path"], one["lines"], one["times"]) == ("b.sbatch", [5, 6], 8)
+    assert [place["path"] for place in one["places"]] == [f"{name}.sbatch" for name in "bbccdd"] + ["job.sbatch"] * 2
+    assert [place["line"] for place in one["places"]] == [5, 6] * 4
+    assert run("validate", ".", "--select", RULE, "--format", "github").stdout.count("::warning ") == 4
 
 
 def test_a_baseline_leaves_out_what_was_there(workdir: Path) -> None:
