@@ -157,7 +157,7 @@ def validate(
 ) -> tuple[Finding, ...]:
     """Every finding in the documents at `paths`, in file order: in each document, and between them.
 
-    What is said several times of one file is one finding, unless `strict`.
+    What is said several times is one finding, at the first place, with the others in `again`; unless `strict`.
 
     Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs, TrainingArguments,
     Megatron arguments, hostfiles, and folders of them. The rest is what the files don't contain: `cluster` and
