@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ..dataclass import dataclass
-from ..job.needs import continuation
+from ..job.needs import argument_values, continuation
 from ..job.records import Job, Training
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: it needs numpy
@@ -176,3 +176,32 @@ def exit_minutes(plan: Plan) -> int | None:
     needed_s = _STARTING_S + 2 * (plan.saving.step_s + plan.saving.save_s)
     margin_s = min(max(_LEAST_MARGIN_S, needed_s), launch.time_limit_s / 2)
     return max(1, int(launch.time_limit_s - margin_s) // 60)
+
+
+_USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
+_STEPS: Final = ("--train-iters", "--max_steps")  # of Megatron, of the Trainer
+_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
+_TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their estimates: storage is shared
+
+
+def saves_on_term(plan: Plan, program: Program) -> bool:
+    """Return whether the script is asked to save and exit when it gets TERM."""
+    asked = {*program.arguments, *plan.job.launch.arguments}
+    return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in asked
+
+
+def last_save_s(plan: Plan) -> float:
+    """Seconds that a program may need to end its step and save it."""
+    return _TIMES_ESTIMATED * (plan.saving.step_s + plan.saving.save_s)
+
+
+def last_step(plan: Plan, program: Program) -> int:
+    """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
+
+    Sequences and tokens are no steps: where Megatron counts those, the batch may grow.
+    """
+    words = [word for word in program.arguments if isinstance(word, str)]
+    told = [values for option in _STEPS if (values := argument_values(words, option))]
+    if told:
+        return int(told[0][0]) if told[0][0].isdecimal() else 0
+    return 0 if gives(words, *_NO_STEPS) else training_steps(plan.job.training) or 0

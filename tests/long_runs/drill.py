@@ -131,7 +131,8 @@ def time_limit(drilled: Drilled, _: str) -> None:
 def disk_full(drilled: Drilled, _: str) -> None:
     """No room for a checkpoint, until the run has stopped."""
     drilled.run.wait(lambda: drilled.reached(drilled.at))
-    fill(drilled.checkpoints / "filler")
+    with suppress(OSError):  # a checkpoint is written meanwhile
+        fill(drilled.checkpoints / "filler")
     drilled.run.wait_for_end()
     drilled.finished()
     (drilled.checkpoints / "filler").unlink()

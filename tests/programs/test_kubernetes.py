@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
+from dsgen import load_job, search
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.program import Resume
+from dsgen.render import render
 from tests.programs.cluster_schemas import validator
 from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program, without_files
+from tests.workers import HANGS_S
 
 KINDS = ("PyTorchJob", "TrainJob", "JobSet")
 OPTIONS: tuple[dict[str, object], ...] = (
@@ -184,3 +188,55 @@ def test_labels_network_and_priority_are_where_they_act(kind: str) -> None:
     assert str(job).count("'team': 'nlp'") > 1
     names = {entry["name"] for found in containers(job) for entry in found.get("env", ())}
     assert ("NCCL_SOCKET_IFNAME" in names) == (kind != "TrainJob")
+
+
+def example(**changed: Any) -> dict[str, dict[str, Any]]:
+    """The documents of the example on Kubernetes, which Megatron saves in, by kind."""
+    job = load_job(
+        "examples/llama-3-8b-kubernetes.yaml", overrides={k.replace("__", "."): v for k, v in changed.items()}
+    )
+    (text,) = (file.text for file in render(search(job).plans[0]) if file.path == "job.yaml")
+    return {part["kind"]: part for part in yaml.safe_load_all(text)}
+
+
+def test_every_pod_may_start_again_as_often_as_the_job() -> None:
+    """Kubeflow sums up the restarts of all pods and ends the job at its limit: that allows for all of them."""
+    options = {"launch__kubernetes__restarts": 5}
+    assert example(**options)["PyTorchJob"]["spec"]["runPolicy"]["backoffLimit"] == 5 * 4 + 1
+    assert launch(options={"restarts": 0})["PyTorchJob"]["spec"]["runPolicy"]["backoffLimit"] == 0
+    often = example(launch__kubernetes__kind="JobSet", reliability__node_days_between_failures=1)["JobSet"]
+    assert often["spec"]["failurePolicy"]["maxRestarts"] > 10  # 12 failures in three days
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pod_has_time_to_save(kind: str) -> None:
+    """Where the script saves when it is told to stop, its pod has as long as that may take; or as long as is said."""
+    for said, seconds in ((None, 180), (700, 700)):
+        job = example(launch__kubernetes__kind=kind, launch__kubernetes__grace_seconds=said)[kind]
+        assert {pod.get("terminationGracePeriodSeconds") for pod in pods(job)} == {seconds}
+        assert [error.message for error in validator("kubernetes", kind).iter_errors(job)] == []
+    assert "terminationGracePeriodSeconds" not in pods(launch(kind)[kind])[0]
+
+
+@pytest.mark.parametrize(("saved", "status"), [(None, 143), (12, 143), ("last", 0)])
+def test_a_pod_that_is_told_to_stop_lets_its_script_save(tmp_path: Path, saved: int | str | None, status: int) -> None:
+    """The pod's TERM goes to the script and not to torchrun; status 0 before the last step is saved is no success."""
+    (container, *_) = containers(example(output__checkpoints=str(tmp_path))["PyTorchJob"])
+    words = [expanded(word, {}) for word in container["command"]]
+    last = words[words.index("--train-iters") + 1]
+    step = last if saved == "last" else saved
+    (tmp_path / "script").write_text(
+        f"trap 'printf {step} >{tmp_path}/latest_checkpointed_iteration.txt; exit 0' TERM\n"
+        f"touch {tmp_path}/started; for ((i = 0; i < 600; i++)); do sleep 0.1; done"
+        if step
+        else f"touch {tmp_path}/started; trap 'exit 0' TERM; for ((i = 0; i < 600; i++)); do sleep 0.1; done"
+    )
+    stand_in = f"#!/bin/bash\ntrap 'exit 9' TERM\nbash {tmp_path}/script &\nwait $!\n"
+    (tmp_path / "torchrun").write_text(stand_in)
+    (tmp_path / "torchrun").chmod(0o755)
+    pod = subprocess.Popen(words, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    deadline = time.monotonic() + HANGS_S
+    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pod.terminate()
+    assert pod.wait(timeout=HANGS_S) == status

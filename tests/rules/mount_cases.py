@@ -52,10 +52,10 @@ MOUNTS: Final[dict[str, tuple[Job, Job, str, tuple[str, ...], str]]] = {
     ),
     "AML048": (
         mounted(f"{_STORE}/corpus/text"),
-        mounted(f"{_STORE}/corpus/text", f"{_STORE}/run", arguments=()),
+        mounted(f"{_STORE}/corpus/text", arguments=(), outputs={"cache": {}}),
         "/data/path",
         ("read-only", "--data-cache-path"),
-        "--data-cache-path ${{outputs.checkpoints}}/data-cache",
+        "--data-cache-path ${{outputs.cache}}/data-cache",
     ),
     "AML049": (
         mounted(checkpoints=f"{_STORE}/run"),

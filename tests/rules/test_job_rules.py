@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import dsgen
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.programs.job_rules import JOB_RULES, check_job
 from tests.rules.jobs import MOE, job
@@ -440,3 +441,26 @@ def test_one_host_is_no_plural() -> None:
     """The message counts hosts, GPUs and nodes in English."""
     (finding,) = check_job(job(gpus=16, launch=hosts("a")))
     assert finding.message.startswith("1 host is named, but 16 GPUs are 2 nodes of ")
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "told"),
+    [
+        ("kubernetes", {"volumes": ["corpus:/data:ro", "runs:/runs"]}, True),
+        ("kubernetes", {"volumes": ["corpus:/data", "runs:/database:ro"]}, False),
+        ("slurm", {"container_mounts": ["/lustre/corpus:/data:ro"]}, True),
+        ("slurm", {"container_mounts": ["/lustre/corpus:/data"]}, False),
+    ],
+)
+def test_data_that_is_only_read_needs_a_cache_elsewhere(target: str, options: dict[str, Any], told: bool) -> None:
+    """On every target, data that is mounted read-only has its cache beside the checkpoints, or a finding."""
+    spec = {
+        "framework": "megatron-lm", "model": "gpt2", "cluster": "nvidia/dgx-a100-80gb", "nodes": 2,
+        "training": {"global_batch": 64, "duration": {"steps": 100}},
+        "data": {"path": "/data/corpus_text"}, "launch": {"target": target, target: options},
+    }  # fmt: skip
+    assert ("AML048" in {finding.rule for finding in check_job(dsgen.load_job(spec))}) is told
+    saving = dsgen.load_job(spec, overrides={"output.checkpoints": "/runs/a"})
+    assert "AML048" not in {finding.rule for finding in check_job(saving)}
+    files = dsgen.render(dsgen.search(saving).plans[0])
+    assert any("/runs/a/data-cache" in file.text for file in files)

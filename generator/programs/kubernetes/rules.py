@@ -209,6 +209,21 @@ def _is_device(name: str) -> bool:
     return bool(slash) and not domain.endswith("kubernetes.io")
 
 
+@jobs.rule("KUB016", ERROR, "launcher", kubernetes("core/validation/validation.go (ValidateResourceRequirements)"))
+def huge_pages_come_with_memory(job: KubernetesJob) -> Violations:
+    """Huge pages are asked for beside cpu or memory.
+
+    Prevents: No pod is created: HugePages require cpu or memory.
+    Fix: add memory to the same resources"""
+    of_nodes = [role.resources for role in job.roles if job.kind_of_job == "TrainJob"]
+    for at in (*of_nodes, *(f"{at}/resources" for _, at, _ in _containers(job))):
+        named = {str(name): place for part in ("limits", "requests") for name, place, _ in job.entries(f"{at}/{part}")}
+        huge = next((name for name in named if name.startswith("hugepages-")), None)
+        if huge is not None and not {"cpu", "memory"} & set(named):
+            message = f"{huge} is asked for without cpu or memory, and Kubernetes refuses the pod"
+            yield Violation(job.locate_key(named[huge]), message, "add memory or cpu beside it")
+
+
 @jobs.rule("KUB013", ERROR, "submit", kubernetes("core/validation/validation.go (ValidateVolumeMounts)"))
 def mounts_name_volumes(job: KubernetesJob) -> Violations:
     """Every volume that a container mounts is one of its pod's.

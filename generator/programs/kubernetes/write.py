@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from math import ceil, sqrt
 from typing import Any, Final
 
 from ...dataclass import dataclass
@@ -18,12 +19,14 @@ from ...search.plan import Plan
 from ..launcher import Launcher, Scheduler
 from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
 from ..launching.quoting import yaml_text
-from ..program import ConfigPath, Program, RenderedFile
+from ..program import ConfigPath, Program, RenderedFile, last_save_s, last_step, saves_on_term
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
 _SHM_SIZE: Final = "64Gi"
 _RESTARTS: Final = 3
+_DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
+_SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
 _OF_MACHINE: Final = ("host_network", "priority_class")
 #: What a node of each vendor is asked for, and an image with PyTorch for it.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
@@ -101,13 +104,35 @@ class _Job:
     def command(self) -> list[str]:
         """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.
 
-        Where the script is told of its last checkpoint, bash looks for that first, with the other words as its own.
+        Where the script is told of its last checkpoint, or saves on TERM, bash starts it, with the other words.
         """
         start: tuple[str, ...] = ("torchrun",)
-        if self.program.resume is not None:
-            start = ("bash", "-c", fill("kubernetes/start.sh.j2", self.plan, self.program), "bash")
+        if self.program.resume is not None or self.saves:
+            form = self.plan.job.framework.checkpoints
+            text = fill(
+                "kubernetes/start.sh.j2",
+                self.plan,
+                self.program,
+                saves_on_term=self.saves,
+                checkpoints=self.plan.job.output.checkpoints,
+                tracker=form.tracker,
+                last_step=last_step(self.plan, self.program) if form.tracker else 0,
+            )
+            start = ("bash", "-c", text, "bash")
         words = (*start, self.program.script, *self.program.arguments)
         return [f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w) for w in words]
+
+    @property
+    def saves(self) -> bool:
+        """Return whether the script saves when its pod is told to stop."""
+        return self.plan.job.output.checkpoints is not None and saves_on_term(self.plan, self.program)
+
+    @property
+    def restarts(self) -> int:
+        """How often the job may start again: a few times at least, and more often than failures are likely."""
+        run = self.plan.run
+        likely = ceil(run.failures + _DEVIATIONS * sqrt(run.failures)) if run else 0
+        return int(self.options.get("restarts", max(_RESTARTS, likely)))
 
     def environment(self) -> list[Entry]:
         """The variables, and those that come from secrets."""
@@ -156,8 +181,13 @@ class _Job:
             "tolerations": [_toleration(text) for text in self.options.get("tolerations", ())],
             "serviceAccountName": self.options.get("service_account"),
             "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull", ())],
+            "terminationGracePeriodSeconds": self.options.get("grace_seconds", self._grace_s()),
         }
         return {key: value for key, value in found.items() if value}
+
+    def _grace_s(self) -> int | None:
+        """Seconds from TERM to the end of a pod, in whole minutes; None: Kubernetes' own 30."""
+        return 60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60) if self.saves else None
 
     def _claims(self) -> Iterator[tuple[str, str, bool]]:
         """Claims of volumes, with where they are mounted and whether only to be read."""
@@ -229,7 +259,9 @@ def _toleration(text: str) -> Entry:
 
 def _pytorch_job(job: _Job) -> Entry:
     """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE."""
-    nodes, pod, restarts = job.plan.job.nodes, job.pod("pytorch", ""), job.options.get("restarts", _RESTARTS)
+    nodes, pod = job.plan.job.nodes, job.pod("pytorch", "")
+    # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails ends all.
+    limit = job.restarts * nodes + 1 if job.restarts else 0
     roles = {"Master": 1, "Worker": nodes - 1} if nodes > 1 else {"Master": 1}
     specs = {
         role: {"replicas": replicas, "restartPolicy": "OnFailure", "template": pod} for role, replicas in roles.items()
@@ -240,7 +272,7 @@ def _pytorch_job(job: _Job) -> Entry:
         "metadata": job.metadata(),
         "spec": {
             "nprocPerNode": str(processes_per_node(job.plan)),
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": restarts, **job.deadline()},
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": limit, **job.deadline()},
             "pytorchReplicaSpecs": specs,
         },
     }
@@ -290,7 +322,7 @@ def _job_set(job: _Job) -> Entry:
         "metadata": job.metadata(),
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": job.name},
-            "failurePolicy": {"maxRestarts": job.options.get("restarts", _RESTARTS)},
+            "failurePolicy": {"maxRestarts": job.restarts},
             "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}],
         },
     }

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from ...dataclass import dataclass
+from ...job.bindings import bindings
 from ...job.records import Job, Training
 from ..program import DEFAULT_STEPS, Value, training_steps
 
@@ -212,3 +213,13 @@ def samples(p: Planned) -> int | None:
         return None
     tokens = training.duration_tokens or DEFAULT_STEPS * training.tokens_per_step
     return max(1, -int(-tokens // training.sequence_length))
+
+
+def data_cache(p: Planned) -> str | None:
+    """The folder of the samples' order, beside the checkpoints: without one it is beside the data, often read-only.
+
+    **Source**: Megatron-LM core_v0.16.1, megatron/core/datasets/gpt_dataset.py:411-414; Megatron-DeepSpeed 4efb479d,
+    megatron/data/gpt_dataset.py:367-373.
+    """
+    folder = p.job.output.checkpoints
+    return f"{bindings(p.job).word(folder)}/data-cache" if folder is not None and p.job.data.path else None

@@ -317,6 +317,7 @@ _LENGTH: Final = (
 )
 _DATA: Final = (
     Row("--data-path", "data.path", lambda p: p.job.data.path or None, decode=paths),
+    Row("--data-cache-path", both=encode.data_cache),
     Row("--split", "data.split", lambda p: p.job.data.split, decode=same),
     Row("--tokenizer-type", "data.tokenizer.type", lambda p: p.tokenizer, decode=same),
     Row("--tokenizer-model", "data.tokenizer.path", lambda p: p.job.data.tokenizer.path, decode=same),

@@ -6,26 +6,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ...estimate.saving import save_s
-from ...job.needs import argument_values, continuation
+from ...job.needs import continuation
 from ...search.plan import Plan
 from ...units import clock
 from ..launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from ..launching import fabric
 from ..launching.call import THREADS, environment, fill, fill_pick, header, launch_options, own_threads
 from ..launching.quoting import Raw, plain_name
-from ..program import Program, RenderedFile, gives, training_steps
+from ..program import Program, RenderedFile, last_save_s, last_step, saves_on_term
 from . import container
 from .options import block, shared_memory, takes_nodes
 
-_USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")  # Megatron's, which save and end with status 0
-_STEPS: Final = ("--train-iters", "--max_steps")  # of Megatron, of the Trainer
-_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
-_TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their estimates: storage is shared
 _ATTEMPTS: Final = 3  # in a row without a newer checkpoint: as many nodes don't fail at once, a wrong file does
 
 
@@ -53,7 +48,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
         host_files=tuple((Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
         signal=signal_s > 0,
-        worker_signal=Raw("TERM" if _saves_on_term(plan, program) else "USR1"),
+        worker_signal=Raw("TERM" if saves_on_term(plan, program) else "USR1"),
         # How long a job that was told waits for its workers before it queues again.
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         **_folders(plan, options),
@@ -61,7 +56,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         tracked=way != "none" and plan.job.output.checkpoints is not None,  # attempts are counted, by what is saved
         last_step=last_step(plan, program),
         # With status 0 before its last step: at a time of its own, or when it gets TERM.
-        leaves_early=_saves_on_term(plan, program) or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
+        leaves_early=saves_on_term(plan, program) or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
         attempts=options.get("attempts", _ATTEMPTS),
         tracker=form.tracker,
         folder=form.folder,
@@ -94,7 +89,7 @@ def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: i
     if not takes_nodes(plan, options) and "memory" not in options and shared_memory(plan) is None:
         yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
     framework = plan.job.framework
-    if signal_s and framework.exit_option is not None and not _saves_on_term(plan, program):
+    if signal_s and framework.exit_option is not None and not saves_on_term(plan, program):
         yield (
             f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments the workers get TERM "
             "instead, save and exit."
@@ -106,28 +101,9 @@ def _signal_s(plan: Plan) -> int:
     options, way = launch_options(plan), continuation(plan.job)
     if "signal_seconds" in options or way == "none":
         return int(str(options.get("signal_seconds", 0)))
-    saving_s = _TIMES_ESTIMATED * (float(plan.step_time.total_s) + float(save_s(plan.job, plan.layout)))
-    needed = _SECONDS_TO_STOP + _MOST_EARLY_S + saving_s
+    needed = _SECONDS_TO_STOP + _MOST_EARLY_S + last_save_s(plan)
     limit_s = plan.job.launch.time_limit_s
     return min(60 * -int(-needed // 60), 65535 if limit_s is None else max(1, limit_s // 4))
-
-
-def _saves_on_term(plan: Plan, program: Program) -> bool:
-    """Return whether the script is asked to save and exit when it gets TERM."""
-    asked = {*program.arguments, *plan.job.launch.arguments}
-    return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in asked
-
-
-def last_step(plan: Plan, program: Program) -> int:
-    """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
-
-    Sequences and tokens are no steps: where Megatron counts those, the batch may grow.
-    """
-    words = [word for word in program.arguments if isinstance(word, str)]
-    told = [values for option in _STEPS if (values := argument_values(words, option))]
-    if told:
-        return int(told[0][0]) if told[0][0].isdecimal() else 0
-    return 0 if gives(words, *_NO_STEPS) else training_steps(plan.job.training) or 0
 
 
 def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tuple[RenderedFile, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,7 @@ from ..planned import jobs, megatron_jobs, violation
 from ..sources import azureml, derived
 
 _CACHE: Final = "--data-cache-path"
+_READ_ONLY: Final = re.compile(r"(?:^|:)(/[^:]*):ro\b")  # where a mount is, of claim:/path:ro or source:/path:ro
 
 
 @jobs.rule("AML045", ERROR, "submit", azureml("entities/_job/_input_output_helpers.py (validate_inputs_for_command)"))
@@ -78,18 +80,22 @@ def data_names_its_files(job: Job) -> Violations:
     ),
 )
 def cache_can_be_written(job: Job) -> Violations:
-    """Data that is mounted to be read has its cache elsewhere: --data-cache-path.
+    """Data that is mounted to be read has its cache elsewhere: beside output.checkpoints, or in --data-cache-path.
 
     Prevents: OSError: Read-only file system, when rank 0 writes the order of the samples; not where they are there yet.
-    Fix: add --data-cache-path with a folder that all nodes share to launch.arguments"""
-    found = bindings(job)
-    mounted = [text for path in job.data.path if EXPRESSION.match(text := found.word(path))]
-    if not mounted or argument_values(job.launch.arguments, _CACHE):
+    Fix: set output.checkpoints, or add --data-cache-path with a folder that all nodes share to launch.arguments"""
+    if job.output.checkpoints is not None or argument_values(job.launch.arguments, _CACHE):
         return
-    name = next(iter(found.outputs), None)
-    folder = f"${{{{outputs.{name}}}}}/data-cache" if name else "and a folder that all nodes share"
-    message = f"data.path is mounted read-only, and the samples' order is written beside it without {_CACHE}"
-    yield violation(job, "/data/path", message, f"add {_CACHE} {folder} to launch.arguments")
+    found = bindings(job)
+    words = (word for key in ("volumes", "container_mounts") for word in job.launch.options.get(key, ()))
+    folders = tuple(f"{match[1]}/" for word in words if (match := _READ_ONLY.search(word)))
+    texts = [found.word(path) for path in job.data.path]
+    if any(EXPRESSION.match(text) or text.startswith(folders) for text in texts):
+        name = next(iter(found.outputs), None)
+        folder = f"${{{{outputs.{name}}}}}/data-cache" if name else "and a folder that all nodes share"
+        message = f"data.path is mounted read-only, and the samples' order is written beside it without {_CACHE}"
+        hint = f"set output.checkpoints, beside which it is then written, or add {_CACHE} {folder} to launch.arguments"
+        yield violation(job, "/data/path", message, hint)
 
 
 @jobs.rule("AML049", NOTE, "silent", derived("a node's own files are gone with its container; nodes share only mounts"))
