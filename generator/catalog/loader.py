@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 from ..units import GB, GB_PER_S, GBIT_PER_S, GIB, MIB, TFLOPS
-from .records import Accelerator, Catalog, ModelEntry, NodeType
+from .records import Accelerator, Catalog, ListPrice, ModelEntry, NodeType
 
 # libyaml's parser is ten times faster; PyYAML is built without it on some platforms.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -24,8 +23,6 @@ _MAKE: Mapping[str, Callable[[str], Any]] = {
     "null": lambda _: None,
 }  #: of scalars, by tag
 
-_Record = TypeVar("_Record")
-
 
 @cache
 def load_catalog() -> Catalog:
@@ -33,47 +30,30 @@ def load_catalog() -> Catalog:
 
     Raises `ValueError` for an entry without a source, and for a name or alias used twice.
     """
-    return build_catalog(*(read_yaml(__package__, f"{kind}.yaml") for kind in ("accelerators", "node_types", "models")))
+    kinds = ("accelerators", "node_types", "models", "prices")
+    return build_catalog(*(read_yaml(__package__, f"{kind}.yaml") for kind in kinds))
 
 
-def build_catalog(accelerators: Mapping[str, Any], node_types: Mapping[str, Any], models: Mapping[str, Any]) -> Catalog:
+def build_catalog(
+    accelerators: Mapping[str, Any],
+    node_types: Mapping[str, Any],
+    models: Mapping[str, Any],
+    prices: Mapping[str, Any] | None = None,
+) -> Catalog:
     """The catalog of parsed YAML documents; raises `ValueError` as `load_catalog` does."""
+    listed = _list_prices(prices or {})
+    if strange := listed.keys() - node_types.keys():
+        raise ValueError(f"prices of unknown node types: {', '.join(sorted(strange))}")
     presets = _spread_families(models)
     cards = {name: _accelerator(name, entry) for name, entry in accelerators.items() if "slice_of" not in entry}
     parts = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
     cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
     return Catalog(
         accelerators=cards,
-        node_types={name: _node_type(name, entry) for name, entry in node_types.items()},
+        node_types={name: _node_type(name, entry, listed.get(name)) for name, entry in node_types.items()},
         models={n: ModelEntry(name=n, config=e["config"], source=_source(n, e)) for n, e in presets.items()},
         aliases=_aliases(accelerators, node_types, presets),
     )
-
-
-def closest(name: str, choices: Iterable[str]) -> str | None:
-    """The choice most like `name`, or `None` when nothing is."""
-    matches = difflib.get_close_matches(name.lower(), list(choices), n=1, cutoff=0.5)
-    return matches[0] if matches else None
-
-
-def find_accelerator(name: str) -> Accelerator | None:
-    """The accelerator called `name`, in any case, or by an alias; `None` when there is none."""
-    return _find(name, load_catalog().accelerators)
-
-
-def find_node_type(name: str) -> NodeType | None:
-    """The node type called `name`, in any case, or by an alias; `None` when there is none."""
-    return _find(name, load_catalog().node_types)
-
-
-def find_model(name: str) -> ModelEntry | None:
-    """The model preset called `name`, in any case, or by an alias; `None` when there is none."""
-    return _find(name, load_catalog().models)
-
-
-def _find(name: str, records: Mapping[str, _Record]) -> _Record | None:
-    key = name.strip().lower().replace(" ", "-")
-    return records.get(key) or records.get(load_catalog().aliases.get(key, ""))
 
 
 def read_yaml(package: str, file_name: str) -> dict[str, Any]:
@@ -144,9 +124,20 @@ def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
     return Accelerator(flops_per_s=peak, achievable_fraction=achievable, **fields)
 
 
-def _node_type(name: str, entry: Mapping[str, Any]) -> NodeType:
-    own = {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
+def _node_type(name: str, entry: Mapping[str, Any], price: ListPrice | None) -> NodeType:
+    own: dict[str, Any] = {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
+    own |= {"list_price": price, "price_per_node_hour": price.usd_per_node_hour} if price else {}
     return NodeType(**{**own, **_fields(name, entry)})
+
+
+def _list_prices(groups: Mapping[str, Any]) -> dict[str, ListPrice]:
+    """List prices by node type; of one in several groups, the first."""
+    prices: dict[str, ListPrice] = {}
+    for name, group in groups.items():
+        facts = {"region": group["region"], "date": str(group["date"]), "source": _source(name, group)}
+        for node, usd in group["usd_per_node_hour"].items():
+            prices.setdefault(f"{group['provider']}/{node}", ListPrice(usd_per_node_hour=float(usd), **facts))
+    return prices
 
 
 def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

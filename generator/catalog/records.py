@@ -31,6 +31,16 @@ class Accelerator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListPrice:
+    """What a provider asks for a node on demand, without taxes and discounts."""
+
+    usd_per_node_hour: float
+    region: str
+    date: str  #: when it was asked, as a year or a year and a month
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeType:
     """One machine as rented or bought. `None` means that no source says."""
 
@@ -46,6 +56,7 @@ class NodeType:
     cpu_cores: int | None = None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
     local_nvme_bytes: float | None = None
     price_per_node_hour: float | None = None
+    list_price: ListPrice | None = None  #: where the price above is from
     source: str
     unverified: tuple[str, ...] = ()
 

@@ -111,6 +111,8 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     values = {name: value for name, value in flags.items() if value is not None}
     if {"gpus", "nodes"} <= set(values):
         raise click.UsageError("use --gpus or --nodes, not both")
+    if nodes := _nodes_of(values):
+        values["nodes"] = nodes
     arguments = ["dsgen"] if spec is None else ["dsgen", _without_folders(spec)]
     for name, value in values.items():
         arguments += [_flag(name), _without_folders(str(value))]
@@ -120,6 +122,16 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     flags = {FLAGS[name]: f"{_flag(name)} {value}" for name, value in values.items()}
     flags |= {path: f"--set {assignment_text(path, text)}" for path, text in assignments}
     return Request(spec=spec, overrides=overrides, flags=flags, command=printable(shlex.join(arguments)))
+
+
+def _nodes_of(values: Mapping[str, Any]) -> int | None:
+    """The nodes that `--cluster 16x8xh100` counts, where no other flag does."""
+    if "cluster" not in values or {"gpus", "nodes"} & values.keys():
+        return None
+    from ..catalog.names import counted  # here, to save start-up time
+
+    machines = counted(values["cluster"])
+    return machines.nodes if machines else None
 
 
 def _flag(name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..dataclass import dataclass
-from ..draft.machines import ASSUMED_GBITS
+from ..job.resolve_cluster import ASSUMED_GBITS
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
 _MOST_FILES: Final = 200

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from ..dataclass import dataclass
-from ..draft.machines import ASSUMED_GBITS
+from ..job.resolve_cluster import ASSUMED_GBITS
 from ..job.schema import launch_targets
 from .printing import echo
 from .proposals import Proposals

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..catalog import find_accelerator
+from ..job.resolve_cluster import ASSUMED_GBITS
 from ..programs.azureml.job import AzureMLJob
 from ..programs.kubernetes.job import KubernetesJob
 from ..programs.launching.launch_line import Option
@@ -33,7 +34,6 @@ _RENDEZVOUS: Final = re.compile(
     r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
-ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
 _ENTER: Final = re.compile(r"(.+)/bin/activate")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Final
 
 from ..catalog import find_model
@@ -109,7 +109,7 @@ def _read_model(draft: Draft, found: ExistingRun) -> None:
     for option in draft.options:
         if option.known and option.key.replace("_", "-") in _MODELS:
             (value, *_) = values_of(option.words)
-            entry = find_model(value) or find_model(PurePath(value).name)
+            entry = find_model(value)
             if entry is not None:
                 draft.set("model", entry.name)
             elif folder is not None and (path := Path(folder) / value / "config.json").is_file():

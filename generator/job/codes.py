@@ -79,6 +79,10 @@ LEFT_OUT: Final = _warning("""SPEC021: A model's configuration describes nothing
     Prevents: No error: the part that the message names is neither counted nor in the launch files.
     Fix: nothing, if that part isn't trained; else count it by hand""")
 
+NETWORK: Final = _warning("""SPEC022: The network between counted machines is known.
+    Prevents: No error: step times rest on a rate that may not be that of these machines.
+    Fix: use a node type of the catalog, or set cluster.network_gbits_per_s_per_node""")
+
 
 def error(rule: Rule, where: Location, message: str, hint: str | None = None) -> Finding:
     """A finding that stops the job."""

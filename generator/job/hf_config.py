@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..catalog.loader import closest
+from ..catalog.names import closest
 from ..catalog.records import Model
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, read_experts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ..catalog.loader import closest
+from ..catalog.names import closest
 from .wording import show
 
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint

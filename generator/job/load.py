@@ -13,6 +13,7 @@ from .framework import Frameworks
 from .overrides import apply_overrides, plain_source
 from .records import Job
 from .resolve import resolve
+from .resolve_cluster import with_counted_nodes
 from .resolve_model import check_model_keys
 from .schema_check import check_schema
 from .source import Source, parse
@@ -52,7 +53,7 @@ def load_with_findings(
         changed = apply_overrides(read, overrides or {})
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
-    tidy = replace(changed, data=_without_empty(changed.data))
+    tidy = with_counted_nodes(replace(changed, data=_without_empty(changed.data)))
     secrets = spec_secrets(tidy)
     job, findings = _check(tidy, secrets, frameworks)
     findings = without((secret.value for secret in secrets), findings)

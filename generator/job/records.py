@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from ..catalog.records import Accelerator, Model
+from ..catalog.records import Accelerator, ListPrice, Model
 from ..dataclass import dataclass
 from ..findings import Location
 from .framework import Framework
@@ -28,7 +28,8 @@ class Cluster:
     host_memory_bytes: float | None
     cpu_cores: int | None
     local_nvme_bytes: float | None
-    price_per_node_hour: float | None
+    price_per_node_hour: float | None  #: in US dollars where it is a list price, else in the user's currency
+    list_price: ListPrice | None = None  #: None where the job says the price
     source: str
 
 

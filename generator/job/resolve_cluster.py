@@ -7,11 +7,21 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..catalog import Accelerator, NodeType, closest, find_accelerator, find_node_type, load_catalog
-from ..findings import Finding
+from ..catalog import Accelerator, NodeType, find_accelerator, find_node_type, load_catalog
+from ..catalog.names import Machines, counted, nearest, nodes_with
+from ..findings import Finding, Severity
 from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
-from .codes import CALIBRATION, CALIBRATION_AGE, CALIBRATION_MACHINE, UNKNOWN_NAME, error, warning
+from .codes import (
+    CALIBRATION,
+    CALIBRATION_AGE,
+    CALIBRATION_MACHINE,
+    CONFLICTING_KEYS,
+    NETWORK,
+    UNKNOWN_NAME,
+    error,
+    warning,
+)
 from .overrides import PATH as FLAGS
 from .records import Calibration, Cluster
 from .schema_check import violations
@@ -19,6 +29,7 @@ from .source import Source, escape, parse
 from .text import UnreadableText, read_path
 from .wording import dotted, show
 
+ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
 _FAST_NETWORK_GBITS_PER_S: Final = 100  # from here on a training cluster's network is taken for InfiniBand
 
 #: Keys of the spec: their fields of `Cluster`, and how a value becomes one.
@@ -39,21 +50,55 @@ Resolved = tuple[Cluster | None, tuple[Finding, ...]]
 def resolve_cluster(source: Source, value: str | Mapping[str, Any]) -> Resolved:
     """The cluster, or why there is none."""
     if isinstance(value, str):
-        node_type = find_node_type(value)
-        return _unknown_node_type(source, "/cluster", value) if node_type is None else (_from_node_type(node_type), ())
-    problems: tuple[Finding, ...] = ()
-    node_type = find_node_type(value["preset"]) if "preset" in value else None
-    if "preset" in value and node_type is None:
-        problems = _unknown_node_type(source, "/cluster/preset", value["preset"])[1]
+        return _named(source, "/cluster", value)
+    preset, problems = _named(source, "/cluster/preset", value["preset"]) if "preset" in value else (None, ())
     accelerator = find_accelerator(value["accelerator"]) if "accelerator" in value else None
     if "accelerator" in value and accelerator is None:
-        known = load_catalog().accelerators
-        problems += (unknown_name(source, "/cluster/accelerator", value["accelerator"], "accelerator", known),)
-    if problems:
+        problems += (unknown_name(source, "/cluster/accelerator", value["accelerator"], "accelerator"),)
+    if any(finding.severity is Severity.ERROR for finding in problems):
         return None, problems
-    if node_type is not None:
-        return _from_preset(value, _from_node_type(node_type), accelerator), ()
+    if preset is not None:
+        told = () if "network_gbits_per_s_per_node" in value else problems
+        return _from_preset(value, preset, accelerator), told
     return (None if accelerator is None else _from_mapping(value, accelerator)), ()
+
+
+def _named(source: Source, pointer: str, value: str) -> Resolved:
+    """The cluster of a node type's name, or of machines that are counted."""
+    node_type, machines = find_node_type(value), counted(value)
+    if node_type is not None:
+        return _from_node_type(node_type), ()
+    accelerator = find_accelerator(machines.accelerator) if machines else None
+    if machines is None or accelerator is None:
+        return _unknown_node_type(source, pointer, value)
+    return _from_counted(source, value, machines, accelerator)
+
+
+def with_counted_nodes(source: Source) -> Source:
+    """The spec with `nodes` as in `cluster: 16x8xh100`, where neither `gpus` nor `nodes` is given."""
+    data: dict[str, Any] = source.data if isinstance(source.data, dict) else {}
+    value = data.get("cluster")
+    machines = counted(value) if isinstance(value, str) else None
+    if machines is None or machines.nodes is None or {"gpus", "nodes"} & data.keys():
+        return source
+    return replace(source, data={**data, "nodes": machines.nodes})
+
+
+def _from_counted(source: Source, value: str, machines: Machines, accelerator: Accelerator) -> Resolved:
+    """Machines that are counted. Their network is the slowest of the catalog's with these cards, else assumed."""
+    where, per_node = source.locate("/cluster"), machines.per_node
+    gpus = source.integer("/gpus") or (source.integer("/nodes") or 0) * per_node
+    if machines.nodes is not None and gpus not in (0, machines.nodes * per_node):
+        message = f"`cluster: {value}` is {machines.nodes * per_node} GPUs; the job has {gpus}"
+        return None, (error(CONFLICTING_KEYS, where, message, f"write `cluster: {per_node}x{accelerator.name}`"),)
+    known = [node.network_bytes_per_s_per_node / GBIT_PER_S for node in nodes_with(accelerator, per_node)]
+    rate = min(known, default=float(ASSUMED_GBITS))
+    described = {"accelerators_per_node": per_node, "network_gbits_per_s_per_node": rate}
+    cluster = _from_mapping(described, accelerator)
+    if 0 < gpus <= per_node:
+        return cluster, ()
+    message = f"{show(value)} says nothing of the network between nodes: {rate:g} Gbit/s a node is assumed"
+    return cluster, (warning(NETWORK, where, message, "use a node type, or set cluster.network_gbits_per_s_per_node"),)
 
 
 def _from_node_type(node: NodeType) -> Cluster:
@@ -69,6 +114,8 @@ def _from_preset(value: Mapping[str, Any], preset: Cluster, accelerator: Acceler
     changed: dict[str, Any] = {_FIELDS[key][0]: _FIELDS[key][1](given) for key, given in own.items() if key in _FIELDS}
     if accelerator is not None:
         changed["accelerator"] = accelerator
+    if {"price_per_node_hour", "accelerator", "accelerators_per_node"} & own.keys():  # no node that has that price
+        changed = {"price_per_node_hour": None, **changed, "list_price": None}
     if preset.link_domain == preset.accelerators_per_node:  # but in a rack the links reach beyond a node
         changed["link_domain"] = changed.get("accelerators_per_node", preset.link_domain)
     return replace(preset, **changed, source=f"{preset.source}; {', '.join(own)}: the job spec")
@@ -100,21 +147,19 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
 
 
 def _unknown_node_type(source: Source, pointer: str, value: str) -> Resolved:
-    catalog, accelerator = load_catalog(), find_accelerator(value)
+    accelerator = find_accelerator(value)
     if accelerator is None:
-        return None, (unknown_name(source, pointer, value, "node type", catalog.node_types),)
-    nodes = [name for name, node in catalog.node_types.items() if node.accelerator == accelerator.name]
-    hint = f"use a node type with it: {', '.join(nodes)}" if nodes else "describe the node: {accelerator: ...}"
+        return None, (unknown_name(source, pointer, value, "node type"),)
+    nodes = [f"8x{value}", *(node.name for node in nodes_with(accelerator))]
+    hint = f"count the cards of a node, or use a node type with it: {', '.join(nodes)}"
     message = f"{show(value)} is an accelerator; `{dotted(pointer)}` is a node type"
     return None, (error(UNKNOWN_NAME, source.locate(pointer), message, hint),)
 
 
-def unknown_name(
-    source: Source, pointer: str, value: str, kind: str, known: Mapping[str, object], rest: str = ""
-) -> Finding:
-    """Report that the catalog has no `kind` called `value`, with the name of `known` that is most like it."""
-    aliases = [alias for alias, name in load_catalog().aliases.items() if name in known]
-    near = closest(value, [*known, *aliases])
+def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str = "") -> Finding:
+    """That the catalog has no `kind` (model, accelerator, node type) called `value`, with the name most like it."""
+    near = nearest(value, f"{kind.replace(' ', '_')}s")
+    known = getattr(load_catalog(), f"{kind.replace(' ', '_')}s")
     example = f"{pointer.rpartition('/')[2]}: {next(iter(known))}"
     hint = f"did you mean `{near}`?" if near else f"write a name such as `{example}`"
     message = f"unknown {kind} {show(value)}{rest}"

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ..catalog import Model, find_model, load_catalog
+from ..catalog import Model, find_model
 from ..findings import Finding
 from .codes import LEFT_OUT, UNKNOWN_KEY, UNUSABLE_MODEL, error, warning
 from .hf_config import ConfigError, model_from_config
@@ -32,13 +32,12 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> Resolved
     if not isinstance(value, str):
         name = value.get("name")
         return _build(source, value, name=name if isinstance(name, str) else "custom", origin=None)
-    preset = find_model(value)
+    path = _config_path(source, value)
+    preset = find_model(value) if path is None or "/" not in value else None  # a folder here, else a name on the hub
     if preset is not None:
         return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalog's entry")
-    path = _config_path(source, value)
     if path is None:
-        presets = load_catalog().models
-        return None, (unknown_name(source, "/model", value, "model", presets, ", and no such config.json"),)
+        return None, (unknown_name(source, "/model", value, "model", ", and no such config.json"),)
     if path.is_dir():
         found = sorted(inner.parent.name for inner in islice(path.glob("*/config.json"), _MOST_FOLDERS))
         near = f"use {value.rstrip('/')}/{found[0]}" if found else "give the folder that holds the model's config.json"

@@ -19,6 +19,7 @@ from ..estimate.wording import (
     sized,
     time_range,
 )
+from ..job.records import Job
 from ..job.wording import counted
 from ..units import KB, clock, count, gib, long_time, seconds
 from .plan import Plan, SearchResult
@@ -55,18 +56,26 @@ def memory_text(plan: Plan) -> str:
 
 
 def run_text(plan: Plan) -> str:
-    """`25.8 days (21.4-31.3), 635,054 GPU-hours, 2.6 M USD, 7.3 TB of checkpoints`."""
+    """`25.8 days (21.4-31.3), 635,054 GPU-hours, $2.60 M, 7.3 TB on disk`."""
     run = plan.run
     if run is None:
         return "set training.duration for days, GPU-hours, price and disk"
     days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
-    price = "no price (set cluster.price_per_node_hour)" if run.wall_cost is None else price_text(plan, run.wall_cost)
-    return ", ".join((days, f"{run.wall_gpu_hours:,.0f} GPU-hours", price, f"{sized(run.kept_bytes)} of checkpoints"))
+    price = "no price (set cluster.price_per_node_hour)" if run.wall_cost is None else money(plan.job, run.wall_cost)
+    return ", ".join((days, f"{run.wall_gpu_hours:,.0f} GPU-hours", price, f"{sized(run.kept_bytes)} on disk"))
 
 
-def price_text(plan: Plan, cost: float) -> str:
-    """A price in the currency of the cluster's."""
-    return f"price {cost:,.0f}"
+def money(job: Job, amount: float) -> str:
+    """`$2.68 M` at a list price, else a number in the user's currency."""
+    return f"price {amount:,.0f}" if job.cluster.list_price is None else f"${count(amount)}"
+
+
+def price_text(job: Job) -> str:
+    """Where the price is from: `$32.77 a node-hour, the list price in eastus, 2025`."""
+    price = job.cluster.list_price
+    if price is None:
+        return f"{job.cluster.price_per_node_hour:g} a node-hour"
+    return f"${price.usd_per_node_hour:,.2f} a node-hour, list price of {price.region} in {price.date}"
 
 
 def wall_band(plan: Plan, run: Run) -> Band:
@@ -95,6 +104,8 @@ def further(plan: Plan) -> Iterator[Line]:
     yield "Step", " + ".join(f"{name} {seconds(s)}" for name, s in causes(plan))
     if plan.run is not None:
         yield "Length", "; ".join(_length(plan, plan.run))
+    if job.cluster.price_per_node_hour is not None:
+        yield "Price", price_text(job)
     yield "Ranges", f"{band_note(plan.uncertainty)}; {evidence_note(plan.uncertainty.evidence)}"
     yield "", MFU_NOTE
 

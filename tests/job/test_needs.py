@@ -96,14 +96,14 @@ def test_the_line_names_each_with_what_to_do() -> None:
     assert not_ready(missing(job(**{**READY, "data": {}}))) == expected
 
 
-def test_generate_ends_with_it(tmp_path: Path) -> None:
-    """What is missing is below the files in the summary, and in plan.json; the status stays 0."""
+def test_generate_says_it_in_place_of_the_command(tmp_path: Path) -> None:
+    """What is missing is below the files, where the command would be, and in plan.json; the status stays 0."""
     spec = {"model": "gpt2", "cluster": "dgx-a100-80gb", "gpus": 8, "training": {"global_batch": 8}}
     (tmp_path / "job.yaml").write_text(json.dumps(spec | {"framework": "deepspeed", "launch": {"script": "x.py"}}))
     command = [sys.executable, "-m", "dsgen", "job.yaml", "-o", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     expected = "Not ready to submit: no data (set data.path), no folder for checkpoints (set output.checkpoints)"
-    assert " ".join(done.stdout.split()).endswith(f"launch.sbatch {expected}.")
+    assert f"launch.sbatch, plan.json (written) Next {expected} plan DP" in " ".join(done.stdout.split())
     plan = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert [lack["key"] for lack in plan["missing"]] == ["data.path", "output.checkpoints"]
     assert "Written for torch >=2.0.0, DeepSpeed 0.19.8." in (tmp_path / "out" / "launch.sbatch").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....catalog.loader import closest
+from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ....rules.numbers import listed

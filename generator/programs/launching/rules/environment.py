@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
-from ....catalog.loader import closest
+from ....catalog.names import closest
 from ....dataclass import dataclass
 from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import Final
 
-from ....catalog.loader import closest
+from ....catalog.names import closest
 from ....facts.words import is_left_open, is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show

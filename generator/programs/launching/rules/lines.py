@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from ....catalog.loader import closest
+from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.sources import accelerate, derived, torch
 from ....rules.violations import note_if_to_fill

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
@@ -46,8 +45,6 @@ def groups(submission: Submission) -> Iterator[Accelerated]:
     return (run for run in clusters(submission) if run.config.machines > 1 and not run.overridden("--num_machines"))
 
 
-#: Suffixes of Hugging Face names: versions, tunings, formats. The architecture is the same.
-_ENDING: Final = re.compile(r"-(?:hf|base|instruct|chat|it|v\d{1,2}(?:\.\d{1,2})?)\Z")
 _LONGEST: Final = 200  # characters of a name
 
 
@@ -60,9 +57,5 @@ def model_of(submission: Submission, arguments: TrainingArguments | None = None)
 @lru_cache(maxsize=64)
 def model_named(name: str) -> Model | None:
     """The model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`; None where the catalog has none."""
-    short, found = name.rstrip("/").rpartition("/")[2].lower(), None
-    while short and found is None:
-        found = find_model(short)
-        cut = _ENDING.sub("", short)
-        short = cut if cut != short else ""
+    found = find_model(name)
     return resolve_model(plain_source({"model": found.name}), found.name)[0] if found is not None else None

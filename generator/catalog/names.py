@@ -1,0 +1,144 @@
+"""Names of models, accelerators and node types as people write them, and the catalog's entries for them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Final, TypeVar
+
+from ..dataclass import dataclass
+from .loader import load_catalog
+from .records import Accelerator, ModelEntry, NodeType
+
+_Record = TypeVar("_Record")
+
+#: A version of a checkpoint: where the catalog has several, it is part of their names.
+_VERSION: Final = re.compile(r"v\d{1,2}(?:\.\d{1,2})?")
+#: Words of a checkpoint's name that say how it was tuned or stored, not what shape it has; and dates.
+_TUNING: Final = re.compile(r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|\d{4}")
+#: Of a card's name, beside its family and its memory: vendor, brand, form, kind of memory.
+_CARD: Final = re.compile(r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm\d?|oam|hbm\d?e?|pcie|nvl")
+_COUNTED: Final = re.compile(r"(?:([1-9]\d{0,4}) ?[x×*] ?)?([1-9]\d{0,3}) ?[x×*] ?([a-z]\S*(?: \S+)*)", re.IGNORECASE)
+_SIZE: Final = re.compile(r"\d+(?:\.\d+)?[bm]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Machines as they are counted: `4xa10g`, `16x8xh100`."""
+
+    nodes: int | None  #: None where only one node is described
+    per_node: int
+    accelerator: str  #: as it was written
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice most like `name`, or `None` when nothing is."""
+    matches = difflib.get_close_matches(name.lower(), list(choices), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def find_accelerator(name: str) -> Accelerator | None:
+    """The accelerator called `name`: as in the catalog, by an alias, or as a driver says it; `None` without one."""
+    known = load_catalog().accelerators
+    return _find(name, known) or _card(_words(name), known)
+
+
+def find_node_type(name: str) -> NodeType | None:
+    """The node type called `name`, with or without its provider; `None` when there is none."""
+    known = load_catalog().node_types
+    plain = name.strip().lower().replace(" ", "-").removeprefix("ml.")
+    return _find(plain, known) or known.get(_by_last_part().get(plain.replace("_", "-"), ""))
+
+
+def find_model(name: str) -> ModelEntry | None:
+    """The model preset called `name`, or that has the shape of the checkpoint of this name on a hub; else `None`.
+
+    `meta-llama/Llama-3.1-70B-Instruct` is `llama-3.1-70b`: the owner, and words on tuning and dates, say nothing of
+    the shape. A size may be left out where there is only one.
+    """
+    known = load_catalog().models
+    found = _find(name, known)
+    if found is not None or not name.strip():
+        return found
+    words = _words(name.rstrip("/").rpartition("/")[2])
+    shape = [word for word in words if not _TUNING.fullmatch(word)]
+    for kept in (words, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
+        if entry := _by_squeezed().get("".join(kept)):
+            return known[entry]
+    begun = [entry for key, entry in _by_squeezed().items() if kept and _is_size(key, "".join(kept))]
+    return known[begun[0]] if len(set(begun)) == 1 else None
+
+
+def counted(text: str) -> Machines | None:
+    """Machines that are counted; `None` for other text."""
+    match = _COUNTED.fullmatch(text.strip())
+    return (
+        Machines(nodes=int(match[1]) if match[1] else None, per_node=int(match[2]), accelerator=match[3])
+        if match
+        else None
+    )
+
+
+def nodes_with(accelerator: Accelerator, per_node: int | None = None) -> list[NodeType]:
+    """The node types that have an accelerator, and so many of it."""
+    every = load_catalog().node_types.values()
+    return [
+        one for one in every if one.accelerator == accelerator.name and per_node in (None, one.accelerators_per_node)
+    ]
+
+
+def nearest(name: str, kind: str) -> str | None:
+    """The name of a `kind` of entry (`models`, `accelerators`, `node_types`) that is most like `name`."""
+    catalog = load_catalog()
+    known: Mapping[str, object] = getattr(catalog, kind)
+    names = {**{one: one for one in known}, **{alias: to for alias, to in catalog.aliases.items() if to in known}}
+    if kind == "models":
+        name = name.rpartition("/")[2]
+    plain, machines = "-".join(_words(name)), counted(name)
+    if machines is not None and kind == "node_types":
+        card = nearest(machines.accelerator, "accelerators")
+        return card and f"{machines.per_node}x{card}"
+    begun = [one for one in names if plain and one.startswith(plain)]
+    return min(begun, key=len) if begun else closest(plain, names)
+
+
+def _find(name: str, records: Mapping[str, _Record]) -> _Record | None:
+    key = name.strip().lower().replace(" ", "-")
+    return records.get(key) or records.get(load_catalog().aliases.get(key, ""))
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9.]+", name.lower())
+
+
+@cache
+def _by_squeezed() -> Mapping[str, str]:
+    """Model presets and aliases by their names without separators: `llama3.18b` for `llama-3.1-8b`."""
+    catalog = load_catalog()
+    aliases = {alias: name for alias, name in catalog.aliases.items() if name in catalog.models}
+    return {"".join(_words(one)): name for one, name in {**aliases, **{n: n for n in catalog.models}}.items()}
+
+
+def _is_size(key: str, begun: str) -> bool:
+    return key.startswith(begun) and _SIZE.fullmatch(key[len(begun) :]) is not None
+
+
+@cache
+def _by_last_part() -> Mapping[str, str]:
+    """Node types by their names without provider, where only one has it."""
+    parts = [name.partition("/")[2].replace("_", "-") for name in load_catalog().node_types]
+    return {part: name for part, name in zip(parts, load_catalog().node_types, strict=True) if parts.count(part) == 1}
+
+
+def _card(words: list[str], known: Mapping[str, Accelerator]) -> Accelerator | None:
+    """The card of a driver's name: `NVIDIA A100-SXM4-80GB`. Its memory decides, then SXM or PCIe."""
+    memory = [word for word in words if re.fullmatch(r"\d+gb", word)]
+    family = [word for word in words if word not in memory and not _CARD.fullmatch(word)]
+    pcie, found = "pcie" in words, {key: one for key, one in known.items() if not one.is_slice}
+    found = {key: one for key, one in found.items() if family == _words(key)[: len(family)]}
+    found = {key: one for key, one in found.items() if not memory or memory[0] in _words(key)}
+    if not family or not found:
+        return None
+    return found[min(found, key=lambda key: (("pcie" in key) is not pcie, len(key), key))]
