@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from functools import cache, lru_cache
 from importlib.resources import files
-from string import ascii_letters, digits
 from typing import Any, Final
 
 from .dataclass import dataclass
 
-#: The words of a name: separated, or in camel case.
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+#: The words of a name: separated, or in camel case; of other scripts all that is together.
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _LONGEST: Final = 100  # characters of a name
 
 
@@ -42,7 +41,7 @@ def likeness(name: str) -> Likeness:
     words = _words(name)
     if not words or words[0] in patterns()["settings"]:
         return Likeness.NONE
-    if words[-3:] == ["access", "key", "id"]:
+    if any(f" {' '.join(words)}".endswith(f" {phrase}") for phrase in patterns()["phrases"]):
         return Likeness.SURE
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in patterns()["words"]:
@@ -67,7 +66,12 @@ def _of_pair(head: str, before: str, known: list[str]) -> Likeness:
 
 def _words(name: str) -> list[str]:
     """The words of a name in small letters, without a number or a word like PROD at its end."""
-    words = [word.lower() for word in _WORD.findall(name[-_LONGEST:])]
+    name = name[-_LONGEST:]
+    if not name.isascii():
+        import unicodedata  # here, to save start-up time
+
+        name = "".join(char for char in unicodedata.normalize("NFKD", name) if not unicodedata.combining(char))
+    words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in patterns()["tails"]):
         words.pop()
     return words
@@ -89,12 +93,15 @@ _FILLER: Final = re.compile(r"[xX*._<>?#-]+|(.)\1*")  # one character again and 
 _NUMBER: Final = re.compile(r"[+-]?(?:0x[0-9A-Fa-f]{1,8}|\d{1,15}(?:\.\d*)?(?:[eE][+-]?\d+)?[KMGBT]?)")
 _SHORT_WORD: Final = re.compile(r"[A-Za-z_.:-]{1,8}")
 #: Words of a language.
-_PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[0-9]{{0,2}}")
+_PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?[0-9]{{0,2}}")
+#: Names of files, of several or in folders, where a password may be meant.
+_FILES: Final = re.compile(r"[\w.@:{},-]*(?:[*?/][\w.@:{},*?-]*)+")
 #: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
 _EXAMPLE: Final = re.compile(r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}")
 _SHORTEST: Final = 6  # characters of what is a secret by its looks
 _SHORTEST_SURE: Final = 8
 _LONG: Final = 16
+_CERTAIN: Final = 30  # letters and digits in a row, which no name has
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
 
@@ -115,8 +122,10 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
         return (_looks_random if kind is Likeness.SURE else _is_random)(text)
     if _NUMBER.fullmatch(text):  # a password may be a number
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
-    plain = _SHORT_WORD if variable else _PLAIN
-    return kind is Likeness.SURE or (len(text) >= _SHORTEST and not plain.fullmatch(text))
+    if kind is Likeness.SURE:
+        return True
+    plain = (_SHORT_WORD if variable else _PLAIN).fullmatch(text) or (_FILES.fullmatch(text) and not _is_random(text))
+    return len(text) >= _SHORTEST and not plain
 
 
 def _says_where(text: str) -> bool:
@@ -142,18 +151,16 @@ def _is_random(value: str) -> bool:
     return len(value) >= _LONG and numbers > 1 and _TOKEN.fullmatch(value) is not None and changes >= len(value) // 5
 
 
-_WORDS: Final = "token|key|pass(?:word|wd|phrase|code)?|pwd|pw|secret|cred(?:ential)?s?|auth(?:orization)?|bearer"
-_MORE: Final = "pat|sas|jwt|dsn|cookie|str(?:ing)?|key_?id|contrasena"
-_QUOTED: Final = r""""(?P<double>(?:[^"\\\n]|\\.){0,4096})"|'(?P<single>[^'\n]{0,4096})'"""
+_ROOTS: Final = "token|key|pass|pwd|pw|secret|cred|auth|bearer|pat|sas|jwt|dsn|cookie|str(?:ing)?"
+#: A quote as it is, escaped once or more, or as URLs and HTML have it.
+_QUOTE: Final = r"""\\{0,15}["']|%22|&quot;"""
+#: Up to the quote that closes as the first opens, or to the end of the line.
+_QUOTED: Final = rf"(?P<quote>{_QUOTE})(?P<quoted>(?:''|(?!(?<!\\)(?P=quote))[^\n]){{0,4096}})"
 _BARE: Final = r"""(?P<bare>(?:[^\s"';|<>()`,}\]&]|[,&](?=[^\s&"'])){1,4096})"""
-_VALUE: Final = f"(?:{_QUOTED}|{_BARE})"
 #: Between a name and its value: `=` and its like; for options also a space, a comma, or the next item of a list.
-_SET: Final = r"""["']?\]?[ \t]{0,8}(?::[-=]|=>|=(?!=)|:)[ \t]{0,8}"""
-_NEXT: Final = r"""["']?[ \t]{0,8}(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"""
-_NAMED: Final = (
-    rf"(?i)(?P<word>{_WORDS}|{_MORE})(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?P<value>{_VALUE})"
-)
-_IN_NAMES: Final = f"{ascii_letters}{digits}_.-"
+_SET: Final = rf"(?:{_QUOTE})?\]?[ \t]{{0,8}}(?::[-=]|=>|=(?!=)|:|%3[AaDd])[ \t]{{0,8}}"
+_NEXT: Final = rf"(?:{_QUOTE})?[ \t]{{0,8}}(?:,\s{{0,40}}|\\?\r?\n[ \t]{{0,40}}(?:-[ \t]{{1,8}})?|[ \t])[ \t]{{0,8}}"
+_NAME: Final = re.compile(r"[\w.-]*")
 _LONGEST_NAME: Final = 80
 _LONGEST_INDENT: Final = 200
 _LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
@@ -208,7 +215,8 @@ class _Form:
     what: str
     pattern: re.Pattern[str]
     needs: frozenset[str]  #: a text without any of these, in small letters, has none
-    ends: str  #: where the secret ends, if not with the pattern
+    ends: str = ""  #: where the secret ends, if not with the pattern
+    decoded: bool = False  #: whether it is base64 of a text with a secret
 
 
 @cache
@@ -220,15 +228,22 @@ def _forms() -> tuple[_Form, ...]:
             pattern=re.compile(form["pattern"]),
             needs=frozenset(form["needs"]),
             ends=form.get("ends", ""),
+            decoded=form.get("decoded", False),
         )
         for form in patterns()["forms"]
     )
 
 
 @cache
-def _needed() -> tuple[str, ...]:
-    """Return the parts that the forms need, of which most texts have none."""
-    return tuple(frozenset[str]().union(*(form.needs for form in _forms())))
+def _tokens() -> dict[str, tuple[str, int]]:
+    """Beginnings of tokens: the kind of each, and the least number of characters after it. **Source**: as `_forms`."""
+    return {prefix: (kind["what"], kind["least"]) for kind in patterns()["tokens"] for prefix in kind["prefixes"]}
+
+
+@cache
+def _needed() -> frozenset[str]:
+    """Return the parts that forms need, of which most texts have none."""
+    return frozenset[str]().union(*(form.needs for form in _forms()), map(str.lower, _tokens()))
 
 
 def _by_form(text: str) -> Iterator[Secret]:
@@ -237,13 +252,42 @@ def _by_form(text: str) -> Iterator[Secret]:
     for form in _forms() if there else ():
         if not form.needs.isdisjoint(there):
             yield from _of_block(text, form) if form.ends else _of_form(text, form)
+    if prefixes := tuple(prefix for prefix in _tokens() if prefix.lower() in there):
+        for match in _beginning(prefixes).finditer(text):
+            what, least = _tokens()[match[1]]
+            if _is_token(match[2].partition("/")[0], least):
+                yield Secret(start=match.start(), end=match.end(), name="", what=what, at=match.start())
+
+
+@lru_cache(maxsize=64)
+def _beginning(prefixes: tuple[str, ...]) -> re.Pattern[str]:
+    longest_first = "|".join(re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True))
+    return re.compile(rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=\w)){{10,5000}})")
+
+
+def _is_token(rest: str, least: int) -> bool:
+    """Return whether what follows a token's beginning is no name: a long part of letters and digits that is random."""
+    part = max(re.split(r"[^A-Za-z0-9]", rest), key=len)
+    changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", part))
+    long = len(rest) >= least and len(part) >= min(least, _LONG)
+    return long and (len(part) >= _CERTAIN or changes >= max(2, len(part) // 6))
 
 
 def _of_form(text: str, form: _Form) -> Iterator[Secret]:
     for match in form.pattern.finditer(text):
-        start, end = match.span(form.pattern.groups)
-        if not form.pattern.groups or not _is_variable(match[1]):
+        value = match[group := match.lastindex or 0]
+        if _holds_secret(value) if form.decoded else not (group and _is_variable(value)):
+            start, end = match.span(group)
             yield Secret(start=start, end=end, name="", what=form.what, at=start)
+
+
+def _holds_secret(value: str) -> bool:
+    """Return whether a secret is in base64."""
+    import base64  # here, to save start-up time
+
+    plain = value.rstrip("=").replace("-", "+").replace("_", "/")
+    text = base64.b64decode(plain[: len(plain) // 4 * 4]).decode("utf-8", errors="replace")
+    return bool(find(text))
 
 
 def _of_block(text: str, form: _Form) -> Iterator[Secret]:
@@ -264,17 +308,22 @@ def _is_variable(value: str) -> bool:
 @cache
 def _named_value() -> re.Pattern[str]:
     """A word of a secret's name with the value after it; compiled when first used."""
-    return re.compile(_NAMED)
+    roots = re.compile(_ROOTS)
+    words = "|".join([_ROOTS, *(word for word in patterns()["words"] if not roots.search(word))])
+    return re.compile(
+        rf"(?i)(?P<word>{words})(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?:{_QUOTED}|{_BARE})"
+    )
 
 
 def _by_name(text: str) -> Iterator[Secret]:
     position, named = 0, _named_value()
     while match := named.search(text, position):
-        before = text[max(0, match.start() - _LONGEST_NAME) : match.start()]
-        begin = match.start() - len(before) + len(before.rstrip(_IN_NAMES))
+        before = _NAME.match(text[max(0, match.start() - _LONGEST_NAME) : match.start()][::-1])
+        begin = match.start() - (before.end() if before else 0)
         name = text[begin : match.start("set" if match["set"] is not None else "next")]
         secret = _named(text, match, name, begin)
-        position = secret.end if secret else match.start("value") if match["set"] is not None else match.end("word")
+        after = match.end("set") if match["set"] is not None else match.end("word")
+        position = secret.end if secret else after
         if secret:
             yield secret
 
@@ -286,8 +335,7 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
     option, bare = name.startswith("-"), match["bare"]
     if match["next"] is not None and not option and not _SETENV.search(text, max(0, begin - 12), begin):
         return None
-    group = "bare" if bare is not None else "double" if match["double"] is not None else "single"
-    start, end = match.span(group)
+    start, end = match.span("bare" if bare is not None else "quoted")
     if bare is not None:
         end = _end_of_line(text, begin, start, end, match["set"] or "")
         code = not option and (_CODE.fullmatch(text, start, end) is not None or text[end : end + 1] == "(")
@@ -310,6 +358,7 @@ def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> i
 
 
 _SHORTEST_HIDDEN: Final = 4  # characters; a shorter secret is part of ordinary words
+_MANY: Final = 100  # secrets, which are not each looked for in each text
 _BEGIN: Final = 8  # characters of a secret by which one that is cut short is known
 _VISIBLE: Final = re.compile("[^\r\n\x85\u2028\u2029]")
 
@@ -334,13 +383,18 @@ class Hider:
 
     def __init__(self, values: Iterable[str]) -> None:
         self._values = sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
+        self._lengths = {min(len(value), _BEGIN) for value in self._values}
 
     def __bool__(self) -> bool:
         return bool(self._values)
 
     def __call__(self, text: str) -> str:
         """The text without the secrets."""
-        for value in self._values:
+        values = self._values
+        if len(values) > _MANY:
+            parts = {text[at : at + size] for size in self._lengths for at in range(len(text) - size + 1)}
+            values = [value for value in values if value[:_BEGIN] in parts]
+        for value in values:
             text = _without(text, value)
         return text
 

@@ -24,13 +24,14 @@ from typing import Final
 
 from .dataclass import dataclass
 from .programs.program import RenderedFile
-from .secrets import mask
+from .secrets import Hider, find, mask
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
 
 
@@ -169,9 +170,15 @@ def _diff(change: Change) -> Iterator[str]:
         yield f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n"
         return
     source = "/dev/null" if change.before is None else str(change.path)
-    old, new = (mask(text).splitlines(keepends=True) for text in (before, change.file.text))
-    for line in difflib.unified_diff(old, new, source, str(change.path)):
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+    yield from unified_diff(before, change.file.text, source, str(change.path))
+
+
+def unified_diff(before: str, after: str, source: str, target: str) -> Iterator[str]:
+    """Yield the lines of a unified diff, without the secrets of either text, which have line feeds alone."""
+    hide = Hider(secret.value_in(text) for text in (before, after) for secret in find(text))
+    old, new = (_LINE.findall(mask(text)) for text in (before, after))
+    for line in difflib.unified_diff(old, new, source, target):
+        yield hide(line) if line.endswith("\n") else f"{hide(line)}\n\\ No newline at end of file\n"
 
 
 Tell = Callable[[str], object]  #: takes a line for the user

@@ -28,7 +28,7 @@ class ContextFlags:
     cluster: str | None = None  #: a node type of the catalog
     model: str | None = None  #: a preset, or the path of a Hugging Face config.json
     consumer: str | None = None  #: deepspeed | huggingface | accelerate | megatron-deepspeed
-    deepspeed_version: str | None = None  #: such as 0.16.9; None: what the repository names, else the newest known
+    deepspeed_version: str | None = None  #: such as 0.16.9; None: the job's, else what the repository names
 
 
 def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple[Finding, ...]]:
@@ -57,7 +57,7 @@ def look_up(flags: ContextFlags, job: Job | None = None) -> tuple[Context, tuple
         model=model,
         job=job,
         consumer=flags.consumer if flags.consumer in CONSUMERS else None,
-        deepspeed_version=tuple(map(int, version.split("."))) if version else None,
+        deepspeed_version=tuple(map(int, version.split("."))) if version else job.deepspeed_version if job else None,
     )
     return context, tuple(findings)
 

@@ -160,6 +160,11 @@ class File:
     def _kind(self) -> Kind | None:
         return kind_of(self.path, self.content, self.keys, named=self.named)
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the kind shows by name or keys alone, so that the file may be edited."""
+        return bool(self._on_clusters or (self._kind and kind_of(self.path, self.content, self.keys)))
+
     def kind_as_named(self, consumer: str | None) -> Kind | None:
         """The kind that it must be when the user names it although its keys show none."""
         if not self.is_json:

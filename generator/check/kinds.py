@@ -191,8 +191,18 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def candidates(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
-    """The files in and below a folder that may be documents, in order; hidden folders and links to folders left out."""
+def candidates(folder: Path) -> Iterator[Path]:
+    """The files in and below a folder that may be documents, in order, links last, which lead to files in it alone.
+
+    Hidden folders, links to folders, pipes and devices are left out.
+    """
+    links = list[Path]()
+    yield from _candidates(folder, links, MAX_DEPTH)
+    root = os.path.realpath(folder)
+    yield from (link for link in links if Path(os.path.realpath(link)).is_relative_to(root) and link.is_file())
+
+
+def _candidates(folder: Path, links: list[Path], depth: int) -> Iterator[Path]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -202,13 +212,8 @@ def candidates(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
         path = folder / entry.name
         if entry.is_dir(follow_symlinks=False):
             if depth and not entry.name.startswith((".", "__")) and entry.name not in _LIBRARIES:
-                yield from candidates(path, depth - 1)
-        elif is_candidate(path) and _is_file(entry):
+                yield from _candidates(path, links, depth - 1)
+        elif is_candidate(path) and entry.is_symlink():
+            links.append(path)
+        elif is_candidate(path) and entry.is_file():
             yield path
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:  # a link to nowhere
-        return False

@@ -42,6 +42,7 @@ class Reading:
     places: set[str] = field(default_factory=set)  #: where the documents are, links followed
     texts: dict[str, Text] = field(default_factory=dict)  #: of every file that was checked or named, by path
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
+    untouchable: set[str] = field(default_factory=set)  #: paths of links, and of files whose kind is not certain
     left_alone: Counter[str] = field(default_factory=Counter)  #: files of other programs, by program; "" not known
 
     def report(
@@ -126,6 +127,8 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
         reading.texts.setdefault(file.name, file.text)
     if found or kind is not None:
         reading.places.add(place)
+        if not file.is_certain or Path(name).is_symlink():
+            reading.untouchable.add(file.name)
     if found:
         reading.documents += found
         reading.findings += map(codes.from_spec, file.yaml().findings)

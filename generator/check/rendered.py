@@ -5,31 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+from ..facts.around import checking
 from ..findings import Finding, Location, Severity, in_file_order
 from ..job.records import Job, Launch
 from ..job.text import UnreadableText, text_of
 from ..programs.program import RenderedFile
-from ..programs.submission import Submission
+from ..programs.submission import Context, Submission
 from .read import read_texts
 from .rules.run import check_submission
 
 _WORD: Final = re.compile(r"\S+")
 
 
-def check_rendered(files: Iterable[RenderedFile], job: Job) -> tuple[Finding, ...]:
+def check_rendered(files: Iterable[RenderedFile], job: Job, folder: Path | None = None) -> tuple[Finding, ...]:
     """Errors and warnings in files that were rendered for `job`.
 
     A finding is placed at the value of the spec's `launch` that it quotes, else in the file, which has its relative
-    path. Paths that a file names are not looked up: they may come to be before the job starts.
+    path. Paths that a file names are looked up from the `folder` that the files are for, where it is given.
     """
+    files = tuple(files)
     try:
-        reading = read_texts([text_of(file.text, file.path) for file in files])
+        reading = read_texts([text_of(file.text, file.path, folder) for file in files])
     except UnreadableText as problem:
         return (problem.finding,)
-    submission = Submission(documents=tuple(reading.documents))
-    found = (*reading.findings, *check_submission(submission))
+    context = Context(deepspeed_version=job.deepspeed_version)
+    submission = Submission(documents=tuple(reading.documents), context=context)
+    with checking([folder] if folder else (), [folder / file.path for file in files] if folder else ()):
+        found = (*reading.findings, *check_submission(submission))
     return in_file_order(
         dict.fromkeys(_placed(finding, job) for finding in found if finding.severity is not Severity.NOTE)
     )

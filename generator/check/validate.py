@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 
 from ..dataclass import dataclass
+from ..facts.around import checking
 from ..facts.document import Document, JobSpec
 from ..findings import Finding, InvalidJob, Severity, in_file_order, without
 from ..job.records import Job
@@ -17,7 +18,7 @@ from ..programs.submission import Context, Submission
 from .context import ContextFlags, look_up
 from .grouping import submissions_of
 from .ignores import without_ignored
-from .read import read_documents
+from .read import Reading, read_documents
 from .rules.run import check_submission
 
 # Imports within functions save start-up time.
@@ -50,7 +51,19 @@ def validate(
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
     `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
-    reading = read_documents(paths := tuple(paths), consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
+    with checking(paths := tuple(paths)):
+        read = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
+        return _checked(read, paths, flags, job, reported if engine else None)
+
+
+def _checked(
+    reading: Reading,
+    paths: tuple[Path, ...],
+    flags: ContextFlags,
+    job: Path | None,
+    asked_of: Callable[[Finding], bool] | None,
+) -> Answer:
+    """Every finding in what was read; the engine is asked about configs without an error that is `asked_of`."""
     specs = {spec.path: check_spec(spec.name) for spec in reading.documents if isinstance(spec, JobSpec)}
     stated, of_stated = check_spec(job) if job is not None else (None, ())
     checked = {document.path for document in reading.documents}
@@ -64,11 +77,12 @@ def validate(
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
     findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
     texts = {**_text_of_spec(job), **reading.texts}
-    if engine:
+    if asked_of is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked
 
-        known = tuple(filter(reported, without_ignored(findings, texts)))
+        known = tuple(filter(asked_of, without_ignored(findings, texts)))
         findings += dict.fromkeys(finding for submission in submissions for finding in ask_engine(submission, known))
+    findings = [replace(f, edits=()) if f.edits and f.where.path in reading.untouchable else f for f in findings]
     secrets = {value for text in texts.values() for value in text.secret_values}
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),

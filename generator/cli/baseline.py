@@ -10,14 +10,15 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from ..dataclass import dataclass
 from ..findings import Finding
+from ..job.json_file import UnusableJson, read_json
 from ..programs.program import RenderedFile
 from ..write import CannotWrite, write
 from .findings_text import relative_path
@@ -81,18 +82,28 @@ def compare(path: Path, findings: Iterable[Finding], checked: Iterable[str]) -> 
 
 
 def _read(path: Path, way_out: str) -> Counter[Entry]:
-    if os.path.lexists(path) and not path.is_file():  # a named pipe would be waited for
+    if not os.path.lexists(path):
+        raise click.UsageError(f"there is no {path}: write it with --write-baseline")
+    if not path.is_file():  # a named pipe would be waited for
         raise click.UsageError(f"{path} is no file")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        entries: list[Mapping[str, Any]] = data["findings"] if data["dsgen_baseline"] == _FORMAT else []
-        return Counter({(e["rule"], e["path"], e["line"]): int(e["count"]) for e in entries})
-    except FileNotFoundError:
-        raise click.UsageError(f"there is no {path}: write it with --write-baseline") from None
-    except OSError as problem:
-        raise click.UsageError(f"cannot read {path}: {problem.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise click.UsageError(f"{path} is no baseline of dsgen: {way_out}") from None
+        return Counter(dict(map(_counted, _entries(read_json(path)))))
+    except UnusableJson as problem:
+        raise click.UsageError(f"{path} is no baseline of dsgen: {way_out}; {problem}") from None
+
+
+def _entries(data: object) -> list[object]:
+    entries = data.get("findings") if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT else None
+    if not isinstance(entries, list):
+        raise UnusableJson(f"it has no list of findings of format {_FORMAT}")
+    return entries
+
+
+def _counted(entry: object) -> tuple[Entry, int]:
+    match entry:
+        case {"rule": str(rule), "path": str(path), "line": str(line), "count": int(count)}:
+            return (rule, path, line), count
+    raise UnusableJson("a finding lacks its rule, path, line or count")
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:

@@ -35,7 +35,8 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], forc
     With --from, the spec says what a launch that exists says: DeepSpeed configs, Slurm and shell scripts, Megatron
     arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. What it can't hold is named.
     """
-    from ..job.overrides import parse_value  # here, to save start-up time
+    from ..facts.around import checking  # here, to save start-up time
+    from ..job.overrides import parse_value
     from .questions import read_cluster
 
     if more and not sources:
@@ -49,7 +50,8 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], forc
     if isinstance(answers.get("cluster"), str):
         answers["cluster"] = read_cluster(answers["cluster"], answers.get(_RATE))
     paths = (*sources, *more)
-    text, outcome = _adopted(paths, answers, output) if paths else _asked(answers, output)
+    with checking(paths or (".",)):
+        text, outcome = _adopted(paths, answers, output) if paths else _asked(answers, output)
     _tell(outcome)
     _write(output, text, force)
     _end(outcome)

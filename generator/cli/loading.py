@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TextIO
@@ -25,7 +25,7 @@ from ..programs.program import RenderedFile
 from ..search import Infeasible, SearchResult, search
 from ..search.elastic import Elastic, plan_counts
 from .findings_text import print_findings, stop
-from .options import COMMANDS, DEFAULT_SPEC, Request
+from .options import COMMANDS, DEFAULT_SPEC, Request, assignment_text
 from .printing import ExitStatus, echo, print_json, working
 from .tables import print_parts
 
@@ -78,7 +78,8 @@ class JobLoader:
 
     def _with(self, values: Mapping[str, object]) -> dict[str, object]:
         """The overrides, and values that are located as they are written: `gpus=512`."""
-        return {**self._overrides, **{path: Flag(value, f"{path}={value}") for path, value in values.items()}}
+        flags = {path: Flag(value, assignment_text(path, str(value))) for path, value in values.items()}
+        return {**self._overrides, **flags}
 
     def _again(self) -> str | TextIO:
         if isinstance(self._source, str):
@@ -139,6 +140,7 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     from .tables import file_name
 
     job, findings = load(request)
+    job = _placed(job, request, Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus"))
     if job.elastic:
         _check_target(job)
     with working(planning(job), form):
@@ -150,14 +152,24 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     known = {finding.rule for finding in findings}
     judged = [render(plan) for plan in elastic.plans] if elastic else [files]
     plans = elastic.plans if elastic else (best,)
-    found_in = [one for each, plan in zip(judged, plans, strict=True) for one in check_rendered(each, plan.job)]
+    counts = f"{elastic.plans[-1].job.gpus}-{best.job.gpus}" if elastic else f"{best.job.gpus}"
+    folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{counts}gpus")
+    found_in = [one for each, plan in zip(judged, plans, strict=True) for one in check_rendered(each, plan.job, folder)]
     of_files = [finding for finding in dict.fromkeys(found_in) if finding.rule not in known]
     if any(finding.severity.value == "error" for finding in of_files):
         stop(of_files)
     print_findings([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
-    counts = f"{elastic.plans[-1].job.gpus}-{best.job.gpus}" if elastic else f"{best.job.gpus}"
-    folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{counts}gpus")
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
+
+
+def _placed(job: Job, request: Request, folder: Path) -> Job:
+    """The job with the paths of its launcher's options as its files in `folder` have them."""
+    from ..programs.launchers import LAUNCHERS  # here, to save start-up time
+
+    flags = any(path.startswith("launch.") for path in request.overrides) or request.spec in (None, "-")
+    beside = Path() if flags else Path(str(request.spec)).parent
+    options = LAUNCHERS[job.launch.target].placed(job.launch.options, beside, folder)
+    return replace(job, launch=replace(job.launch, options=options))
 
 
 def _check_target(job: Job) -> None:

@@ -14,7 +14,7 @@ from ..dataclass import dataclass
 from ..findings import printable
 from ..job.schema import launch_targets
 from ..job.wording import listed
-from ..secrets import mask
+from ..secrets import find, mask
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -115,11 +115,11 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
         values["nodes"] = nodes
     arguments = ["dsgen"] if spec is None else ["dsgen", _without_folders(spec)]
     for name, value in values.items():
-        arguments += [_flag(name), _without_folders(str(value))]
+        arguments += [_flag(name), _without_folders(mask(str(value)))]
     for path, text in assignments:
         arguments += ["--set", assignment_text(path, text)]
     overrides = {**{FLAGS[name]: value for name, value in values.items()}, **dict(assignments)}
-    flags = {FLAGS[name]: f"{_flag(name)} {value}" for name, value in values.items()}
+    flags = {FLAGS[name]: mask(f"{_flag(name)} {value}") for name, value in values.items()}
     flags |= {path: f"--set {assignment_text(path, text)}" for path, text in assignments}
     return Request(spec=spec, overrides=overrides, flags=flags, command=printable(shlex.join(arguments)))
 
@@ -140,8 +140,8 @@ def _flag(name: str) -> str:
 
 def assignment_text(path: str, text: str) -> str:
     """`PATH=VALUE` as it may be shown and written: what may be a secret is left out."""
-    may_be_secret = path == "launch" or path.startswith("launch.environment")
-    return f"{path}=..." if may_be_secret else mask(f"{path}={text}")
+    held = path == "launch" or path.startswith("launch.environment") or find(text.replace("\\", ""))
+    return f"{path}=..." if held else mask(f"{path}={text}")
 
 
 def _without_folders(value: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..dataclass import dataclass
+from ..facts.around import is_readable
+from ..job.json_file import UnusableJson, read_json
 from ..job.resolve_cluster import ASSUMED_GBITS
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
 _MOST_FILES: Final = 200
-_MOST_BYTES: Final = 1_000_000
 #: Keys that files propose beside what is asked.
 _BESIDE: Final = (
     *("training.sequence_length", "training.global_batch", "training.precision", "training.optimizer"),
@@ -55,7 +55,7 @@ def proposals(folder: Path) -> Proposals:
 def _from_model(found: Proposals, folder: Path) -> None:
     """The config.json of a model here, or in the one folder here that has one."""
     places = [folder / "config.json"] if (folder / "config.json").is_file() else sorted(folder.glob("*/config.json"))
-    models = [path for path in places[:_MOST_FILES] if _is_model(path)]
+    models = [path for path in places[:_MOST_FILES] if is_readable(path, folder) and _is_model(path)]
     if len(models) == 1:
         name = str(models[0].relative_to(folder))
         found.add("model", name if "/" not in name else name.removesuffix("/config.json"), name)
@@ -64,15 +64,15 @@ def _from_model(found: Proposals, folder: Path) -> None:
 
 def _is_model(path: Path) -> bool:
     try:
-        data = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size < _MOST_BYTES else None
-    except (OSError, ValueError, RecursionError):
+        data = read_json(path)
+    except UnusableJson:
         return False
     return isinstance(data, dict) and "model_type" in data
 
 
 def _files(folder: Path) -> Iterator[Path]:
     names = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
-    yield from (path for path in names[:_MOST_FILES] if path.is_file() and path.name != "config.json")
+    yield from (path for path in names[:_MOST_FILES] if is_readable(path, folder) and path.name != "config.json")
 
 
 def _from_files(found: Proposals, folder: Path) -> None:

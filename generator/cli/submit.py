@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -103,32 +102,45 @@ def _written(request: Request, form: str, bold: bool, output: str | None, force:
 def _plan_in(folder: Path) -> Path | None:
     """The plan.json in a folder; of an elastic job, whose counts have folders of their own, that of the most GPUs."""
     of_counts = sorted(folder.glob(f"*gpus/{_PLAN}"), key=lambda path: (len(path.parent.name), path.parent.name))
-    return next((path for path in (folder / _PLAN, *reversed(of_counts)) if path.exists()), None)
+    return next((path for path in (folder / _PLAN, *reversed(of_counts)) if path.is_file()), None)
 
 
 def _checked(folder: Path, written: Path, request: Request) -> Ready:
     """The files in `folder`. What is an error to `dsgen validate` is printed and ends the program."""
-    import jsonschema  # here, to save start-up time
-
-    from .. import validate
-    from ..job.schema import load_schema
+    from .. import validate  # here, to save start-up time
+    from ..job.json_file import UnusableJson
     from ..programs.launchers import LAUNCHERS
     from .findings_text import print_findings, stop
 
     if request.overrides:
         raise click.UsageError(f"{folder} is planned already: {next(iter(request.flags.values()))} goes with a SPEC")
+    anew = "write it anew with dsgen generate"
     try:
-        plan = json.loads(written.read_text(encoding="utf-8"))
-        jsonschema.validate(plan, load_schema("plan"))
+        plan = plan_of(written)
         launcher = LAUNCHERS[plan["job"]["target"]]
-    except (OSError, ValueError, jsonschema.ValidationError) as problem:
-        why = problem.message if isinstance(problem, jsonschema.ValidationError) else problem
-        refuse(f"{written} cannot be read: {why}", "write it anew with dsgen generate")
+    except UnusableJson as problem:
+        refuse(f"{written} cannot be used: {problem}", anew)
+    except KeyError:
+        refuse(f"{written} cannot be used: job.target is none of {', '.join(LAUNCHERS)}", anew)
     findings = [finding for finding in validate(folder) if finding.severity.value != "note"]
     if any(finding.severity.value == "error" for finding in findings):
         stop(findings)
     print_findings(findings)
     return Ready(folder=folder, launcher=launcher, plan=plan)
+
+
+def plan_of(path: Path) -> dict[str, Any]:
+    """Return the plan that a plan.json holds. Raises `UnusableJson`, which quotes nothing of it."""
+    import jsonschema  # here, to save start-up time
+
+    from ..job.json_file import UnusableJson, read_json
+    from ..job.schema import load_schema
+
+    data, schema = read_json(path), load_schema("plan")
+    checker = jsonschema.Draft202012Validator({"$ref": "#/$defs/plan", "$defs": schema["$defs"]})
+    for problem in checker.iter_errors(data):
+        raise UnusableJson(f"{problem.json_path} is not as its schema has it ({problem.validator})")
+    return data  # type: ignore[return-value]  # a mapping, by its schema
 
 
 def _shown(ready: Ready, words: list[str]) -> Iterator[str]:

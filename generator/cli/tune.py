@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from .options import Request, bold_option, form_option, job_options, top_option
 from .printing import ExitStatus
-from .submit import ask_first, check_dry_run, command_of, hand_over, refuse, run, wait_for
+from .submit import ask_first, check_dry_run, command_of, hand_over, plan_of, refuse, run, wait_for
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -160,6 +159,7 @@ def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
     """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
     from .. import estimate  # here, to save start-up time
     from ..check.runs.trial_logs import outcomes
+    from ..job.json_file import UnusableJson
     from ..programs.launcher import TRIAL, trial_folder
     from .tried import Tried
 
@@ -167,12 +167,12 @@ def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
     tried: list[Tried] = []
     for number in range(1, _MOST_TRIALS + 1):
         path = folder / trial_folder(number) / "plan.json"
-        if not path.exists():
+        if not path.is_file():
             break
         try:
-            layout: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))["layout"]
-        except (OSError, ValueError, KeyError, TypeError) as problem:
-            refuse(f"{path} cannot be read: {problem}", "run the trials again")
+            layout: Mapping[str, object] = plan_of(path)["layout"]
+        except UnusableJson as problem:
+            refuse(f"{path} cannot be used: {problem}", "run the trials again")
         job = loader.unchecked({f"layout.{key}": value for key, value in layout.items()})
         tried.append(Tried(number=number, plan=estimate(job), outcome=found.get(number)))
     if not tried:

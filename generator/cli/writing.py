@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import os
 import stat
 from bisect import bisect_left, insort
@@ -18,7 +17,6 @@ from ..dataclass import dataclass
 from ..facts.hjson.edits import apply_edits
 from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile
-from ..secrets import mask
 from ..write import (
     Action,
     CannotWrite,
@@ -32,6 +30,7 @@ from ..write import (
     replace,
     write,
 )
+from ..write import unified_diff as diff_of
 from .printing import ExitStatus, echo, echo_diff
 
 if TYPE_CHECKING:
@@ -177,9 +176,7 @@ def unified_diff(files: Iterable[FixedFile]) -> str:
     lines: list[str] = []
     for file in files:
         name = printable(file.path)
-        before, after = (mask(text).splitlines(keepends=True) for text in (file.before, file.after))
-        for line in difflib.unified_diff(before, after, name, name):
-            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+        lines += diff_of(file.before, file.after, name, name)
     return "".join(lines)
 
 

@@ -15,12 +15,11 @@ from ..programs.megatron import table as megatron
 from ..programs.megatron.options import option_table
 from ..programs.program import Program
 from ..search import Plan
-from ..secrets import mask
 from . import scripts
 from .configs import config_patch
-from .draft import SECRET, Draft, Given
+from .draft import Draft, Given
 from .options import Parser, grouped, is_option, last_of_each, same_values, values_of
-from .refused import Outcome, planned, prune, without_refused
+from .refused import Outcome, leave_secrets, planned, prune, without_refused
 from .run import DraftedRun
 
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
@@ -37,13 +36,14 @@ def carry_over(drafted: DraftedRun) -> Outcome:
     draft = drafted.draft
     outcome = Outcome()
     prune(drafted)
-    base = list(draft.left)
+    base = dict(draft.left)
     for _ in range(_ROUNDS):
         before = copy.deepcopy(draft.spec)
-        draft.left = list(base)
-        outcome = planned(draft)
+        draft.left = dict(base)
+        outcome = planned(drafted)
         if outcome.plan is None:
             _carry_unplanned(drafted)
+            leave_secrets(drafted)
             return outcome
         added = tuple(_carry(drafted, outcome.plan))
         outcome = Outcome(
@@ -148,8 +148,6 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
             continue
         elif one.key in decided or one.name in decided:
             _name_planned(draft, parser, one, new)
-        elif mask(str(one)) != str(one):
-            draft.leave(one.name, one.where, SECRET)
         elif parser.flavour and not is_option(one.words[0]):
             draft.leave(str(one), one.where, "no option takes it")
         elif parser.flavour and (gone := _gone(parser, one)):
@@ -230,8 +228,6 @@ def _carry_unplanned(drafted: DraftedRun) -> None:
     for one in draft.options:
         if not one.known:
             draft.leave(str(one), one.where, "its value is not in the files")
-        elif mask(str(one)) != str(one):
-            draft.leave(one.name, one.where, SECRET)
         elif one.key not in decided and not _names_config(one, parser):
             words += one.words
     draft.set("launch.arguments", words)

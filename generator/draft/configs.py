@@ -8,8 +8,7 @@ from typing import Any, Final
 from ..job.source import escape
 from ..programs.deepspeed.config import ZERO, Config, Offloaded
 from ..programs.deepspeed.options import OPTIONS, PLANNED, default_of_optimizer
-from ..secrets import mask
-from .draft import SECRET, Draft
+from .draft import Draft
 from .options import same_value
 
 #: Keys whose value the layout has, in other words than the plan's config.
@@ -62,8 +61,6 @@ def _patch(
         elif value == "auto" and not fills:
             if other is _MISSING:
                 draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out what is auto")
-        elif isinstance(value, str) and mask(f"{key}={value}") != f"{key}={value}":
-            draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), SECRET)
         elif other is _MISSING and _is_default(config, pointer, value):
             continue
         elif value != "auto" or other is _MISSING:

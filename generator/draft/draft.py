@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..dataclass import dataclass
 from ..findings import Location
 from ..programs.shell.records import Assignment, Word
-from ..secrets import mask
+from ..secrets import Hider, mask
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
 SECRET: Final = "it may be a secret, which a spec doesn't hold"
@@ -52,9 +52,10 @@ class Draft:
     """The spec's keys so far, what was left out, and the options of the program that are still to be carried over."""
 
     spec: dict[str, Any] = field(default_factory=dict)
-    left: list[LeftOut] = field(default_factory=list)
+    left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order
     comments: dict[str, str] = field(default_factory=dict)  #: by dotted path: why a value that no file says
     options: tuple[Given, ...] = ()  #: of the program
+    hide: Hider = field(default_factory=lambda: Hider(()))  #: of the secrets in the files
 
     def set(self, path: str, value: object) -> None:
         """Set a key by its dotted path, where a value is known."""
@@ -70,25 +71,31 @@ class Draft:
         """The value of a key; None where there is none."""
         held: Any = self.spec
         for part in _parts(path):
-            held = held.get(part) if isinstance(held, Mapping) else None
+            held = _item(held, part)
         return held
 
     def drop(self, path: str | Sequence[str]) -> None:
-        """Take a key out, and the mappings that are empty then."""
+        """Take a key or item out, and the mappings and lists that are empty then."""
         parts = _parts(path)
-        homes: list[dict[str, Any]] = [self.spec]
-        for section in parts[:-1]:
-            homes.append(homes[-1].get(section, {}))
-        homes[-1].pop(parts[-1], None)
-        for home, section in zip(reversed(homes[:-1]), reversed(parts[:-1]), strict=True):
-            if home.get(section) == {}:
-                del home[section]
+        for end in range(len(parts), 0, -1):
+            home, last = self.get(parts[: end - 1]), parts[end - 1]
+            if end < len(parts) and _item(home, last) not in ({}, []):
+                return
+            if isinstance(home, list) and _item(home, last) is not None:
+                del home[int(last)]
+            elif isinstance(home, dict):
+                home.pop(last, None)
 
     def leave(self, what: str, where: Location, why: str) -> None:
         """Say of something that the spec doesn't have it."""
-        note = LeftOut(what, where, why)
-        if note not in self.left:
-            self.left.append(note)
+        self.left[LeftOut(self.hide(what), where, self.hide(why))] = None
+
+
+def _item(held: Any, key: str) -> Any:
+    """The value of a key, or the item of a list; None where there is none."""
+    if isinstance(held, list):
+        return held[int(key)] if key.isdecimal() and int(key) < len(held) else None
+    return held.get(key) if isinstance(held, Mapping) else None
 
 
 def _parts(path: str | Sequence[str]) -> list[str]:

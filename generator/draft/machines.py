@@ -17,8 +17,8 @@ from ..programs.slurm.options import NAMED
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.world import world_of
-from ..secrets import Likeness, likeness, mask
-from .draft import Draft
+from ..secrets import Likeness, likeness
+from .draft import SECRET, Draft
 from .find import ExistingRun
 
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
@@ -160,8 +160,8 @@ def _read_environment(draft: Draft, found: ExistingRun) -> None:
         if _RENDEZVOUS.fullmatch(name):
             continue
         where, value = launch.script.locate(assignment), assignment.value  # type: ignore[union-attr]
-        if likeness(name) is not Likeness.NONE or (value and mask(f"{name}={value}") != f"{name}={value}"):
-            draft.leave(name, where, "it may be a secret, which a spec doesn't hold")
+        if likeness(name) is not Likeness.NONE:
+            draft.leave(name, where, SECRET)
         elif value is None or "$" in value or "\n" in value:
             draft.leave(f"{name}={assignment.raw}", where, "its value is not in the files")
         else:

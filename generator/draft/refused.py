@@ -10,13 +10,16 @@ from ..check.rendered import check_rendered
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Severity
 from ..job.load import load_with_findings
+from ..job.overrides import plain_source
 from ..job.records import Job
+from ..job.source import escape
+from ..job.text_check import spec_secrets, walk
 from ..programs.deepspeed.write_config import FILE_NAME
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
-from .draft import Draft
+from .draft import SECRET
 from .options import grouped
 from .run import DraftedRun
 
@@ -47,21 +50,41 @@ def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
     return job, findings
 
 
+def leave_secrets(drafted: DraftedRun) -> None:
+    """Take out of the draft what has a secret: by its looks or name, or one that the files have elsewhere."""
+    draft = drafted.draft
+    found = {secret.pointer for secret in spec_secrets(plain_source(draft.spec))}
+    found |= {at for at, value in walk("", draft.spec) if isinstance(value, str) and draft.hide(value) != value}
+    for pointer in sorted(found, key=_order, reverse=True):  # items of a list from its end
+        if not (pointer.startswith(_ARGUMENTS) and _drop_argument(drafted, pointer, SECRET)):
+            _take_out(drafted, _keys(pointer), SECRET)
+
+
 def prune(drafted: DraftedRun) -> None:
     """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
     draft = drafted.draft
+    leave_secrets(drafted)
     for _ in range(_MOST_REFUSED):
         try:
             checked(draft.spec)
             return
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
-            for finding in invalid.findings:
-                keys = [key.replace("~1", "/").replace("~0", "~") for key in finding.where.pointer[1:].split("/")]
+            for finding in sorted(invalid.findings, key=lambda one: _order(one.where.pointer), reverse=True):
+                keys = _keys(finding.where.pointer)
                 if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
                     _take_out(drafted, keys, f"{finding.message} [{finding.rule}]")
             if draft.spec == before:
                 return
+
+
+def _keys(pointer: str) -> list[str]:
+    return [key.replace("~1", "/").replace("~0", "~") for key in pointer[1:].split("/")]
+
+
+def _order(pointer: str) -> list[tuple[int, str]]:
+    """The keys of a place, by which items of a list are sorted by their numbers."""
+    return [(int(key) if key.isdecimal() else -1, key) for key in pointer.split("/")]
 
 
 def _take_out(drafted: DraftedRun, keys: list[str], why: str) -> None:
@@ -69,15 +92,19 @@ def _take_out(drafted: DraftedRun, keys: list[str], why: str) -> None:
     draft = drafted.draft
     while keys and draft.get(keys) is None:
         keys = keys[:-1]
-    path = ".".join(keys)
+    path, where, config = ".".join(keys), drafted.found.where, drafted.found.config
     if keys and path not in _NEEDED:
-        if "tokenizer" not in keys:
-            draft.leave(path, drafted.found.where, why)
+        if keys[0] == "deepspeed_config" and config is not None:
+            draft.leave(".".join(keys[1:]), config.locate("/" + "/".join(map(escape, keys[1:]))), why)
+        elif "tokenizer" not in keys:
+            draft.leave(path, where, why)
         draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
 
 
-def planned(draft: Draft) -> Outcome:
-    """The best plan of the spec, else its layout as it is."""
+def planned(drafted: DraftedRun) -> Outcome:
+    """The best plan of the spec, without its secrets, else its layout as it is."""
+    leave_secrets(drafted)
+    draft = drafted.draft
     try:
         job, findings = checked(draft.spec)
     except InvalidJob as invalid:
@@ -91,7 +118,7 @@ def planned(draft: Draft) -> Outcome:
 def without_refused(drafted: DraftedRun, outcome: Outcome) -> Outcome:
     """Keys of the config that `dsgen generate` would refuse are named, and left out."""
     draft = drafted.draft
-    again = planned(draft)
+    again = planned(drafted)
     if again.plan is None:
         return again
     files = render(again.plan)
@@ -103,7 +130,9 @@ def without_refused(drafted: DraftedRun, outcome: Outcome) -> Outcome:
             where = drafted.found.config.locate(finding.where.pointer) if drafted.found.config else finding.where
             draft.leave(name, where, f"{finding.message} [{finding.rule}]")
             errors = [one for one in errors if one is not finding]
-        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(drafted, finding):
+        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(
+            drafted, finding.where.pointer, f"{finding.message} [{finding.rule}]"
+        ):
             errors = [one for one in errors if one is not finding]
     if not patch:
         draft.spec.pop("deepspeed_config", None)
@@ -116,9 +145,9 @@ def without_refused(drafted: DraftedRun, outcome: Outcome) -> Outcome:
     )
 
 
-def _drop_argument(drafted: DraftedRun, finding: Finding) -> bool:
-    """Take the option that a finding is on out of the arguments."""
-    draft, index = drafted.draft, finding.where.pointer.removeprefix(_ARGUMENTS)
+def _drop_argument(drafted: DraftedRun, pointer: str, why: str) -> bool:
+    """Take the option at a place out of the arguments."""
+    draft, index = drafted.draft, pointer.removeprefix(_ARGUMENTS)
     words: list[str] = draft.get("launch.arguments") or []
     groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
     for number, group in enumerate(groups):
@@ -126,7 +155,7 @@ def _drop_argument(drafted: DraftedRun, finding: Finding) -> bool:
         if at < 0:
             given = next((one for one in draft.options if one.words == group), None)
             where = given.where if given else drafted.found.where
-            draft.leave(" ".join(group), where, f"{finding.message} [{finding.rule}]")
+            draft.leave(group[0] if why == SECRET else " ".join(group), where, why)
             left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
             draft.drop("launch.arguments")
             draft.set("launch.arguments", left)

@@ -8,6 +8,7 @@ from typing import Any
 from ..dataclass import dataclass
 from ..findings import Location
 from ..job.schema import launch_keys
+from ..secrets import Hider
 from .configs import read_config
 from .draft import Draft
 from .find import ExistingRun
@@ -38,7 +39,7 @@ def draft_run(
     found: ExistingRun, others: Sequence[ExistingRun] = (), answers: Mapping[str, object] | None = None
 ) -> DraftedRun:
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
-    draft = Draft()
+    draft = Draft(hide=Hider(value for text in found.submission.texts.values() for value in text.secret_values))
     if found.megatron is not None and found.megatron.run is not None:
         read_megatron(draft, found, found.megatron)
     else:

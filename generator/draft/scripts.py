@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
 from ..catalog import find_model
+from ..facts.around import is_readable
 from ..job.hf_config import model_from_config
+from ..job.json_file import UnusableJson, read_json
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.submission import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
@@ -112,7 +113,7 @@ def _read_model(draft: Draft, found: ExistingRun) -> None:
             entry = find_model(value)
             if entry is not None:
                 draft.set("model", entry.name)
-            elif folder is not None and (path := Path(folder) / value / "config.json").is_file():
+            elif folder is not None and is_readable(path := Path(folder) / value / "config.json", Path(folder)):
                 if _is_planned(path):
                     draft.set("model", str(path.parent))
                 else:
@@ -125,9 +126,9 @@ def _read_model(draft: Draft, found: ExistingRun) -> None:
 def _is_planned(path: Path) -> bool:
     """Return whether a config.json is of a model that can be planned."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        read = read_json(path)
         return isinstance(read, dict) and bool(model_from_config(read, name="", source=""))
-    except (OSError, ValueError, RecursionError):  # ConfigError is a ValueError
+    except (UnusableJson, ValueError):  # ConfigError is a ValueError
         return False
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Version
+from .around import folders_above, text_around
 
 #: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
 NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
@@ -26,7 +27,6 @@ _PINNED_IN: Final = (
     *("*env*.y*ml", "conda*.y*ml", "Dockerfile*", "*.[Dd]ockerfile", "*.def", "*install*.sh", "*setup*.sh"),
     *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
 )
-_MOST_ABOVE: Final = 6  # folders above the file
 _MOST_FILES: Final = 40  # of a folder
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _MOST_BYTES: Final = 1_000_000
@@ -77,28 +77,21 @@ def newest(program: str) -> Release:
 
 def release_of(program: str, holder: str) -> Release | None:
     """The release that the nearest folder names, from the file `holder` up; None where none does."""
-    folders = tuple(_folders_above(holder))
+    folders = tuple(folders_above(holder))
     found = next(filter(None, (_named_in(program, folder) for folder in folders)), None)
     return found or next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
-
-
-def _folders_above(holder: str) -> Iterator[Path]:
-    """The folders of a file's project, up to that of its Git repository; never a home folder or what holds it."""
-    outside = {Path.home(), *Path.home().parents}
-    for folder in islice(Path(holder).absolute().parents, _MOST_ABOVE):
-        if folder in outside:
-            return
-        yield folder
-        if (folder / ".git").exists():
-            return
 
 
 @lru_cache(maxsize=1024)
 def _named_in(program: str, folder: Path) -> Release | None:
     """The release that a copy of the program, pins, images or prose in a folder name; of several pins the newest."""
+    plan = folder / "plan.json"  # what dsgen writes says for which release
+    text = text_around(plan, folder, _MOST_BYTES)
+    if written := re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text):
+        return _release(program, numbers(written[1]), plan, _line(text, written))
     sign, versioned = (folder / name for name in _COPIES[program])
     if sign.is_file():
-        text = _text(versioned)
+        text = text_around(versioned, folder, _MOST_BYTES)
         version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
         return _release(program, numbers(version[1]), versioned, 1) if version else _fork(program, sign, 1)
     texts = _texts(folder)
@@ -176,7 +169,7 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     found: list[tuple[Version, Path, int]] = []
     sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)  # faster than to parse every file
     for path in islice(_programs(folder), _MOST_PROGRAMS):
-        text = _text(path)
+        text = text_around(path, folder, _MOST_BYTES)
         if sign.search(text):
             found += [(last, path, line) for last, line in _imports(program, text)]
     if not found:
@@ -209,19 +202,9 @@ def _texts(folder: Path) -> Mapping[Path, str]:
     """The files of a folder that may name releases."""
     try:
         named = (path for inner in _FOLDERS for name in _PINNED_IN for path in sorted(folder.glob(inner + name)))
-        return {path: _text(path) for path in islice(dict.fromkeys(named), _MOST_FILES)}
+        return {path: text_around(path, folder, _MOST_BYTES) for path in islice(dict.fromkeys(named), _MOST_FILES)}
     except OSError:
         return {}
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.is_file():  # a pipe or device is never opened
-            with path.open(encoding="utf-8", errors="replace") as file:
-                return file.read(_MOST_BYTES)
-    except OSError:
-        pass
-    return ""
 
 
 def _line(text: str, match: re.Match[str]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -14,11 +13,11 @@ from ..catalog import Model, find_model
 from ..findings import Finding
 from .codes import LEFT_OUT, UNKNOWN_KEY, UNUSABLE_MODEL, error, warning
 from .hf_config import ConfigError, model_from_config
+from .json_file import UnusableJson, read_json
 from .overrides import PATH as FLAGS
 from .resolve_cluster import unknown_name
 from .schema import load_schema
 from .source import Source, escape
-from .text import UnreadableText, read_path
 from .wording import kind_of_value, show
 
 _MOST_FOLDERS: Final = 1000  # that are looked into
@@ -78,14 +77,9 @@ def _from_file(source: Source, value: str, path: Path) -> Resolved:
     config: object = None
     hint = "give the path of a Hugging Face config.json, relative to the job spec"
     try:
-        config = json.loads(read_path(path).content)
-    except UnreadableText as unreadable:
-        problem = f"the model's config {show(value)}: {unreadable.finding.message}"
-    except RecursionError:
-        problem = f"the model's config {show(value)} is not JSON: it is nested too deeply"
-    except ValueError as syntax:
-        problem = f"the model's config {show(value)} is not JSON: {syntax}"
-        hint = "write it as JSON, as Transformers' save_pretrained does"
+        config = read_json(path)
+    except UnusableJson as unusable:
+        problem = f"the model's config {show(value)}: {unusable}"
     else:
         problem = f"the model's config {show(value)} is {kind_of_value(config)}, not a mapping"
     if not isinstance(config, dict):

@@ -130,6 +130,9 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
         if " " not in option and value and holds(option.strip("-+"), value):
             what = f"`launch.arguments[{at}]`, the value of `{option}`, is a secret"
             yield SpecSecret(pointer=f"{_ARGUMENTS}{at}", value=value, name=option, what=what)
+        elif any(secret.start > len(word) for secret in find(f"{word} {follows}")) and not find(follows):  # -u me:pw
+            what = f"`launch.arguments[{index + 1}]`, which follows an option, is a secret"
+            yield SpecSecret(pointer=f"{_ARGUMENTS}{index + 1}", value=follows, name="", what=what)
 
 
 def _of_values(source: Source) -> Iterator[SpecSecret]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..job.records import Launch
@@ -35,6 +35,11 @@ def from_the_scripts_folder(launch: Launch, _: Path) -> str:
 def nothing_is_uploaded(_: Launch, __: Path) -> Path | None:
     """No folder, where the nodes have the script."""
     return None
+
+
+def as_written(options: Mapping[str, Any], _: Path, __: Path) -> Mapping[str, Any]:
+    """The options as they are, where paths in them are no files of this machine."""
+    return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,8 @@ class Launcher:
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
     uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
+    #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
+    placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
     more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 

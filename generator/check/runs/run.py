@@ -28,6 +28,7 @@ _READERS = (megatron_log.read, deepspeed_log.read, trainer_log.read)
 #: ten; assumed.
 _WARM_UP_SHARE = 0.1
 _MOST_WARM_UP = 10
+_LONGEST_LINE: Final = 4_000  # characters; a record has some hundreds, and a progress bar may be before it on the line
 #: A step this many times the median wrote a checkpoint, evaluated or waited for data; assumed.
 _SLOW = 1.5
 
@@ -81,7 +82,7 @@ def read_runs(path: str) -> Read:
 
 def read_log(path: str, lines: Sequence[str]) -> Read:
     """The run that a log reports, or why it reports none. `path` is how the user named it."""
-    facts = _facts(lines)
+    facts = _facts([line[-_LONGEST_LINE:] for line in lines])
     where = Location(path=path)
     if facts is None:
         hint = "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging Face Trainer, and CSV"

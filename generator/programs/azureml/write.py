@@ -6,6 +6,7 @@ Source: azure-ai-ml azure/ai/ml/_schema/_sweep/sweep_job.py, parameterized_sweep
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -96,10 +97,26 @@ def _uploaded(launch: Launch, folder: Path) -> Path | None:
     return None if ":" in code else folder / code
 
 
+def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str, Any]:
+    """The options with `code` and inputs that lie beside the spec as paths from job.yml, and not from the spec."""
+
+    def place(value: object) -> object:
+        local = isinstance(value, str) and ":" not in value and not (folder / value).exists()
+        there = local and (spec / str(value)).exists()
+        return Path(os.path.relpath(spec / str(value), folder)).as_posix() if there else value
+
+    inputs = {
+        name: {**entry, "path": place(entry["path"])} if isinstance(entry, Mapping) and "path" in entry else entry
+        for name, entry in options.get("inputs", {}).items()
+    }
+    moved = {"code": place(options["code"])} if "code" in options else {}
+    return {**options, **moved, **({"inputs": inputs} if inputs else {})}
+
+
 def _before(launch: Launch, folder: Path) -> str:
     """Return what is uploaded, which has to hold the script."""
     if "code" in launch.options:
-        return f"Start the job, which uploads {folder / str(launch.options['code'])}:"
+        return f"Start the job, which uploads {os.path.normpath(folder / str(launch.options['code']))}:"
     uploaded = f"{folder}, which is uploaded (or set launch.azureml.code)"
     return f"Put {launch.script} and its modules into {uploaded}, and start it:"
 
@@ -289,5 +306,6 @@ LAUNCHER: Final = Launcher(
     for_whole_runs=frozenset({"services"}),
     in_folder=False,
     uploaded=_uploaded,
+    placed=_placed,
     before=_before,
 )

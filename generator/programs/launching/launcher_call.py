@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from ...dataclass import dataclass
+from ...facts.around import is_readable, text_around
 from ...findings import Location
 from ..submission import Submission
 from .command_line import CommandLine
@@ -160,12 +161,7 @@ def _port(launch: Launch, call: Call, name: str) -> Port | None:
 def program_text(launch: Launch) -> str | None:
     """The Python file that a launch line starts, by its path from the script's folder; None where it isn't there."""
     folder, program = launch.script.text.folder, launch.program
-    if folder is None or program is None or not (program.value or "").endswith(".py"):
+    if folder is None or program is None or program.value is None or not program.value.endswith(".py"):
         return None
-    try:
-        path = Path(folder) / (program.value or "")
-        if not path.is_file() or path.stat().st_size > _MOST_CHARACTERS:
-            return None
-        return path.read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError):
-        return None
+    path = Path(folder) / program.value
+    return text_around(path, folder, _MOST_CHARACTERS) if is_readable(path, folder) else None

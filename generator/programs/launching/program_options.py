@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from ...dataclass import dataclass
+from ...facts.around import folders_above, is_readable, text_around
 from .launch_line import Launch
 
 #: Where Megatron's own parser is, from the folder that holds the package.
@@ -36,7 +37,6 @@ _MOST_FILES: Final = 60
 _MOST_BYTES: Final = 1_000_000
 _MPI: Final = re.compile(r"\bmpi4py\b|\bMPI\b")
 _NEAR: Final = 3  # folders of a config whose programs are taken for its own
-_MOST_ABOVE: Final = 6  # folders above the program that are searched for its package
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +82,7 @@ def options_beside(program: str | None, holder: str) -> ProgramOptions:
     """
     if not program or not program.endswith(".py"):
         return _NOTHING
-    beside = Path(holder).with_name(PurePath(program).name)
-    absolute = program.startswith("/")
-    found = (beside if beside.is_file() else None) if absolute else _find(program, Path(holder).parent)
+    found = _find(program, holder)
     return _NOTHING if found is None else _read(found)
 
 
@@ -93,13 +91,13 @@ def declares_its_own(program: str | None, holder: str, names: frozenset[str]) ->
     or all by classes that inherit from none."""
     if not program or not program.endswith(".py") or program.startswith("/"):
         return False
-    found = _find(program, Path(holder).parent)
+    found = _find(program, holder)
     return found is not None and _declares(found.absolute(), names)
 
 
 @lru_cache(maxsize=64)
 def _declares(program: Path, names: frozenset[str]) -> bool:
-    text = _text(program)
+    text = text_around(program, program.parent, _MOST_BYTES)
     given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
     if given or "HfArgumentParser" in text:
         return bool(given) and set(given) <= set(_BASELESS.findall(text))
@@ -110,19 +108,19 @@ def _declares(program: Path, names: frozenset[str]) -> bool:
 def sets_key(key: str, holder: str) -> bool:
     """Return whether Python in a folder above the config `holder` gives the key a value: `config["key"] = …`."""
     sets = re.compile(rf"""\[["']{re.escape(key)}["']\]\s*=(?!=)""")
-    return any(_has(folder, sets, ("*.py",)) for folder in islice(Path(holder).parents, _MOST_ABOVE))
+    return any(_has(folder, sets, ("*.py",)) for folder in folders_above(holder))
 
 
 def names_mpi(holder: str) -> bool:
     """Return whether a README, requirements or Python near above the file `holder` says that MPI is there."""
     return any(
-        _has(folder, _MPI, ("README*", "requirement*", "*.py")) for folder in islice(Path(holder).parents, _NEAR)
+        _has(folder, _MPI, ("README*", "requirement*", "*.py")) for folder in islice(folders_above(holder), _NEAR)
     )
 
 
 def gathers_weights(holder: str) -> bool:
     """Return whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
-    return any(_has(folder, _GATHERS, ("*.py", "README*")) for folder in islice(Path(holder).parents, _NEAR))
+    return any(_has(folder, _GATHERS, ("*.py", "README*")) for folder in islice(folders_above(holder), _NEAR))
 
 
 @lru_cache(maxsize=512)
@@ -132,32 +130,35 @@ def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool
         files = [path for name in names for path in islice(folder.glob(name), _MOST_FILES)]
     except OSError:
         return False
-    return any(pattern.search(_text(path)) for path in files)
+    return any(pattern.search(text_around(path, folder, _MOST_BYTES)) for path in files)
 
 
-def _find(program: str, folder: Path) -> Path | None:
-    """The program where it would be run from: the folder of what starts it, those above, and the working directory."""
-    for base in dict.fromkeys((folder, *islice(folder.parents, _MOST_ABOVE), Path())):
-        try:
-            if (base / program).is_file():
-                return base / program
-        except (OSError, ValueError):  # a name too long, or not one for this system
-            return None
-    return None
+def is_above(name: str, holder: str) -> bool:
+    """Return whether a folder above the file `holder` has the file `name`."""
+    return _find(name, holder) is not None
+
+
+def _find(program: str, holder: str) -> Path | None:
+    """The program where it would be run from: the folder of what starts it, or one above; beside where absolute."""
+    folder = Path(holder).parent
+    name, above = program, folders_above(holder)
+    if program.startswith("/"):
+        name, above = PurePath(program).name, islice(above, 1)
+    return next((place for place in (base / name for base in above) if is_readable(place, folder)), None)
 
 
 @lru_cache(maxsize=64)
 def _read(program: Path) -> ProgramOptions:
-    text = _text(program)
-    above = [program.parent, *islice(program.parent.parents, _MOST_ABOVE)]
-    parser = next((base / name for base in above for name in _PARSERS if (base / name).is_file()), None)
+    text = text_around(program, program.parent, _MOST_BYTES)
+    folder, above = program.parent, tuple(folders_above(program))
+    parser = next((base / name for base in above for name in _PARSERS if is_readable(base / name, folder)), None)
     modules = [module.replace(".", "/") for module in dict.fromkeys(_IMPORT.findall(text))]
     ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
     places = [[base / path for base in above for path in paths] for paths in ends]
-    imported = [place for each in places for place in islice((place for place in each if place.is_file()), 1)]
-    files = [*program.parent.glob("*.py"), *imported, *([parser] if parser else [])]
-    texts = [_text(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
-    rules = _text(parser) if parser else ""
+    imported = [next((place for place in each if is_readable(place, folder)), None) for each in places]
+    files = [*folder.glob("*.py"), *filter(None, imported), *([parser] if parser else [])]
+    texts = [text_around(path, folder, _MOST_BYTES) for path in islice(dict.fromkeys(files), _MOST_FILES)]
+    rules = text_around(parser, folder, _MOST_BYTES) if parser else ""
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
     return ProgramOptions(
         strings=frozenset(word for one in texts for word in _STRING.findall(one)),
@@ -166,10 +167,3 @@ def _read(program: Path) -> ProgramOptions:
         refuses_removed=not rules or "no longer valid" in rules,
         of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _MOST_BYTES else ""
-    except OSError:
-        return ""

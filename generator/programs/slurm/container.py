@@ -86,7 +86,8 @@ def host_path(path: str, options: Mapping[str, Any]) -> str:
 
 def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """Source and destination of the mount that `path` is in."""
-    pairs = [mount.split(":")[:2] for mount in options.get("container_mounts", ())]
+    parts = [mount.split(":") for mount in options.get("container_mounts", ())]
+    pairs = [(part[0], part[1] if len(part) > 1 else part[0]) for part in parts]
     found = [(source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to)]
     return max(found, key=lambda pair: len(pair[1]), default=None)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ....facts.around import is_there, text_around
 from ....findings import ERROR, NOTE, Violation, Violations
 from ....job.wording import show
 from ....rules.sources import azureml
@@ -29,7 +29,6 @@ _OF_ENVIRONMENT: Final = (
 )
 _TELLS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")  # files that tell how to make what isn't there
 _MOST_CHARACTERS: Final = 200_000
-_MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 
 
 @jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
@@ -123,9 +122,9 @@ def configs_travel_with_the_code(submission: Submission) -> Violations:
             if code is None:
                 message = f"the command reads {link.path}, and the job has no code: nothing is uploaded to the node"
                 yield Violation(link.where, message, "set code to ., or add an input of type uri_file")
-            elif base is None or not isinstance(code, str) or _is_remote_code(code) or not _exists(base / code):
+            elif base is None or not isinstance(code, str) or _is_remote_code(code) or not is_there(base / code):
                 continue
-            elif not _exists(base / code / link.path):
+            elif not is_there(base / code / link.path):
                 stem = re.sub(r"\W+", "_", Path(link.path).stem)[:40] or "config"
                 message = f"the command reads {link.path}, which is not in the code folder {code}"
                 hint = f"move it there, or pass it as an input of type uri_file: ${{{{inputs.{stem}}}}}"
@@ -152,19 +151,11 @@ def _is_made(job: AzureMLJob, value: str) -> bool:
         return folder is not None and bool(name)
     word = re.compile(rf"(?<![\w.-]){name}(?![\w.-])")
     for path in (path for pattern in _TELLS for path in sorted(folder.glob(pattern))):
-        with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-            if word.search(file.read(_MOST_CHARACTERS)):
-                return True
+        if word.search(text_around(path, folder, _MOST_CHARACTERS)):
+            return True
     return False
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:
     """Return whether a path is known not to exist; of a job without a folder nothing is known."""
-    return job.source.folder is not None and not _exists(job.source.folder / value)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return len(str(path)) < _MAX_PATH and path.exists()
-    except (OSError, ValueError):  # a name too long, or with a character that no path has
-        return False
+    return job.source.folder is not None and not is_there(job.source.folder / value)

@@ -1,0 +1,93 @@
+"""Files around those that are checked, which tell what these mean: read within the project alone, and never a pipe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+_MOST_ABOVE: Final = 7  # folders of a file and above it that are looked into
+_MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
+_named: ContextVar[tuple[Path, ...]] = ContextVar("named", default=())
+
+
+_coming: ContextVar[frozenset[str]] = ContextVar("coming", default=frozenset())
+
+
+@contextmanager
+def checking(paths: Iterable[str | os.PathLike[str]], coming: Iterable[Path] = ()) -> Iterator[None]:
+    """While files at `paths` are checked, those around them are read, and files that are `coming` count as there."""
+    token = _named.set(tuple(Path(os.path.realpath(path)) for path in paths))
+    of_coming = _coming.set(frozenset(str(place) for path in map(_plain, coming) for place in (path, *path.parents)))
+    try:
+        yield
+    finally:
+        _named.reset(token)
+        _coming.reset(of_coming)
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is a file or folder, or one is coming."""
+    try:
+        return len(str(path)) < _MAX_PATH and (path.exists() or str(_plain(path)) in _coming.get())
+    except (OSError, ValueError):  # a name too long, or not one for this system
+        return False
+
+
+def _plain(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+
+
+def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
+    """The folder of a file and those above it in its project, without a home folder and what holds it.
+
+    The project is its Git repository, else the folder that was named, else what is below the working directory.
+    """
+    outside = {Path.home(), *Path.home().parents}
+    folder = Path(holder).absolute().parent
+    last = _project_of(folder)
+    for above in islice((folder, *folder.parents), _MOST_ABOVE):
+        if above in outside:
+            return
+        yield above
+        if os.path.realpath(above) == str(last):
+            return
+
+
+def is_readable(path: Path, folder: Path) -> bool:
+    """Return whether this is a regular file in the project of a folder, links followed."""
+    try:
+        return path.is_file() and Path(os.path.realpath(path)).is_relative_to(_project_of(folder))
+    except (OSError, ValueError):  # a name too long, or not one for this system
+        return False
+
+
+def text_around(path: Path, folder: Path, most: int) -> str:
+    """The first `most` bytes of a file in the project of a folder; nothing of another."""
+    try:
+        if is_readable(path, folder):
+            with path.open("rb") as file:
+                return file.read(most).decode("utf-8", errors="replace")
+    except OSError:
+        pass
+    return ""
+
+
+def _project_of(folder: Path) -> Path:
+    return _project(Path(os.path.realpath(folder)), _named.get(), Path(os.path.realpath(".")))
+
+
+@lru_cache(maxsize=4096)
+def _project(folder: Path, named: tuple[Path, ...], working: Path) -> Path:
+    """The folder of a project, by one within it; paths without links."""
+    above = (folder, *folder.parents)
+    outside = {Path.home(), *Path.home().parents}
+    git = next((place for place in above if place not in outside and (place / ".git").exists()), None)
+    of_named = next((place for place in reversed(above) if place in named), None)
+    below = working if working in above and working not in outside else folder
+    return git or of_named or below
