@@ -51,6 +51,11 @@ class JobLoader:
         flags = request.flags  # where findings on what they override are placed
         self._overrides = {path: Flag(v, flags[path]) if path in flags else v for path, v in overrides.items()}
 
+    def asked(self, path: str) -> object:
+        """The value that a flag gives a key; `None` without one."""
+        given = self._overrides.get(path)
+        return given.value if isinstance(given, Flag) else given
+
     def reported(self, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
         """The job as it is asked for, with its warnings, which are printed. Errors are too, and end the program."""
         try:

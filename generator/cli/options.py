@@ -158,24 +158,38 @@ def _read_assignments(_: click.Context, __: click.Parameter, values: tuple[str, 
 
 
 class _Counts(click.IntRange):
-    """A number, or a range such as `960..1024` or `960..1024:32`, which the spec's reader checks."""
+    """A number, a range such as `960..1024` or `960..1024:32`, or a list, which the spec's reader checks."""
 
-    name = "integer or range"
+    name = "integer, range or list"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if isinstance(value, str) and ".." in value else super().convert(value, param, ctx)
+        several = isinstance(value, str) and (".." in value or "," in value)
+        return value if several else super().convert(value, param, ctx)
+
+
+class _Length(click.IntRange):
+    """A number of tokens: `8192`, `8k`."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..job.shorthand import length_of  # here, to save start-up time
+
+        return super().convert(length_of(str(value)) or value, param, ctx)
 
 
 _SPEC = click.argument("spec", required=False, metavar="[SPEC]")
 _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--gpus", type=_Counts(min=1), help="Number of GPUs, or a range (960..1024): a plan for each count."),
-    click.option("--nodes", type=_Counts(min=1), help="Number of nodes, or a range, instead of --gpus."),
+    click.option(
+        "--gpus", type=_Counts(min=1), help="Number of GPUs; a range (960..1024) or list (64,128): a plan for each."
+    ),
+    click.option("--nodes", type=_Counts(min=1), help="Number of nodes, instead of --gpus."),
     click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json."),
     click.option("--cluster", metavar="NAME", help="Node type from the catalog."),
     click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
     click.option("--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."),
     click.option("--target", metavar="NAME", help=f"{listed(launch_targets())}."),
     click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),
-    click.option("--sequence-length", type=click.IntRange(min=1), help="Tokens per sequence."),
+    click.option("--sequence-length", type=_Length(min=1), help="Tokens per sequence, such as 8192 or 8k."),
     set_option("Set any key of the spec, such as layout.tensor=8; VALUE is YAML. Repeatable."),
 )

@@ -142,25 +142,32 @@ def _csv_row(rank: int, plan: Plan) -> dict[str, object]:
     return layout | {**plan.uncertainty.to_dict(), **plan.throughput.to_dict()}
 
 
-@click.command(short_help="Estimate one layout, without a search.")
+@click.command(short_help="Estimate one layout.")
 @job_options
 @explain_option
 @form_option("table", "json")
 def estimate(request: Request, explain: bool, form: str) -> None:
     """Estimate one layout of the job in SPEC: memory, step time, duration, cost.
 
-    Layout keys that SPEC leaves open use the framework's defaults.
+    Without a layout in SPEC it is the best one; of a layout, keys that are left open use the framework's defaults.
     Rules that the layout breaks are reported, not enforced.
     """
-    from ..search import estimate as estimate_layout  # here, to save start-up time
+    from ..job.records import Pins  # here, to save start-up time
+    from ..search import estimate as estimate_layout
+    from ..search import search
     from .findings_text import print_findings
-    from .loading import load, say_range
-    from .printing import print_json
+    from .loading import load, or_exit, planning, say_range
+    from .printing import print_json, working
     from .tables import print_parts
 
     job, findings = load(request, check_pins=False)
     say_range(job, "estimated")
-    plan = estimate_layout(job)
+    if job.pins == Pins():
+        with working(planning(job), form):
+            answer = search(job, top=1)
+        plan = or_exit(answer, form).plans[0]
+    else:
+        plan = estimate_layout(job)
     print_findings(finding for finding in plan.findings if finding not in findings)
     if form == "json":
         print_json(plan.to_dict())
@@ -168,5 +175,11 @@ def estimate(request: Request, explain: bool, form: str) -> None:
         from .answers import explained
         from .summary import MemoryBars, answer_lines, further_lines
 
-        shown = (answer_lines(plan, name="Layout"), "", MemoryBars(plan), "", further_lines(plan))
+        shown = (
+            answer_lines(plan, name="Chosen" if job.pins == Pins() else "Layout"),
+            "",
+            MemoryBars(plan),
+            "",
+            further_lines(plan),
+        )
         print_parts(*shown, *(explained(plan) if explain else ()))

@@ -41,7 +41,7 @@ def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str
     terms = tuple(read_term(word) for word in arguments if word not in specs)
     if len(specs) > 1:
         raise click.UsageError(f"unexpected argument {specs[1]!r}: write KEY=VALUES, such as gpus=512..2048")
-    if not 1 <= len(terms) <= 2:
+    if len(terms) > 2:
         raise click.UsageError(f"{len(terms)} keys to sweep; give one or two, such as gpus=512..2048")
     if len({term.path for term in terms}) < len(terms):
         raise click.UsageError(f"{terms[0].path} is given twice")
@@ -146,7 +146,7 @@ _AT_MOST = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(short_help="Plan a job at many GPU counts, or values of any key.")
-@click.argument("terms", nargs=-1, metavar="[SPEC] KEY=VALUES [KEY=VALUES]", callback=split_terms)
+@click.argument("terms", nargs=-1, metavar="[SPEC] [KEY=VALUES]...", callback=split_terms)
 @job_flags
 @click.option(
     "--within", metavar="TIME", callback=read_time, help="Name the smallest value that trains within 30d, 12h, ..."
@@ -163,6 +163,8 @@ def sweep(
     request: Request, terms: tuple[Term, ...], within: float | None, at_most: float | None, bold: bool, form: str
 ) -> None:
     """Plan the job in SPEC at many values of one or two keys: gpus=512..2048, tensor=1..8, precision=bf16,fp8.
+
+    Without a key, from half of the job's GPUs to twice, or the GPUs of --gpus 64,128,256.
 
     VALUES is a list A,B,C or a range. A..B doubles; of gpus and nodes it has up to eight counts to a doubling, of whole
     nodes. A..B:STEP adds, A..B:x4 multiplies. At most 200 points.
@@ -190,7 +192,14 @@ def sweep(
 
 
 def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[Axis]]:
-    """The job with the first of all values, and the values."""
+    """The job with the first of all values, and the values; of no terms, GPUs from half of the job's to twice."""
+    if not terms:
+        gpus, nodes = loader.asked("gpus"), loader.asked("nodes")
+        text = gpus if isinstance(gpus, str) else nodes if isinstance(nodes, str) else None
+        if text is None:
+            own = loader.unchecked({}).gpus
+            text = f"{max(1, own // 2)}..{2 * own}"
+        terms = (Term(path="nodes" if text is nodes else "gpus", text=text),)
     job = loader.unchecked({term.path: first_of(term) for term in terms})
     axes = [axis_of(term, job) for term in terms]
     _check_size(axes)

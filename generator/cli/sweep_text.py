@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..estimate.wording import MFU_NOTE, percent
 from ..search.plan import Plan
+from ..search.summary import money
 from ..search.sweep import Axis, Goal, Point, Sweep
 from ..units import count, long_time, seconds
 from .known_rules import title_of
@@ -62,7 +63,7 @@ def _cells(point: Point, columns: Iterable[str]) -> Iterator[str]:
         "tokens/s": count(rates.tokens_per_s),
         "time": long_time(run.wall_s) if run else "",
         "GPU-hours": f"{run.wall_gpu_hours:,.0f}" if run else "",
-        "price": f"{run.wall_cost:,.0f}" if run and run.wall_cost is not None else "",
+        "price": money(plan.job, run.wall_cost) if run and run.wall_cost is not None else "",
     }
     yield from (cells[name] for name in columns)
     yield "no measured run" if plan.uncertainty.evidence.beyond else ""
@@ -159,7 +160,7 @@ def _named(point: Point) -> str:
         return values
     band, total = plan.uncertainty.step_time, float(plan.step_time.total_s)
     slow, fast = (long_time(plan.run.wall_s * float(end) / total) for end in (band.high, band.low))
-    price = f", price {plan.run.wall_cost:,.0f}" if plan.run.wall_cost is not None else ""
+    price = f", price {money(plan.job, plan.run.wall_cost)}" if plan.run.wall_cost is not None else ""
     return f"{values}: {long_time(plan.run.wall_s)} ({fast} to {slow}){price}"
 
 

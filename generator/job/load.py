@@ -13,9 +13,9 @@ from .framework import Frameworks
 from .overrides import apply_overrides, plain_source
 from .records import Job
 from .resolve import resolve
-from .resolve_cluster import with_counted_nodes
 from .resolve_model import check_model_keys
 from .schema_check import check_schema
+from .shorthand import written_out
 from .source import Source, parse
 from .text import UnreadableText, read_path, read_stream
 from .text_check import SpecSecret, check_environment, check_secrets, check_text, spec_secrets
@@ -53,7 +53,7 @@ def load_with_findings(
         changed = apply_overrides(read, overrides or {})
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
-    tidy = with_counted_nodes(replace(changed, data=_without_empty(changed.data)))
+    tidy = written_out(replace(changed, data=_without_empty(changed.data)))
     secrets = spec_secrets(tidy)
     job, findings = _check(tidy, secrets, frameworks)
     findings = without((secret.value for secret in secrets), findings)

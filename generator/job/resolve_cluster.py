@@ -74,16 +74,6 @@ def _named(source: Source, pointer: str, value: str) -> Resolved:
     return _from_counted(source, value, machines, accelerator)
 
 
-def with_counted_nodes(source: Source) -> Source:
-    """The spec with `nodes` as in `cluster: 16x8xh100`, where neither `gpus` nor `nodes` is given."""
-    data: dict[str, Any] = source.data if isinstance(source.data, dict) else {}
-    value = data.get("cluster")
-    machines = counted(value) if isinstance(value, str) else None
-    if machines is None or machines.nodes is None or {"gpus", "nodes"} & data.keys():
-        return source
-    return replace(source, data={**data, "nodes": machines.nodes})
-
-
 def _from_counted(source: Source, value: str, machines: Machines, accelerator: Accelerator) -> Resolved:
     """Machines that are counted. Their network is the slowest of the catalog's with these cards, else assumed."""
     where, per_node = source.locate("/cluster"), machines.per_node

@@ -42,12 +42,14 @@ def _number(value: int | float | str, thousand: int) -> Fraction:
 
 
 def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
-    """The counts of `1024`, `960..1024` or `960..1024:32`; without a step, the multiples of `unit` in the range.
+    """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`; without a step, the range's multiples of `unit`.
 
     Raises `ValueError` for a range that has none, or more than `MOST_COUNTS`.
     """
     if not isinstance(value, str):
         return (int(value),)
+    if "," in value:
+        return tuple(sorted({int(part) for part in value.split(",")}))
     bounds, _, step = value.partition(":")
     low, high = map(int, bounds.split(".."))
     if low > high or (step and int(step) < 1):

@@ -61,13 +61,16 @@ def run_text(plan: Plan) -> str:
     if run is None:
         return "set training.duration for days, GPU-hours, price and disk"
     days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
-    price = "no price (set cluster.price_per_node_hour)" if run.wall_cost is None else money(plan.job, run.wall_cost)
+    if run.wall_cost is None:
+        price = "no price (set cluster.price_per_node_hour)"
+    else:
+        price = ("" if plan.job.cluster.list_price else "price ") + money(plan.job, run.wall_cost)
     return ", ".join((days, f"{run.wall_gpu_hours:,.0f} GPU-hours", price, f"{sized(run.kept_bytes)} on disk"))
 
 
 def money(job: Job, amount: float) -> str:
     """`$2.68 M` at a list price, else a number in the user's currency."""
-    return f"price {amount:,.0f}" if job.cluster.list_price is None else f"${count(amount)}"
+    return f"{amount:,.0f}" if job.cluster.list_price is None else f"${count(amount)}"
 
 
 def price_text(job: Job) -> str:

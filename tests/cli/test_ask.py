@@ -120,6 +120,24 @@ def test_a_sweep_marks_what_no_run_is_like() -> None:
     assert "no measured run" not in run("sweep", "gpus=768").stdout
 
 
+def test_a_sweep_without_a_key_is_over_gpus() -> None:
+    """From half of the job's GPUs to twice; or over those of a list or range."""
+    counts = {
+        document: json.loads(run("sweep", *document, "--format", "json").stdout)
+        for document in ((), ("--gpus", "64,256"))
+    }
+    values = {document: [point["values"]["gpus"] for point in each["points"]] for document, each in counts.items()}
+    assert (values[()][0], values[()][-1]) == (512, 2048)
+    assert values["--gpus", "64,256"] == [64, 256]
+
+
+def test_an_estimate_without_a_layout_is_of_the_best_plan() -> None:
+    """`dsgen estimate` without layout keys estimates what `dsgen plan` chooses; with one, that layout."""
+    best = json.loads(run("plan", "--top", "1", "--format", "json").stdout)["plans"][0]
+    assert json.loads(run("estimate", "--format", "json").stdout)["layout"] == best["layout"]
+    assert json.loads(run("estimate", "--set", "layout.tensor=2", "--format", "json").stdout)["layout"]["tensor"] == 2
+
+
 def test_questions_have_no_csv_form() -> None:
     """`--format csv` with a question is refused."""
     assert run("plan", "job.yaml", "--spares", "--format", "csv").exit_code == ExitStatus.USAGE
@@ -187,7 +205,6 @@ def test_sweep_reads_standard_input_once() -> None:
         (("tensr=1,2",), "did you mean 'tensor'?"),
         (("tensor=1..",), "is not KEY=VALUES; write tensor=A..B"),
         (("tensor=1,,2",), "is not KEY=VALUES"),
-        ((), "0 keys to sweep"),
         (("gpus=8,16", "tensor=1", "pipeline=1"), "3 keys to sweep"),
         (("gpus=8,16", "gpus=8"), "gpus is given twice"),
         (("gpus=8,16", "other.yaml"), "unexpected argument 'other.yaml'"),
