@@ -216,9 +216,13 @@ def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
 
 
 def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, Iterator[Finding]]]:
-    """As `findings_of`, rule by rule; a rule looks for as many as are asked of it."""
+    """As `findings_of`, by rule that is broken; a rule looks for as many as are asked of it."""
     subjects: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}  # each way to divide it is walked once
     for rule in rules:
-        if rule.subjects not in subjects:
-            subjects[rule.subjects] = tuple(rule.subjects(whole))
-        yield rule, map(rule.finding, chain.from_iterable(map(rule.check, subjects[rule.subjects])))
+        own = subjects.get(rule.subjects)
+        if own is None:
+            own = subjects[rule.subjects] = tuple(rule.subjects(whole))
+        broken = chain.from_iterable(map(rule.check, own))
+        first = next(broken, None) if own else None
+        if first is not None:
+            yield rule, map(rule.finding, chain((first,), broken))

@@ -24,8 +24,9 @@ def whole_number(value: object) -> int | None:
 
 def value_at(data: object, pointer: str, default: object = None) -> object:
     """Return the value at a JSON pointer in plain data; `default` where there is none."""
+    escaped = "~" in pointer
     for part in pointer.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
+        key = part.replace("~1", "/").replace("~0", "~") if escaped else part
         if isinstance(data, dict) and key in data:
             data = data[key]
         elif isinstance(data, list) and key.isdecimal() and len(key) < 10 and int(key) < len(data):

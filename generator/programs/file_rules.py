@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Final
@@ -51,14 +51,17 @@ def _rules_of(program: str) -> tuple[Rule, ...]:
     return rules_in(*([rules] if alone else import_module(".registry", rules.__name__).MODULES))
 
 
-def rules_of_programs(submission: Submission) -> Iterator[Rule]:
-    """The rules of the programs of which a submission has files."""
-    for program, needed in _PROGRAMS.items():
-        if needed(submission):
-            yield from _rules_of(program)
+def programs_of(submission: Submission) -> tuple[str, ...]:
+    """The programs of which a submission has files that rules look at."""
+    return tuple(program for program, needed in _PROGRAMS.items() if needed(submission))
+
+
+def rules_of_programs(programs: Iterable[str]) -> Iterator[Rule]:
+    """The rules of these programs."""
+    for program in programs:
+        yield from _rules_of(program)
 
 
 def all_rules_of_programs() -> Iterator[Rule]:
     """The rules of every program."""
-    for program in _PROGRAMS:
-        yield from _rules_of(program)
+    yield from rules_of_programs(_PROGRAMS)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.facts import says_layout
-from ...programs.file_rules import all_rules_of_programs, rules_of_programs
+from ...programs.file_rules import all_rules_of_programs, programs_of, rules_of_programs
 from ...programs.submission import Submission
 from ...rule import Rule, findings_by_rule, rules_in
 from ..codes import TOO_MUCH
@@ -37,12 +37,15 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
 
 
 def rules_for(submission: Submission) -> tuple[Rule, ...]:
-    """The rules that have something to look at in a submission,"""
-    found = [*rules_of_programs(submission), *_rules_on_all()]
+    """The rules that have something to look at in a submission."""
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
-    if submission.megatron or (submission.cluster and submission.configs) or says_layout(submission):
-        found += _rules_on_estimates()
-    return tuple(found)
+    estimated = submission.megatron or (submission.cluster and submission.configs) or says_layout(submission)
+    return _rules_for(programs_of(submission), bool(estimated))
+
+
+@lru_cache(maxsize=64)
+def _rules_for(programs: tuple[str, ...], estimated: bool) -> tuple[Rule, ...]:
+    return (*rules_of_programs(programs), *_rules_on_all(), *(_rules_on_estimates() if estimated else ()))
 
 
 @lru_cache(maxsize=1)

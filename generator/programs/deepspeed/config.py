@@ -142,7 +142,7 @@ class Config(DsConfig):
 
     def switch(self, pointer: str, default: bool = False) -> bool | None:
         """Return whether the flag there is on, as Python's `if` reads it; `default`: of a key that no table has."""
-        if not self.has(pointer) and self.schema.key(pointer) is None:
+        if pointer not in self.json.spans and self.schema.at(pointer)[2] is None:
             return default
         held = self._hold(pointer)
         return None if held is _UNKNOWN else bool(held)
@@ -232,18 +232,16 @@ class Config(DsConfig):
 
     def _parsed(self, pointer: str) -> object:
         """Parse a key as the parser does: models convert values and drop "auto", mappings keep what is written."""
-        section, key = pointer.rpartition("/")[0], self.schema.key(pointer)
-        home = self.schema.section(section)
-        elsewhere = self.has(section) and not self.has(pointer)
-        names = home.names_of(key) if elsewhere and home and key else ()
-        place = next((f"{section}/{name}" for name in names if self.has(f"{section}/{name}")), pointer)
+        section, home, key, others = self.schema.at(pointer)
+        there = self.json.spans
+        place = pointer if pointer in there else next((other for other in others if other in there), pointer)
         value = self.value(place)
         if value == "auto" and self.filled:
             return _UNKNOWN
         if home is None or key is None:
             return value if home is None or home.extra == "taken" or section in _HANDED_ON else None
         in_model = home.kind == "model"
-        if not self.has(place) or (in_model and (value == "auto" or (value is None and key.optional))):
+        if place not in there or (in_model and (value == "auto" or (value is None and key.optional))):
             return self._default(pointer, section, key)
         if not in_model:
             refused = kind_of(value) in key.refuses and pointer[1:] not in BATCH_KEYS  # which rules compute with

@@ -60,12 +60,6 @@ class Section:
         """The names to write, deprecated ones left out, sorted."""
         return tuple(sorted({key.written for key in self.keys.values() if key.deprecated is None}))
 
-    def names_of(self, key: Key) -> tuple[str, ...]:
-        """Names that a key's value may be written by: its own two, and those of deprecated keys whose value it gets."""
-        old = (other for other in self.keys.values() if other.deprecated and other.deprecated.moved)
-        same = (k.written for k in old if k.deprecated and k.deprecated.by == key.name and k.type == key.type)
-        return (key.written, key.name, *same)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeedSchema:
@@ -78,6 +72,9 @@ class DeepSpeedSchema:
     schedulers: Mapping[str, Mapping[str, Key]]
     _sections: Mapping[str, Any] = field(repr=False)
     _read: dict[str, Section] = field(default_factory=dict, repr=False, compare=False)
+    _at: dict[str, tuple[str, Section | None, Key | None, tuple[str, ...]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def section(self, pointer: str) -> Section | None:
         """The section at a JSON pointer such as `/zero_optimization`; `""` is the whole; None where there is none."""
@@ -89,14 +86,32 @@ class DeepSpeedSchema:
 
     def key(self, pointer: str) -> Key | None:
         """The key at a JSON pointer such as `/fp16/enabled`."""
-        parent, _, name = pointer.rpartition("/")
-        section = self.section(parent)
-        return section.keys.get(name) if section else None
+        return self.at(pointer)[2]
+
+    def at(self, pointer: str) -> tuple[str, Section | None, Key | None, tuple[str, ...]]:
+        """The pointer of the section around a pointer, the section, the key, and the pointers that it may be written at.
+
+        These are its own two names, and those of deprecated keys whose value it gets.
+        """
+        if pointer not in self._at:
+            parent, _, name = pointer.rpartition("/")
+            section = self.section(parent)
+            key = section.keys.get(name) if section else None
+            self._at[pointer] = (parent, section, key, tuple(f"{parent}/{name}" for name in _names(section, key)))
+        return self._at[pointer]
 
     @property
     def pointers(self) -> tuple[str, ...]:
         """Pointers of all sections, sorted."""
         return tuple(sorted(self._sections))
+
+
+def _names(section: Section | None, key: Key | None) -> tuple[str, ...]:
+    if section is None or key is None:
+        return ()
+    old = (other for other in section.keys.values() if other.deprecated and other.deprecated.moved)
+    same = (k.written for k in old if k.deprecated and k.deprecated.by == key.name and k.type == key.type)
+    return (key.written, key.name, *same)
 
 
 def kind_of(value: object) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
@@ -39,7 +40,7 @@ _MPI: Final = re.compile(r"\bmpi4py\b|\bMPI\b")
 _NEAR: Final = 3  # folders of a config whose programs are taken for its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
     """The strings in a program's Python, options and choices among them, and whether that is all that it reads."""
 
@@ -56,8 +57,14 @@ class ProgramOptions:
     def lacks(self, option: str) -> bool:
         """Return whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
         beginning = option.partition("=")[0]
-        longer = any(string.startswith(beginning) for string in self.strings)
-        return self.parser is not None and not longer and beginning not in _OF_DEEPSPEED
+        if self.parser is None or beginning in self.strings or beginning in _OF_DEEPSPEED:
+            return False
+        after = bisect_left(self._sorted, beginning)
+        return not (after < len(self._sorted) and self._sorted[after].startswith(beginning))
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self.strings)
 
     def near(self, option: str) -> str | None:
         """The option of the program's that is spelt like this one."""
