@@ -188,12 +188,14 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
-    """DeepSpeed configs that the script writes by a here-document, with their lines counted as the script's."""
+    """DeepSpeed configs that the script writes by a here-document or `echo`, placed in the script."""
     for document in shell.heredocs:
-        if document.path is None or not document.complete or not document.content.lstrip().startswith("{"):
+        target = document.target.path if document.target is not None else None
+        if target is None or not document.complete or not document.content.lstrip().startswith("{"):
             continue
-        content = "\n" * ((shell.locate(document.offset).line or 1) - 1) + document.content
+        start = shell.locate(document.offset)
+        content = "\n" * ((start.line or 1) - 1) + " " * ((start.column or 1) - 1) + document.content
         json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
-        if kind_of(Path(document.path), document.content, keys) == "DeepSpeed config":
-            yield DsConfig(json=json, target=document.path)
+        if kind_of(Path(target), document.content, keys) == "DeepSpeed config":
+            yield DsConfig(json=json, target=target)

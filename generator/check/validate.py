@@ -14,6 +14,7 @@ from ..job.records import Job
 from ..job.text import Text, UnreadableText, read_path
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.lookup import Files
+from ..programs.references import overwritten
 from ..programs.submission import Context, Submission
 from .context import ContextFlags, look_up
 from .grouping import submissions_of
@@ -69,8 +70,11 @@ def _checked(
     checked = {document.path for document in reading.documents}
     of_stated = tuple(f if f.where.path in checked else _named(f) for f in of_stated)
     context, of_flags = look_up(flags, stated)
-    files = Files(reading.documents, [os.fspath(path) for path in paths])
-    groups = submissions_of(reading.documents, files) if job is None else [tuple(reading.documents)]
+    roots = [os.fspath(path) for path in paths]
+    old = overwritten(reading.documents, Files(reading.documents, roots))
+    documents = [document for document in reading.documents if document.path not in old]
+    files = Files(documents, roots)
+    groups = submissions_of(documents, files) if job is None else [tuple(documents)]
     jobs = {path: own for path, (own, _) in specs.items() if own is not None}
     submissions = [_submission(group, files, context, jobs, reading.texts) for group in groups]
     of_specs = [finding for _, problems in specs.values() for finding in problems]

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from posixpath import basename, dirname, isabs, join, normpath
-from typing import TYPE_CHECKING, Any, cast
+from posixpath import basename, commonprefix, dirname, isabs, join, normpath
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..facts.document import Document, Kind
 
 if TYPE_CHECKING:
     from .deepspeed.document import DsConfig
 
+_MOST: Final = 10_000  # names of one folder that are compared
+_LETTERS: Final = 4  # of a word in which one is a slip
+
 
 def place_of(path: str) -> str:
     """A path without detours, with slashes on every system."""
     return normpath(path.replace(os.sep, "/"))
+
+
+def end_alike(one: str, other: str) -> bool:
+    """Return whether one of two paths is the end of the other, by whole names."""
+    names, others = (list(reversed(place_of(path).lstrip("./").split("/"))) for path in (one, other))
+    return all(map(str.__eq__, names, others))
+
+
+def is_slip(name: str, other: str) -> bool:
+    """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other.
+
+    Not a digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m` are meant to differ.
+    """
+    same = len(commonprefix((name, other)))
+    end = min(len(commonprefix((name[::-1], other[::-1]))), len(name) - same, len(other) - same)
+    one, two = name[same : len(name) - end], other[same : len(other) - end]
+    word = re.findall(r"[A-Za-z]*\Z", name[:same])[0] + re.findall(r"^[A-Za-z]*", name[same:])[0]
+    meant = any(each.isdigit() or each == "/" for each in one + two) or ((one + two).isalpha() and len(word) < _LETTERS)
+    return not meant and ((len(one) == 2 and one == two[::-1]) or max(len(one), len(two)) == 1)
 
 
 def is_written(document: Document) -> bool:
@@ -32,6 +56,7 @@ class Files:
     def __init__(self, documents: Iterable[Document], roots: Iterable[str] = ()) -> None:
         self._roots = frozenset(place_of(root) for root in roots)
         self._documents = tuple(documents)
+        self._listed: dict[str, tuple[str, ...]] = {}
 
     def roots_of(self, folder: str) -> Iterator[str]:
         """The paths under which a folder was looked for."""
@@ -44,7 +69,7 @@ class Files:
         for document in self._documents:
             if getattr(document, "launch", None) is None and not is_written(document):
                 found[place_of(document.path)].append(document)
-        for (script, _), configs in self._written_by.items():
+        for script, configs in self._written_by.items():
             for config in configs:
                 found[place_of(join(dirname(script), config.target or ""))].append(config)
         return found
@@ -67,15 +92,14 @@ class Files:
         return found
 
     @cached_property
-    def _written_by(self) -> dict[tuple[str, str], list[DsConfig]]:
-        """Configs that scripts write, by the script's path, which is before them, and their name."""
-        found, script = defaultdict[tuple[str, str], list["DsConfig"]](list), ""
+    def _written_by(self) -> dict[str, list[DsConfig]]:
+        """Configs that scripts write, by the script's path, which is before them."""
+        found, script = defaultdict[str, list["DsConfig"]](list), ""
         for document in self._documents:
             if document.document_kind == "launch script":
                 script = document.path
             elif is_written(document):
-                config = cast("DsConfig", document)
-                found[script, config.name].append(config)
+                found[script].append(cast("DsConfig", document))
         return found
 
     def beside(self, holder: str, kind: Kind) -> list[Any]:
@@ -87,11 +111,12 @@ class Files:
 
         Looked for from the folders in which a program may be started: `starts`, the file's own, those above it, and
         the working directory. Where the path begins elsewhere, as in `$ROOT/configs/ds.json`, its end has to be that
-        of one file only. Several are those that `holder` itself may write there.
+        of one file only; of an absolute path the file's name and its folder's. Several are those that `holder` itself
+        may write there.
         """
-        own = self._written_by.get((holder, basename(path)), ())
+        own = tuple(one for one in self._written_by.get(holder, ()) if end_alike(one.target or "", path))
         if "DeepSpeed config" in kinds and own:
-            return tuple(own)
+            return own
         places = self._places(path, holder, starts)
         found = next((here for place in places if (here := self._at(place, kinds))), None)
         if found is None:
@@ -109,23 +134,56 @@ class Files:
         except (OSError, ValueError):  # a name too long, or not one for this system
             return False
 
-    def has_folder(self, path: str, holder: str) -> bool:
+    def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
+        """The path of the document that lies where `holder` would write `path`."""
+        here = (one for place in self._places(path, holder, starts) for one in self._by_place.get(place, ()))
+        return next((one.path for one in here if one.path != holder and not is_written(one)), None)
+
+    def has_folder(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a folder that `holder` may mean by `path`."""
         try:
-            return any(Path(place).is_dir() for place in self._places(path, holder, ()))
+            return any(Path(place).is_dir() for place in self._places(path, holder, starts))
         except (OSError, ValueError):  # a name too long, or not one for this system
             return False
 
+    def near(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
+        """The path of a file that is there, where `path`, which isn't, differs from it by a slip of one letter."""
+        written, name = place_of(path), basename(path)
+        for place in () if isabs(path) else self._places(written, holder, starts):
+            folder = dirname(place)
+            for other in self._names(folder):
+                if is_slip(name, other):
+                    return join(dirname(path), other)
+            above = dirname(folder) if dirname(written) else folder
+            for other in self._names(above) if above != folder else ():
+                if is_slip(basename(folder), other) and name in self._names(join(above, other)):
+                    return join(dirname(dirname(path)), other, name)
+        parts = written.count("/")
+        tails = ("/".join(place.split("/")[-parts - 1 :]) for place in self._by_place) if parts else ()
+        return next((tail for tail in tails if is_slip(written, tail)), None)
+
+    def _names(self, folder: str) -> tuple[str, ...]:
+        """The names in a folder, in order."""
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = tuple(sorted(islice((entry.name for entry in os.scandir(folder or ".")), _MOST)))
+            except (OSError, ValueError):  # no folder, or a name that no system has
+                self._listed[folder] = ()
+        return self._listed[folder]
+
     def _ends(self, path: str, holder: str) -> list[str]:
         """The places that end as a path does, of which the folders above are others here; else beside the file."""
-        end = place_of(path).lstrip("./")
-        same = self._by_name.get(basename(end), ())
-        while "/" in end:
-            ends = [place for place in same if f"/{place}".endswith(f"/{end}")]
-            if ends or not isabs(path):
+        parts = place_of(path).lstrip("./").split("/")
+        same = self._by_name.get(parts[-1], ())
+        if not isabs(path):
+            end = "/".join(parts)
+            beside = [place_of(join(dirname(place_of(holder)), end))]
+            return [place for place in same if f"/{place}".endswith(f"/{end}")] if len(parts) > 1 else beside
+        for first in range(len(parts) - 1):
+            end = f"/{'/'.join(parts[first:])}"
+            if ends := [place for place in same if place_of(str(Path(place).absolute())).endswith(end)]:
                 return ends
-            end = end.partition("/")[2]
-        return [place_of(join(dirname(place_of(holder)), end))]
+        return []
 
     def _places(self, path: str, holder: str, starts: Iterable[str]) -> Iterator[str]:
         """Yield where the file may lie, likely places first."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise, zip_longest
 from pathlib import PurePath
-from posixpath import dirname, join
+from posixpath import dirname, isabs, join
 from typing import TYPE_CHECKING, Final, cast
 
 from ..dataclass import dataclass
@@ -17,7 +17,7 @@ from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
 from .launching.script import CommandDocument, LaunchScript
-from .lookup import Files, is_written, place_of
+from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
 from .shell.records import Assignment, Word
 from .trainer.training_arguments import TrainingArguments
@@ -42,6 +42,7 @@ _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("accelerate", "--deepspeed_hostfile", "hostfile"),
     ("accelerate", "--config_file", "accelerate config"),
 )
+_NAMING: Final = _CONFIG_OPTIONS | {option for _, option, _ in _LAUNCHER_OPTIONS}
 #: The kinds that others may name or use.
 NAMED: Final[tuple[Kind, ...]] = (
     "DeepSpeed config",
@@ -54,7 +55,7 @@ NAMED: Final[tuple[Kind, ...]] = (
     "environment file",
 )
 _DATA: Final = (".json", ".hjson")
-_REWRITERS: Final = frozenset({"sed", "envsubst", "cat", "cp", "perl", "awk", "jq"})
+_MOVES: Final = ("cd", "pushd")
 _ENOUGH_LETTERS: Final = 3  # of a name that is known in part
 _MAY_BE_NAMED: Final = (*_DATA, ".yaml", ".yml", ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
@@ -68,7 +69,9 @@ class Reference:
     where: Location
     reader: str | None = None  #: the program that reads it as a DeepSpeed config, where that is known
     documents: tuple[Document, ...] = field(default=(), compare=False, repr=False)  #: the file, where it was found
-    exists: bool = False  #: whether there is such a file, read or not
+    exists: bool = False  #: whether there is such a file, read or not, or a command of the script may make it
+    near: str | None = None  #: the path of a file that is there, of which this is a slip
+    sure: bool = False  #: whether the path is known whole, and its folder is there
 
     @property
     def name(self) -> str:
@@ -103,15 +106,22 @@ def configures_lightning(launch: Launch) -> bool:
 
 
 def templates_of(document: Document, files: Files) -> Iterator[Document]:
-    """The configs that a script rewrites or copies: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
+    """The configs that commands of a script read to make others: `sed "s/STAGE/1/" ds_TEMPLATE.json > ds.json`."""
     if not isinstance(document, LaunchScript):
         return
-    for command in document.shell.commands:
-        if command.words and command.words[0].value in _REWRITERS:
-            for word in command.words[1:]:
-                path = _path_of(word)
-                if path and path.endswith(_DATA):
-                    yield from files.find(path, document.path, "DeepSpeed config", starts=_starts(document))
+    for word in document.beside_launches:
+        if (path := word.path) and path.endswith(_DATA) and not document.makes(path):
+            yield from files.find(path, document.path, "DeepSpeed config", starts=_starts(document))
+
+
+def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
+    """The paths of files that a script among these documents writes: what they hold now is what an older run left."""
+    found = set[str]()
+    for script in (one for one in documents if isinstance(one, LaunchScript)):
+        for word in script.shell.written:
+            if word.value and (path := files.document_at(word.value, script.path, _starts(script))):
+                found.add(path)
+    return frozenset(found)
 
 
 def _reader_of(document: Document) -> str | None:
@@ -123,15 +133,20 @@ def _reader_of(document: Document) -> str | None:
 
 def _named_config(path: object, where: Location, files: Files, reader: str) -> Iterator[Reference]:
     if isinstance(path, str) and path.endswith(_DATA):
-        yield _reference("DeepSpeed config", path, where, files, reader=reader)
+        yield _reference("DeepSpeed config", path, where, files, reader)
 
 
 def _reference(
-    kind: Kind, path: str, where: Location, files: Files, *, starts: tuple[str, ...] = (), reader: str | None = None
+    kind: Kind, path: str, where: Location, files: Files, reader: str | None, starts: tuple[str, ...] = ()
 ) -> Reference:
+    """The file of a kind that the file at `where` means by a path."""
     found = files.find(path, where.path, kind, starts=starts)
     exists = bool(found) or files.exists(path, where.path, starts)
-    return Reference(kind=kind, path=path, where=where, reader=reader, documents=found, exists=exists)
+    near = None if exists else files.near(path, where.path, starts)
+    sure = not exists and "/" in path and not isabs(path) and files.has_folder(dirname(path), where.path, starts)
+    return Reference(
+        kind=kind, path=path, where=where, reader=reader, documents=found, exists=exists, near=near, sure=sure
+    )
 
 
 @dataclass(frozen=True)
@@ -148,24 +163,46 @@ class _Lines:
         yield from (link for link in found if link.exists) if elsewhere else found
 
     def _references(self) -> Iterator[Reference]:
-        starts = _starts(self.holder)
         for launch in self.holder.launches:
-            stated = [*self._by_program(launch, starts), *self._by_launchers(launch, starts)]
-            stated += self._by_environment(launch, starts)
+            stated = [*self._by_program(launch), *self._by_launchers(launch), *self._by_environment(launch)]
             yield from stated
-            yield from self._other(launch, starts, {link.where for link in stated})
+            yield from self._other(launch, {link.where for link in stated})
         if isinstance(self.holder, CommandDocument):
-            yield from self._inputs(self.holder, starts)
+            yield from self._inputs(self.holder)
+
+    @cached_property
+    def _script(self) -> LaunchScript | None:
+        return _script_of(self.holder)
+
+    @cached_property
+    def _starts(self) -> tuple[str, ...]:
+        return _starts(self.holder)
+
+    def _named(
+        self, kind: Kind, path: str, where: Location, reader: str | None = None, value: Word | None = None
+    ) -> Reference:
+        """The file that a path means: what the script itself writes there, and not what lies there now."""
+        link, script = _reference(kind, path, where, self.files, reader, self._starts), self._script
+        if script is not None and script.makes(path):
+            return replace(link, documents=tuple(filter(is_written, link.documents)), exists=True)
+        if script is None or link.exists:
+            return link
+        # A command that names the file may make it, and one that changes the folder may lead elsewhere.
+        words = (pair for one in script.shell.commands for pair in pairwise(one.words) if pair[0].value not in _NAMING)
+        named = any(end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-"))
+        leads = any(one.words[0].value in _MOVES and one.words[-1].value is None for one in script.shell.commands)
+        sure = link.sure and not leads and (value is None or value.value is not None)
+        return replace(link, exists=named and link.near is None, sure=sure)
 
     @cached_property
     def _assigned(self) -> dict[str, list[Assignment]]:
         """The assignments of the script by name."""
-        script, found = _script_of(self.holder), defaultdict[str, list[Assignment]](list)
-        for assignment in script.shell.assignments if script is not None else ():
+        found = defaultdict[str, list[Assignment]](list)
+        for assignment in self._script.shell.assignments if self._script is not None else ():
             found[assignment.name].append(assignment)
         return found
 
-    def _by_program(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
+    def _by_program(self, launch: Launch) -> Iterator[Reference]:
         switch = any(word.raw == "--deepspeed" for word in launch.arguments)
         for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
             option, equals, _ = word.raw.partition("=")
@@ -173,12 +210,12 @@ class _Lines:
             if name not in _CONFIG_OPTIONS or value is None:
                 continue
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
-            path = _path_of(value)
+            path = value.path
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
             if path and isinstance(self.holder, CommandDocument) and self.holder.in_image:
                 path = PurePath(path).name
             if path and path.endswith(_DATA):
-                yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
+                yield self._named("DeepSpeed config", path, where, reader, value)
             elif path is None:
                 yield from self._one_of(value, where, reader)
 
@@ -209,33 +246,35 @@ class _Lines:
         # Both are the arguments that deepspeed.add_config_arguments adds: deepspeed/__init__.py:240-280 @ 0.19.8
         return "deepspeed" if switch and option == "--deepspeed_config" else None
 
-    def _by_launchers(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
+    def _by_launchers(self, launch: Launch) -> Iterator[Reference]:
         for call in launch.calls:
             for program, name, kind in _LAUNCHER_OPTIONS:
                 option = call.options.get(name) if call.program == program else None
-                if option is not None and option.values and (path := _path_of(option.values[0])):
+                if option is not None and option.values and (path := option.values[0].path):
                     where, reader = launch.script.locate(option.values[0]), "accelerate" if "deep" in name else None
-                    yield _reference(kind, path, where, self.files, starts=starts, reader=reader)
+                    yield self._named(kind, path, where, reader, option.values[0])
 
-    def _by_environment(self, launch: Launch, starts: tuple[str, ...]) -> Iterator[Reference]:
+    def _by_environment(self, launch: Launch) -> Iterator[Reference]:
         path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
         if path and path.endswith(_DATA):
             where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])
-            yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader="lightning")
+            yield self._named("DeepSpeed config", path, where, "lightning")
 
-    def _other(self, launch: Launch, starts: tuple[str, ...], known: set[Location]) -> Iterator[Reference]:
+    def _other(self, launch: Launch, known: set[Location]) -> Iterator[Reference]:
         """Documents that the program itself, or another word of the line, names: `sbatch train.sh`, `run.py a.yaml`."""
         for word in (launch.program, *launch.arguments):
-            path = _path_of(word) if word is not None else None
+            path = word.path if word is not None else None
             path = path.partition("=")[2] if path and path.startswith("--") else (path or "").lstrip("@")
             if word is None or not path.endswith(_MAY_BE_NAMED) or launch.script.locate(word) in known:
                 continue
-            found = self.files.find(path, self.holder.path, *NAMED, starts=starts)
+            found = self.files.find(path, self.holder.path, *NAMED, starts=self._starts)
+            if self._script is not None and self._script.makes(path):
+                continue
             if found and found[0].path != self.holder.path and not is_written(found[0]):
                 where = launch.script.locate(word)
                 yield Reference(kind=found[0].document_kind, path=path, where=where, documents=found, exists=True)
 
-    def _inputs(self, job: CommandDocument, starts: tuple[str, ...]) -> Iterator[Reference]:
+    def _inputs(self, job: CommandDocument) -> Iterator[Reference]:
         """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
         for launch in job.launches:
             for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
@@ -243,7 +282,7 @@ class _Lines:
                 path, where = (job.input_file(binding[1]) if binding else None) or ("", Location(path=job.path))
                 if path.endswith(_DATA):
                     reader = self._reader(launch, option.raw, switch=False)
-                    yield _reference("DeepSpeed config", path, where, self.files, starts=starts, reader=reader)
+                    yield self._named("DeepSpeed config", path, where, reader)
 
 
 def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
@@ -253,24 +292,13 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
         here = join(here, holder.start_folder or "")
     script = _script_of(holder)
     commands = script.shell.commands if script is not None else ()
-    moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in ("cd", "pushd")]
+    moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in _MOVES]
     moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
     return (*moved, here)
 
 
 def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:
     return holder.script if isinstance(holder, CommandDocument) else holder
-
-
-def _path_of(word: Word) -> str | None:
-    """The path that a word names; its end where the folders before it are a variable: `$HERE/ds.json`."""
-    if word.value is not None:
-        return word.value
-    name = word.raw.strip("\"'").rpartition("/")[2].strip("\"'")
-    if not name or set(name) & set("$`*?{}\"'"):
-        return None
-    tail = ((word.parts[-1] if word.parts else None) or "").partition("/")[2]
-    return tail if tail.endswith(name) else name
 
 
 def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:

@@ -241,13 +241,13 @@ def test_a_here_document_has_its_target_and_content() -> None:
     """A file written by `cat` is known with its name, its place, and variables filled in where known."""
     script = _read('F=ds.json\nB=4\ncat <<EOT > $F\n{"b": $B, "j": "$SLURM_JOB_ID"}\nEOT\ntee x.txt <<\'E\'\n$B\nE\n')
     first, second = script.heredocs
-    assert (first.path, first.content, first.complete, first.literal) == (
+    assert (first.target and first.target.value, first.content, first.complete, first.literal) == (
         "ds.json",
         '{"b": 4, "j": "$SLURM_JOB_ID"}\n',
         False,
         False,
     )
-    assert (second.path, second.content, second.complete, second.literal) == ("x.txt", "$B\n", True, True)
+    assert (second.target and second.target.value, second.content, second.complete) == ("x.txt", "$B\n", True)
     assert script.locate(second.offset).line == 7
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import product, takewhile
+from itertools import product
 from pathlib import PurePath
 from typing import Final
 
 from ...facts.document import Claim
-from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ...findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ...job.wording import counted
 from ...programs.deepspeed.config import BATCH_KEYS, Config
 from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MICRO, PIPELINE, TENSOR
 from ...programs.megatron.table import LARGEST
+from ...programs.references import Reference
 from ...programs.subjects import ds_configs, submissions
 from ...programs.submission import Submission, used_config
 from ...programs.world import FLAGS, MOST_GPUS, world_of
@@ -125,43 +126,35 @@ def named_config_is_there(submission: Submission) -> Violations:
     Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. A note where
     it may be made later, or lie elsewhere; nothing where the script itself writes it.
     Fix: correct the path of the config, on a file system that every node has"""
-    written = {(script.path, PurePath(path).name) for script in submission.commands for path in script.shell.written}
     for link in submission.references:
-        if link.kind != "DeepSpeed config" or link.exists or (link.where.path, link.name) in written:
-            continue
-        present = sorted({one.name for one in submission.files.beside(link.where.path, "DeepSpeed config")})
-        slip = next((name for name in present if "/" not in link.path and _is_slip(link.name, name)), None)
-        here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
-        message = f"the DeepSpeed config {link.path} is not {here}"
-        hint = f"did you mean `{slip}`?" if slip else "add it, or correct the path"
-        yield Violation(link.where, message, hint, severity=ERROR if slip else NOTE)
+        if link.kind == "DeepSpeed config" and not link.exists:
+            present = sorted({one.name for one in submission.files.beside(link.where.path, "DeepSpeed config")})
+            here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
+            message = f"the DeepSpeed config {link.path} is not {here}"
+            yield _missing(link, message, NOTE)
 
 
-def _is_slip(name: str, other: str) -> bool:
-    """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other."""
-    same = _same(name, other)
-    end = min(_same(name[::-1], other[::-1]), len(name) - same, len(other) - same)
-    one, two = name[same : len(name) - end], other[same : len(other) - end]
-    swapped = len(one) == 2 and one == two[::-1]
-    return not any(map(str.isdigit, one + two)) and (swapped or max(len(one), len(two)) == 1)
+def _missing(link: Reference, message: str, otherwise: Severity) -> Violation:
+    """The violation of a name of no file: an error where another file's is a slip away."""
+    if link.near is not None:
+        return Violation(link.where, message, f"did you mean `{link.near}`?", severity=ERROR)
+    severity = WARNING if link.sure else otherwise
+    return Violation(link.where, message, "add it, or correct the path", severity=severity)
 
 
-def _same(name: str, other: str) -> int:
-    """The characters in which two names begin alike."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name, other, strict=False)))
-
-
-@submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "hostfile"))
+@submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "accelerate config", "hostfile"))
 def named_files_are_there(submission: Submission) -> Violations:
-    """A hostfile that a launch line names is among the files of the submission.
+    """A config of accelerate's or a hostfile that a launch line names is there.
 
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
     Fix: use the name of a file of the submission"""
     for link in submission.references:
-        present = {PurePath(hostfile.path).name for hostfile in submission.files.beside(link.where.path, "hostfile")}
-        if link.kind == "hostfile" and not link.exists and present:
-            message = f"the {link.kind} {link.path} is not among the files here ({', '.join(sorted(present))})"
-            yield Violation(link.where, message, "name the file that the job is to read, or add it to the submission")
+        if link.exists or link.kind not in ("accelerate config", "hostfile"):
+            continue
+        present = {PurePath(one.path).name for one in submission.files.beside(link.where.path, link.kind)}
+        if link.near or link.sure or (present and link.kind == "hostfile"):
+            among = f" among the files here ({', '.join(sorted(present))})" if present else ""
+            yield _missing(link, f"the {link.kind} {link.path} is not{among or ' there'}", WARNING)
 
 
 _OF_SIZES: Final = ("DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")

@@ -89,9 +89,9 @@ class DeepSpeedSchema:
         return self.at(pointer)[2]
 
     def at(self, pointer: str) -> tuple[str, Section | None, Key | None, tuple[str, ...]]:
-        """The pointer of the section around a pointer, the section, the key, and the pointers that it may be written at.
+        """The pointer of the section around a pointer, the section, the key, and the pointers where it may be written.
 
-        These are its own two names, and those of deprecated keys whose value it gets.
+        These have its own two names, and those of deprecated keys whose value it gets.
         """
         if pointer not in self._at:
             parent, _, name = pointer.rpartition("/")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from posixpath import basename
 from typing import ClassVar
 
 from ...dataclass import dataclass
 from ...facts.document import Kind
 from ...facts.yaml_document import YamlDocument
 from ...findings import Location
-from ..shell.script import ShellScript
+from ..lookup import end_alike
+from ..shell.script import ShellScript, Word
 from .launch_line import Launch, Options, launches, sbatch_options
 
 
@@ -31,6 +34,21 @@ class LaunchScript:
     def path(self) -> str:
         """The path as the user named it."""
         return self.shell.text.path
+
+    @property
+    def beside_launches(self) -> Iterator[Word]:
+        """The words of the commands that start no training program, which may write or change what they name."""
+        started = {call.word.offset for launch in self.launches for call in launch.calls}
+        started |= {launch.program.offset for launch in self.launches if launch.program is not None}
+        for command in self.shell.commands:
+            if started.isdisjoint(word.offset for word in command.words):
+                yield from command.words[1:]
+
+    def makes(self, path: str) -> bool:
+        """Return whether a command writes or changes a file, or gets a text that names it: `python - <<EOF`."""
+        written = (word.path for word in (*self.shell.written, *self.shell.edited))
+        given = (text.content for text in self.shell.heredocs if text.target is None)
+        return any(end_alike(each, path) for each in written if each) or any(basename(path) in text for text in given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from .expand import Expander, Field
@@ -24,6 +25,9 @@ _ARITHMETIC: Final = re.compile(
 )
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
+_TO_LAST: Final = frozenset({"cp", "install", "ln", "mv", "rsync", "scp"})  # write the file that their last word names
+_IN_PLACE: Final = frozenset({"sed", "perl", "yq"})  # with -i
+_OUTPUT: Final = ("-o", "-O", "--out", "--output")
 
 
 @dataclass(slots=True)
@@ -35,7 +39,8 @@ class Reading:
     assignments: list[Assignment] = field(default_factory=list)
     directives: list[Directive] = field(default_factory=list)
     heredocs: list[Heredoc] = field(default_factory=list)
-    written: set[str] = field(default_factory=set)
+    written: list[Word] = field(default_factory=list)
+    edited: list[Word] = field(default_factory=list)
     unterminated: int | None = None
 
 
@@ -119,7 +124,10 @@ class Shell:
                 if token.body is not None:
                     self._note_document(token.body, self._written_to(words, redirections))
                 elif token.text in _WRITES and following is not None:
-                    self.reading.written |= {word.value for word in self.words([following]) if word.value}
+                    (self.reading.edited if token.text == ">>" else self.reading.written).extend(
+                        self.words([following])
+                    )
+            self._note_written(words, redirections)
         return self._started_by(command, tokens[head:]) if command is not None else None
 
     def _assigns(self, token: Token) -> bool:
@@ -299,7 +307,6 @@ class Shell:
         if body.strips_tabs:
             content = _TABS.sub("", content)
         heredoc = Heredoc(
-            path=target.value if target else None,
             content=content,
             offset=source.place(body.start),
             complete=text_of_pieces(pieces) is not None,
@@ -308,12 +315,35 @@ class Shell:
         )
         self.reading.heredocs.append(heredoc)
 
+    def _note_written(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> None:
+        """Notes the files that a command writes by its words, and the text that `echo TEXT > FILE` writes."""
+        self._note_echo(words, redirections)
+        name, rest = (words[0].value or "").rpartition("/")[2] if words else "", words[1:]
+        if name == "tee":
+            self.reading.written += (word for word in rest if not word.prefix.startswith("-"))
+        elif name in _TO_LAST:
+            self.reading.written += rest[1:][-1:]
+        elif name in _IN_PLACE and any(word.prefix.startswith(("-i", "--in-place")) for word in rest):
+            self.reading.edited.append(rest[-1])
+        else:
+            self.reading.written += (after for before, after in pairwise(rest) if before.value in _OUTPUT)
+
+    def _note_echo(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> None:
+        """Notes the text that `echo TEXT > FILE` writes as a here-document, where it is an object."""
+        last = words[-1] if len(words) > 1 and words[0].value in ("echo", "printf") else None
+        target = self._written_to(words, redirections) if last and (last.value or "").lstrip()[:1] == "{" else None
+        if last is not None and last.value is not None and target is not None:
+            literal = last.raw[1:-1] == last.value
+            self.reading.heredocs.append(
+                Heredoc(content=last.value, offset=last.offset + 1, complete=True, literal=literal, target=target)
+            )
+
     def _written_to(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> Word | None:
-        """The word that names the file which `cat` or `tee` writes."""
+        """The word that names the file which a command writes its input or its words to."""
         name = words[0].value if words else None
         if name == "tee":
             return next((word for word in words[1:] if not word.prefix.startswith("-")), None)
-        for token, following in redirections if name in ("cat", "envsubst") else ():
+        for token, following in redirections if name in ("cat", "echo", "envsubst", "printf") else ():
             if token.text in _WRITES and following is not None:
                 found = self.words([following])
                 return found[0] if len(found) == 1 else None

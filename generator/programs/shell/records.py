@@ -25,6 +25,17 @@ class Word(NamedTuple):
         """The text that it is known to begin with."""
         return (self.parts[0] or "") if self.parts else ""
 
+    @property
+    def path(self) -> str | None:
+        """The path that it is; its end where the folders before it are a variable: `$HERE/ds.json`."""
+        if self.value is not None:
+            return self.value
+        name = self.raw.strip("\"'").rpartition("/")[2].strip("\"'")
+        if not name or set(name) & set("$`*?{}\"'"):
+            return None
+        tail = ((self.parts[-1] if self.parts else None) or "").partition("/")[2]
+        return tail if tail.endswith(name) else name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
@@ -69,9 +80,8 @@ class Directive:
 class Heredoc:
     """A file that the script writes from a here-document."""
 
-    path: str | None  #: where it is written, None where unknown
     content: str  #: variables are expanded where known, and stay as written where not
     offset: int  #: where the content starts
     complete: bool  #: whether every expansion is known
     literal: bool  #: nothing was expanded: offsets in the content and in the script differ by `offset`
-    target: Word | None = None  #: the word that names the file
+    target: Word | None = None  #: the word that names the file; None: the text is another program's input

@@ -36,7 +36,8 @@ class ShellScript:
     commands: tuple[Command, ...]
     assignments: tuple[Assignment, ...]
     heredocs: tuple[Heredoc, ...]
-    written: frozenset[str]  #: paths that commands write their output to
+    written: tuple[Word, ...]  #: the words that name files which commands write
+    edited: tuple[Word, ...] = ()  #: the words that name files to which commands add, or which they change in place
     history: History = field(default_factory=dict, repr=False)
     unterminated: int | None = None  #: the offset of a quote, bracket or here-document that nothing closes
     place: Callable[[int], Location] | None = field(default=None, repr=False)
@@ -79,7 +80,8 @@ def _read(text: Text, place: Callable[[int], Location] | None) -> ShellScript:
         commands=tuple(reading.commands),
         assignments=tuple(reading.assignments),
         heredocs=tuple(reading.heredocs),
-        written=frozenset(reading.written),
+        written=tuple(reading.written),
+        edited=tuple(reading.edited),
         history=shell.state.history,
         unterminated=reading.unterminated,
         place=place,

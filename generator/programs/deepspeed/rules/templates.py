@@ -26,8 +26,6 @@ _TOKENS: Final = re.compile(
     r"|(?<![\w.])[A-Z][A-Z0-9_]+\b(?!\s*:))",
     re.ASCII,
 )
-#: Programs that write a text with other values.
-_FILLERS: Final = frozenset({"sed", "envsubst", "perl", "awk", "jq", "m4", "j2", "jinja2"})
 _MOST: Final = 20_000  #: characters that are searched; a config has a few thousand
 
 
@@ -70,14 +68,9 @@ def is_used_as_it_is(submission: Submission, config: Config) -> bool:
 
 
 def is_filled_in(submission: Submission, config: Config) -> bool:
-    """Return whether a script hands a config to a command that rewrites text."""
-    return any(
-        PurePath(word.value or word.raw).name == config.name
-        for script in submission.commands
-        for command in script.shell.commands
-        if command.words and PurePath(command.words[0].value or "").name in _FILLERS
-        for word in command.words[1:]
-    )
+    """Return whether a script hands a config to a command that starts no training, which may write it anew."""
+    words = (word for script in submission.commands for word in script.beside_launches)
+    return any(PurePath(word.value or word.raw).name == config.name for word in words)
 
 
 def _texts(value: object) -> Iterator[str]:
