@@ -183,9 +183,11 @@ class _Lines:
     ) -> Reference:
         """The file that a path means: what the script itself writes there, and not what lies there now."""
         link, script = _reference(kind, path, where, self.files, reader, self._starts), self._script
-        if script is not None and script.makes(path):
+        if script is None or (link.exists and script is not self.holder):
+            return link  # of the text in a service's command, what lies beside it is a copy
+        if script.makes(path):
             return replace(link, documents=tuple(filter(is_written, link.documents)), exists=True)
-        if script is None or link.exists:
+        if link.exists:
             return link
         # A command that names the file may make it, and one that changes the folder may lead elsewhere.
         words = (pair for one in script.shell.commands for pair in pairwise(one.words) if pair[0].value not in _NAMING)
