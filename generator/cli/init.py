@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .options import DEFAULT_SPEC, Request, job_flags
+from .options import DEFAULT_SPEC, PURPOSES, Request, job_flags
 
 if TYPE_CHECKING:
     from ..draft import Outcome
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 #: The schema beside a spec, where there is one; else that of the installed package.
 SCHEMA_NAME: Final = "dsgen.schema.json"
 _MOST_NOTES: Final = 200
-_RATE: Final = "cluster.network_gbits_per_s_per_node"
 
 
 @click.command(short_help="Write a job spec from answers, or from files that exist.")
@@ -25,19 +24,20 @@ _RATE: Final = "cluster.network_gbits_per_s_per_node"
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @job_flags
 @click.option("-o", "--output", "spec", default=DEFAULT_SPEC, show_default=True, metavar="FILE", help="Spec to write.")
+@click.option("--purpose", type=click.Choice(PURPOSES), help="What the job is for: batch and framework follow.")
 @click.option("--force", is_flag=True, help="Overwrite the spec if it exists.")
-def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], force: bool) -> None:
+def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purpose: str | None, force: bool) -> None:
     """Write a job spec, dsgen.yaml.
 
-    It asks for model, machines, GPUs, framework and target, and proposes what this folder and this machine say.
-    Without a terminal it takes what they say, and the rest must be given as flags.
+    Asks for model, machines, GPUs, what the job is for, framework, target and length, and proposes what this folder and
+    this machine say. Without a terminal it takes what they say, and the rest must be given as flags.
 
     With --from, the spec says what a launch that exists says: DeepSpeed configs, Slurm and shell scripts, Megatron
     arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. What it can't hold is named.
     """
     from ..facts.around import checking  # here, to save start-up time
     from ..job.overrides import parse_value
-    from .questions import read_cluster
+    from .questions import RATE, read_cluster, with_network
 
     if more and not sources:
         raise click.UsageError(f"put --from before {more[0]}: `dsgen init --from {more[0]}`")
@@ -47,8 +47,11 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], forc
         path: parse_value(value) if isinstance(value, str) and path not in ("model", "cluster") else value
         for path, value in request.overrides.items()
     }
+    if purpose:
+        answers["purpose"] = purpose
     if isinstance(answers.get("cluster"), str):
-        answers["cluster"] = read_cluster(answers["cluster"], answers.get(_RATE))
+        answers["cluster"] = read_cluster(answers["cluster"])
+        answers = with_network(answers, answers) if RATE in answers else answers
     paths = (*sources, *more)
     with checking(paths or (".",)):
         text, outcome = _adopted(paths, answers, output) if paths else _asked(answers, output)
@@ -116,7 +119,7 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     if missing or not {"gpus", "nodes"} & set(said):
         told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
         made = draft_run(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
-    _fill_batch(made.draft, "not in the files: sequences, or tokens, of an optimizer step")
+    _fill_batch(made.draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(made.draft, answers)
     outcome = carry_over(made)
@@ -133,12 +136,14 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, from_files=True), outcome
 
 
-def _fill_batch(draft: Any, why: str) -> None:
-    """Set a usual batch where nobody says one."""
+def _fill_batch(draft: Any, told: Mapping[str, Any], why: str) -> None:
+    """Set a usual batch where nobody says one: tokens, or of a fine-tuning sequences that every replica has part of."""
     from .loading import BATCH_TOKENS  # here, to save start-up time
+    from .questions import BATCHES, gpus_of
 
     if draft.get("training.global_batch") is None:
-        draft.set("training.global_batch", {"tokens": BATCH_TOKENS})
+        sequences, gpus = BATCHES.get(told.get("purpose", "")), gpus_of(told)
+        draft.set("training.global_batch", -(-sequences // gpus) * gpus if sequences else {"tokens": BATCH_TOKENS})
         draft.comments["training.global_batch"] = why
 
 
@@ -165,11 +170,12 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     found = proposals(Path())
     told = answered(answers, found)
     draft = Draft()
-    for key, value in {**told, **answers}.items():
-        draft.set(key, value)
+    for key, value in {**answers, **told}.items():
+        if key != "purpose":
+            draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
     _propose(draft, found, told, answers)
-    _fill_batch(draft, "sequences, or tokens, of an optimizer step: a usual size")
+    _fill_batch(draft, told, "sequences, or tokens, of an optimizer step: a usual size")
     text = spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
     return text, _planned(draft.spec, output)
 
@@ -199,13 +205,13 @@ def _propose(draft: Any, found: Proposals, told: Mapping[str, Any], answers: Map
 def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) -> None:
     """A network rate that nobody said has a comment, and is told where the proposal was not confirmed either."""
     from .printing import echo  # here, to save start-up time
-    from .questions import is_asked
+    from .questions import RATE, is_asked
 
-    if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or _RATE in answers:
+    if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or RATE in answers:
         return
-    draft.comments[_RATE] = "a guess, to be corrected: all network cards of a node, one direction; 0 for one node"
+    draft.comments[RATE] = "a guess, to be corrected: all network cards of a node, one direction; 0 for one node"
     if not is_asked():
-        echo(f"a guess, to be corrected: {_RATE}: {draft.get(_RATE):g}", err=True)
+        echo(f"a guess, to be corrected: {RATE}: {draft.get(RATE):g}", err=True)
 
 
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:

@@ -12,7 +12,7 @@ import click
 
 from ..dataclass import dataclass
 from ..findings import printable
-from ..job.schema import launch_targets
+from ..job.schema import frameworks, launch_targets
 from ..job.wording import listed
 from ..secrets import find, mask
 
@@ -27,6 +27,13 @@ COMMANDS: Mapping[str, str] = {
     "estimate": "plan",
     **{name: name for name in ("validate", "calibrate")},
     **dict.fromkeys(("rules", "catalog", "schema", "completion"), "catalog"),
+}
+
+#: What a job is for, and the keys that this decides.
+PURPOSES: Mapping[str, Mapping[str, Any]] = {
+    "pretraining": {},
+    "fine-tuning": {"framework": "huggingface"},
+    "lora": {"framework": "huggingface", "training.lora": {"rank": 16}},
 }
 
 FLAGS: Mapping[str, str] = {
@@ -186,7 +193,7 @@ _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--nodes", type=_Counts(min=1), help="Number of nodes, instead of --gpus."),
     click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json."),
     click.option("--cluster", metavar="NAME", help="Node type from the catalog."),
-    click.option("--framework", metavar="NAME", help="deepspeed, huggingface, megatron-deepspeed or megatron-lm."),
+    click.option("--framework", metavar="NAME", help=f"{listed(frameworks())}."),
     click.option("--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."),
     click.option("--target", metavar="NAME", help=f"{listed(launch_targets())}."),
     click.option("--global-batch", type=click.IntRange(min=1), help="Sequences per optimizer step."),

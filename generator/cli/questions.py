@@ -13,12 +13,17 @@ import click
 
 from ..dataclass import dataclass
 from ..job.resolve_cluster import ASSUMED_GBITS
-from ..job.schema import launch_targets
+from ..job.schema import frameworks, launch_targets
+from .options import PURPOSES
 from .printing import echo
 from .proposals import Proposals
 
 _NODES: Final = re.compile(r"([1-9][0-9]{0,5}) nodes?")
-_COUNTED: Final = re.compile(r"([1-9][0-9]{0,3}) ?x ?(\S+)")
+_PURPOSE: Final = "purpose"
+RATE: Final = "cluster.network_gbits_per_s_per_node"
+#: Sequences of a batch by purpose. **Source**: Taori et al., Stanford Alpaca (README, 128); Dettmers et al. 2023, QLoRA
+#: (arXiv:2305.14314, appendix B.4, 16).
+BATCHES: Final = {"fine-tuning": 128, "lora": 16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,45 +35,48 @@ class Question:
     text: str
     typed: str = ""  #: what else can be typed, but not given with the flag
     usual: str | None = None  #: what is proposed where nothing here says otherwise
+    is_needed: bool = True  #: whether a spec is not written without an answer
     read: Callable[[str], Any] = str  #: of an answer; raises `click.UsageError` for one that is wrong
 
 
 def _read_model(text: str) -> str:
     from pathlib import Path  # here, to save start-up time
 
-    from ..catalog import find_model, load_catalog
-    from .printing import unknown
+    from ..catalog import find_model
+    from ..catalog.names import nearest
 
-    if find_model(text) is None and not Path(text).exists():
-        unknown("model", text, load_catalog().models)
+    path = Path(text)
+    if path.is_dir() and not (path / "config.json").exists():
+        raise click.UsageError(f"the folder {text} has no config.json")
+    if find_model(text) is None and not path.exists():
+        near = nearest(text, "models")
+        hint = f"did you mean {near!r}?" if near else "`dsgen catalog models` lists all"
+        raise click.UsageError(f"unknown model {text!r}, and no such config.json; {hint}")
     return text
 
 
-def read_cluster(text: str, rate: float | None = None) -> Any:
-    """A node type; or an accelerator and how many a node has, as in 4xa100-40gb. What is open is asked for."""
-    from ..catalog import find_accelerator, find_node_type, load_catalog  # here, to save start-up time
-    from .printing import unknown
+def read_cluster(text: str) -> Any:
+    """A node type; or cards of a node, counted, as in `4xa100-40gb`. An open count is asked for."""
+    from ..catalog import find_accelerator, find_node_type  # here, to save start-up time
+    from ..catalog.names import counted, nearest, nodes_with
 
     if find_node_type(text) is not None:
         return text
-    counted = _COUNTED.fullmatch(text)
-    each, kind = (int(counted[1]), counted[2]) if counted else (None, text)
-    accelerator = find_accelerator(kind)
+    machines = counted(text)
+    accelerator = find_accelerator(machines.accelerator if machines else text)
     if accelerator is None:
-        catalog = load_catalog()
-        unknown("node type or accelerator", kind, [*catalog.node_types, *catalog.accelerators, *catalog.aliases])
-    if is_asked():
-        each = each or click.prompt("  GPUs of a node", default=8, type=click.IntRange(1, 1024), err=True)
-        rates = click.FloatRange(0, 1_000_000)
-        if rate is None:
-            rate = click.prompt("  Network of a node, Gbit/s", default=ASSUMED_GBITS, type=rates, err=True)
-    else:
-        nodes = [name for name, node in load_catalog().node_types.items() if node.accelerator == accelerator.name]
-        if each is None:
-            told = f"--cluster 4x{text} for nodes of 4, or a node type: {', '.join(nodes[:6])}"
-            raise click.UsageError(f"{text} is an accelerator: give {told}")
-        rate = ASSUMED_GBITS if rate is None else rate
-    return {"accelerator": accelerator.name, "accelerators_per_node": each, "network_gbits_per_s_per_node": rate}
+        near = nearest(text, "node_types") or nearest(text, "accelerators")
+        hint = f"did you mean {near!r}?" if near else "`dsgen catalog node-types` lists all"
+        raise click.UsageError(f"unknown node type or accelerator {text!r}; {hint}")
+    if machines is None and not is_asked():
+        nodes = ", ".join(node.name for node in nodes_with(accelerator)[:6])
+        told = f"--cluster 4x{text} for nodes of 4, or a node type: {nodes}"
+        raise click.UsageError(f"{text} is an accelerator: give {told}")
+    each = (
+        machines.per_node if machines else click.prompt("  GPUs of a node", 8, type=click.IntRange(1, 1024), err=True)
+    )
+    count = f"{machines.nodes}x" if machines and machines.nodes else ""
+    return f"{count}{each}x{accelerator.name}"
 
 
 def _read_count(text: str) -> int | str:
@@ -78,6 +86,20 @@ def _read_count(text: str) -> int | str:
     if ".." in text or _NODES.fullmatch(text):
         return text
     raise click.UsageError(f"{text!r} is not a number of GPUs; write 64, or `8 nodes`")
+
+
+def _read_duration(text: str) -> Any:
+    """Tokens, or sequences and passes; None where the length isn't known yet."""
+    passes = re.fullmatch(r"([1-9]\d*(?:\.\d+)?[kKmM]?) ?[x×*] ?([1-9]\d*)", text.strip())
+    if passes:
+        from ..job.resolve_run import read_tokens  # here, to save start-up time
+
+        return {"samples": read_tokens(passes[1]), "epochs": int(passes[2])}
+    if re.fullmatch(r"[1-9]\d*(?:\.\d+)?(?:e\d+)? ?[kKmMbBtT]?", text.strip()):
+        return {"tokens": text.strip()}
+    if text.strip().lower() == "none":
+        return None
+    raise click.UsageError(f"{text!r} is no length; write 300B, 50000 x 3, or none")
 
 
 def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
@@ -90,18 +112,6 @@ def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
     return read
 
 
-def _frameworks() -> Any:
-    from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
-
-    return FRAMEWORKS
-
-
-def _targets() -> Any:
-    from ..programs.launchers import LAUNCHERS  # here, to save start-up time
-
-    return LAUNCHERS
-
-
 QUESTIONS: Final = (
     Question(
         key="model",
@@ -112,23 +122,39 @@ QUESTIONS: Final = (
     Question(
         key="cluster",
         flag="--cluster",
-        text="Machines: a node type (dsgen catalog node-types), or GPUs of a node, as in 4xa100-40gb",
+        text="Machines: a node type (dsgen catalog node-types), or the GPUs of a node, as in 4xa100-40gb",
         read=read_cluster,
     ),
     Question(key="gpus", flag="--gpus", text="GPUs in all", typed=" (or: 8 nodes)", read=_read_count),
     Question(
+        key=_PURPOSE,
+        flag="--purpose",
+        text=f"For ({', '.join(PURPOSES)})",
+        usual="pretraining",
+        is_needed=False,
+        read=_one_of("purpose", lambda: PURPOSES),
+    ),
+    Question(
         key="framework",
         flag="--framework",
-        text="Framework (deepspeed, huggingface, megatron-deepspeed, megatron-lm)",
+        text=f"Framework ({', '.join(frameworks())})",
         usual="deepspeed",
-        read=_one_of("framework", _frameworks),
+        read=_one_of("framework", frameworks),
     ),
     Question(
         key="launch.target",
         flag="--target",
         text=f"Started by ({', '.join(launch_targets())})",
         usual="slurm",
-        read=_one_of("target", _targets),
+        read=_one_of("target", launch_targets),
+    ),
+    Question(
+        key="training.duration",
+        flag="--set training.duration",
+        text="Train on (tokens, as in 300B; or sequences and passes over them, as in 50000 x 3; or none yet)",
+        usual="none",
+        is_needed=False,
+        read=_read_duration,
     ),
 )
 
@@ -140,28 +166,75 @@ def is_asked() -> bool:
 
 def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     """The answers to all questions: as known, else from the terminal. Without one, they are what is found here, and
-    all that is still missing is an error."""
+    all that is still missing is an error. What a job is for is answered by its framework too."""
     answers = {
         one.key: one.read(str(known[one.key])) if isinstance(known[one.key], str | int) else known[one.key]
         for one in QUESTIONS
         if known.get(one.key) is not None
     }
-    counted = "nodes" in known
-    open_ = [one for one in QUESTIONS if one.key not in answers and not (one.key == "gpus" and counted)]
+    answers |= _implied(answers)
+    has_count = "nodes" in known or _counted_nodes(answers.get("cluster"))
+    open_ = [one for one in QUESTIONS if one.key not in answers and not (one.key == "gpus" and has_count)]
     if open_ and not is_asked():
-        taken = [one for one in open_ if one.key in found.values]
-        _tell_taken(taken, found)
-        answers |= {one.key: found.values[one.key] for one in taken}
-        open_ = [one for one in open_ if one not in taken]
-        if open_:
-            missing = "\n".join(f"  {one.flag:<12} {one.text}" for one in open_)
-            raise click.UsageError(f"there is no terminal to ask; give\n{missing}")
+        answers |= _without_terminal(open_, found)
+        open_ = []
     for question in open_:
-        answers[question.key] = _asked(question, found, answers)
+        if question.key not in answers and not (question.key == "gpus" and _counted_nodes(answers.get("cluster"))):
+            answers[question.key] = _asked(question, found, answers)
+            answers |= _implied(answers)
     if said := _NODES.fullmatch(str(answers.get("gpus"))):
         del answers["gpus"]
         answers["nodes"] = int(said[1])
-    return {**answers, **({"nodes": known["nodes"]} if counted else {})}
+    answers |= {"nodes": known["nodes"]} if "nodes" in known else {}
+    answers = {key: value for key, value in answers.items() if value is not None}
+    return with_network(answers, known)
+
+
+def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that follow from what the job is for, and the purpose of a job whose framework is said."""
+    if answers.get(_PURPOSE) is None:
+        return {_PURPOSE: "pretraining"} if "framework" in answers else {}
+    return {key: value for key, value in PURPOSES[answers[_PURPOSE]].items() if key not in answers}
+
+
+def _without_terminal(questions: list[Question], found: Proposals) -> dict[str, Any]:
+    """What is found here; all that is still missing is an error."""
+    taken = [one for one in questions if one.key in found.values]
+    _tell_taken(taken, found)
+    missing = [one for one in questions if one not in taken and one.is_needed]
+    if missing:
+        lines = "\n".join(f"  {one.flag:<12} {one.text}" for one in missing)
+        raise click.UsageError(f"there is no terminal to ask; give\n{lines}")
+    return {one.key: found.values[one.key] for one in taken}
+
+
+def _counted_nodes(cluster: object) -> int | None:
+    from ..catalog.names import counted  # here, to save start-up time
+
+    machines = counted(cluster) if isinstance(cluster, str) else None
+    return machines.nodes if machines else None
+
+
+def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers with the network of several counted machines: it is asked for, or a guess."""
+    from ..catalog.names import counted  # here, to save start-up time
+
+    cluster = answers.get("cluster")
+    machines = counted(cluster) if isinstance(cluster, str) else None
+    if machines is None:
+        return answers
+    nodes = answers.get("nodes") or machines.nodes or -(-int(answers.get("gpus") or 1) // machines.per_node)
+    counts = {"nodes": machines.nodes} if machines.nodes and not {"gpus", "nodes"} & answers.keys() else {}
+    rate = known.get(RATE)
+    if rate is None and nodes == 1:
+        return {**answers, **counts, "cluster": f"{machines.per_node}x{machines.accelerator}"}
+    if rate is None:
+        rate = ASSUMED_GBITS
+        if is_asked():
+            rates = click.FloatRange(0, 1_000_000)
+            rate = click.prompt("Network between nodes, Gbit/s of a node", ASSUMED_GBITS, type=rates, err=True)
+    described = {"accelerator": machines.accelerator, "accelerators_per_node": machines.per_node}
+    return {**answers, **counts, "cluster": {**described, "network_gbits_per_s_per_node": rate}}
 
 
 def _tell_taken(questions: list[Question], found: Proposals) -> None:
@@ -178,12 +251,28 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+def gpus_of(answers: Mapping[str, Any]) -> int:
+    """The GPUs that the answers come to; 1 where they don't say."""
+    count = answers.get("gpus", answers.get("nodes", 1))
+    each = 1 if "gpus" in answers else _per_node(answers.get("cluster")) or 1
+    return count * each if isinstance(count, int) else 1
+
+
+def _per_node(cluster: object) -> int | None:
+    """The GPUs of a node."""
+    from ..catalog import find_node_type  # here, to save start-up time
+    from ..catalog.names import counted
+
+    if isinstance(cluster, dict):
+        each: int = cluster["accelerators_per_node"]
+        return each
+    node, machines = find_node_type(str(cluster)), counted(str(cluster))
+    return node.accelerators_per_node if node else machines.per_node if machines else None
+
+
 def _check_fill(gpus: object, cluster: object) -> None:
     """Refuse GPUs that fill no whole nodes: what follows would be an error of the spec."""
-    from ..catalog import find_node_type  # here, to save start-up time
-
-    node = None if isinstance(cluster, dict) else find_node_type(str(cluster))
-    each = cluster["accelerators_per_node"] if isinstance(cluster, dict) else node and node.accelerators_per_node
+    each = _per_node(cluster)
     if each and isinstance(gpus, int) and gpus > each and gpus % each:
         less = gpus // each * each
         raise click.UsageError(f"{gpus} GPUs don't fill nodes of {each}; use {less} or {less + each}")

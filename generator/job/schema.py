@@ -17,6 +17,11 @@ def load_schema(name: str = "job") -> dict[str, Any]:
     return schema
 
 
+def frameworks() -> tuple[str, ...]:
+    """The values of `framework`."""
+    return tuple(load_schema()["properties"]["framework"]["enum"])
+
+
 def launch_targets() -> tuple[str, ...]:
     """The values of `launch.target`."""
     return tuple(load_schema()["$defs"]["launch"]["properties"]["target"]["enum"])

@@ -99,11 +99,27 @@ def test_a_node_is_counted_in_gpus() -> None:
 def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal, `8 nodes` answers how many GPUs, and words that are no number are asked about again."""
     monkeypatch.setattr("dsgen.cli.questions.is_asked", lambda: True)
-    typed = iter(("many", "8 nodes"))
+    typed = iter(("many", "8 nodes", "sometime", "300B"))
     monkeypatch.setattr("dsgen.cli.questions.click.prompt", lambda *_, **__: next(typed))
     made = run("init", "--model", "llama-3-8b", *ANSWERS[4:], "--target", "slurm")
     assert "'many' is not a number of GPUs" in made.stderr
-    assert dsgen.load_job("dsgen.yaml").gpus == 64
+    assert "'sometime' is no length" in made.stderr
+    job = dsgen.load_job("dsgen.yaml")
+    assert (job.gpus, job.training.duration_tokens) == (64, 300 * 10**9)
+
+
+def test_a_purpose_brings_its_framework_and_batch() -> None:
+    """LoRA on one node of counted cards: adapters, the Trainer, a batch that every GPU has part of, no network."""
+    words = ("--model", "Qwen/Qwen2.5-7B-Instruct", "--cluster", "4xa10g", "--gpus", "4", "--target", "shell")
+    made = run("init", *words, "--purpose", "lora")
+    assert made.exit_code == 0, made.output
+    assert "network" not in made.output + Path("dsgen.yaml").read_text()
+    job = dsgen.load_job("dsgen.yaml")
+    assert (job.framework.name, job.training.global_batch, job.cluster.accelerators_per_node) == ("huggingface", 16, 4)
+    assert job.training.lora is not None
+    assert run("init", *words, "--purpose", "fine-tuning", "--force").exit_code == 0
+    job = dsgen.load_job("dsgen.yaml")
+    assert (job.training.global_batch, job.training.lora) == (128, None)
 
 
 def test_files_fill_what_is_not_asked() -> None:
