@@ -174,7 +174,7 @@ def _job(source: Source, data: Data, model: Model, cluster: Cluster, frameworks:
         cluster=cluster,
         gpus=counts[-1],
         elastic=counts if len(counts) > 1 else (),
-        training=_training(data.get("training", {}), model, cluster.accelerator),
+        training=_training(data.get("training", {}), model, cluster.accelerator, is_fine_tuning(data)),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=_launch(source, data.get("launch", {}), framework),
@@ -193,7 +193,7 @@ def _whole_numbers(value: Any) -> Any:
     return [_whole_numbers(inner) for inner in value] if isinstance(value, list) else whole(value)
 
 
-def _training(training: Data, model: Model, accelerator: Accelerator) -> Training:
+def _training(training: Data, model: Model, accelerator: Accelerator, fine_tunes: bool) -> Training:
     length = _sequence_length(training, model)
     batch, ramp = training["global_batch"], training.get("batch_ramp")
     sequences = read_batch_tokens(batch["tokens"], length) // length if isinstance(batch, Mapping) else int(batch)
@@ -208,7 +208,7 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         duration_steps=whole(training.get("duration", {}).get("steps")),
         duration_epochs=training.get("duration", {}).get("epochs"),
         learning_rate=float(training.get("learning_rate", 1e-4)),
-        weight_decay=float(training.get("weight_decay", 0.1)),
+        weight_decay=float(training.get("weight_decay", 0.0 if fine_tunes else 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
         lora=_lora(training["lora"]) if "lora" in training else None,
@@ -217,6 +217,15 @@ def _training(training: Data, model: Model, accelerator: Accelerator) -> Trainin
         quantized_weights=bool(training.get("quantized_weights")),
         quantized_gradients=bool(training.get("quantized_gradients")),
     )
+
+
+def is_fine_tuning(data: Data) -> bool:
+    """Return whether a spec goes on from a model's weights: with adapters, or by what the Trainer's scripts are told.
+
+    Such runs have no weight decay by default. Source: TrainingArguments; Alpaca's and QLoRA's recipes.
+    """
+    words = data.get("launch", {}).get("arguments", ())
+    return "lora" in data.get("training", {}) or any(str(each).startswith("--model_name_or_path") for each in words)
 
 
 def _lora(adapters: Data) -> Lora:

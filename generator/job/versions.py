@@ -19,6 +19,12 @@ class Version:
     source: str
 
 
+#: An image with PyTorch for each vendor's accelerators.
+IMAGES: Final = {
+    "nvidia": "nvcr.io/nvidia/pytorch:25.11-py3",
+    "amd": "rocm/pytorch:latest",
+    "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest",
+}
 _LM: Final = "NVIDIA/Megatron-LM @ core_v0.16.1"
 #: By the software of a framework. DeepSpeed's version is the job's.
 _VERSIONS: Final[Mapping[Software, tuple[Version, ...]]] = {
@@ -26,7 +32,7 @@ _VERSIONS: Final[Mapping[Software, tuple[Version, ...]]] = {
         Version("Megatron-LM", "core_v0.16.1", f"{_LM} megatron/training/arguments.py"),
         Version("Transformer Engine", ">=2.9,<2.12", f"{_LM} pyproject.toml:70"),
         Version("torch", ">=2.6.0", f"{_LM} pyproject.toml:23"),
-        Version("image", "nvcr.io/nvidia/pytorch:25.11-py3", f"{_LM} docker/.ngc_version.dev"),
+        Version("image", IMAGES["nvidia"], f"{_LM} docker/.ngc_version.dev"),
     ),
     "Megatron-DeepSpeed": (
         Version("Megatron-DeepSpeed", "4efb479d", "deepspeedai/Megatron-DeepSpeed @ 4efb479d megatron/arguments.py"),
@@ -48,6 +54,10 @@ def written_for(job: Job) -> dict[str, str]:
         if job.framework.runs(software):
             for each in versions:
                 found.setdefault(each.name, each.version)
+    vendor = job.cluster.accelerator.vendor
+    if vendor != "nvidia":
+        found.pop("Transformer Engine", None)  # ROCm's fork is in its images
+        found |= {"image": IMAGES[vendor]} if "image" in found else {}
     if job.training.lora is not None:
         found[_ADAPTERS.name] = _ADAPTERS.version
     if job.framework.runs("DeepSpeed engine"):

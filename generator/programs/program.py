@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ..dataclass import dataclass
@@ -68,6 +69,25 @@ class Program:
 Value = str | int | float | bool | ConfigPath | tuple[int, ...] | tuple[str, ...] | None
 
 DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
+
+
+WARMUP_FRACTION: Final = 0.01  #: of the steps of a pretraining
+_WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's recipes
+
+
+def warmup_steps(plan: Plan) -> int | None:
+    """Steps in which the learning rate rises; `None` where the length isn't known."""
+    steps = training_steps(plan.job.training)
+    share = WARMUP_FRACTION if plan.job.training.weight_decay else _WARMUP_OF_TUNING
+    return None if steps is None else ceil(steps * share)
+
+
+_LOGGED_S: Final = 60  # at most between two lines of the log, where a step is shorter
+
+
+def log_interval(plan: Plan) -> int:
+    """Steps between two lines of the log: those of a minute, at most the 100 of Megatron's default."""
+    return next((steps for steps in (100, 50, 20, 10, 5, 2) if steps * float(plan.step_time.total_s) <= _LOGGED_S), 1)
 
 
 BETA1 = 0.9  #: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike

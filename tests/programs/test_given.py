@@ -211,9 +211,9 @@ def test_a_ramp_up_of_our_own_is_no_finding(tree: Flavour, tmp_path: Path) -> No
 
 
 def test_the_trainer_keeps_as_many_checkpoints_as_asked() -> None:
-    """`output.keep` is the Trainer's limit, which its own parser reads; left out, all are kept."""
+    """`output.keep` is the Trainer's limit, which its own parser reads; left out, it is four."""
     assert after(program_for(planned("huggingface", output={**OUTPUT, "keep": 3})), "--save_total_limit") == "3"
-    assert after(program_for(planned("huggingface", output=OUTPUT)), "--save_total_limit") is None
+    assert after(program_for(planned("huggingface", output=OUTPUT)), "--save_total_limit") == "4"
 
 
 @pytest.mark.parametrize(

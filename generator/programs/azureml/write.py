@@ -17,6 +17,7 @@ import yaml
 
 from ...job.bindings import bindings
 from ...job.records import Launch
+from ...job.versions import IMAGES
 from ...search.plan import Plan
 from ...version import __version__
 from ..launcher import TRIAL, Launcher, Scheduler, trial_folder
@@ -70,7 +71,7 @@ def _input(path: str, taken: Collection[str]) -> str:
 def _notes(plan: Plan) -> Iterator[str]:
     """Return what a reader would ask: processes, paths, the environment, and what happens when the job starts again."""
     yield from _NOTES
-    if "environment" not in launch_options(plan):
+    if "environment" not in launch_options(plan) and plan.job.cluster.accelerator.vendor == "nvidia":
         yield (
             f"`environment` stands in for yours: {CURATED} pins no DeepSpeed (its tag says {TAGGED_DEEPSPEED}). Name "
             "one with the versions above in launch.azureml.environment."
@@ -186,7 +187,9 @@ def tags(plan: Plan) -> dict[str, str]:
 
 def _environment_reference(plan: Plan) -> str | dict[str, str]:
     """A name gets `azureml:`, and `@latest` unless it says its version (AML003, AML004); an image has a slash."""
-    name = str(launch_options(plan).get("environment", _CURATED_ID))
+    vendor = plan.job.cluster.accelerator.vendor
+    own = _CURATED_ID if vendor == "nvidia" else IMAGES[vendor]
+    name = str(launch_options(plan).get("environment", own))
     if name.startswith("azureml://"):
         return name
     if "/" in name and not name.startswith("azureml:"):

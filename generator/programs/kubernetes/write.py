@@ -15,6 +15,7 @@ from math import ceil, sqrt
 from typing import Any, Final
 
 from ...dataclass import dataclass
+from ...job.versions import IMAGES
 from ...search.plan import Plan
 from ..launcher import Launcher, Scheduler
 from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
@@ -28,13 +29,8 @@ _RESTARTS: Final = 3
 _DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
 _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
 _OF_MACHINE: Final = ("host_network", "priority_class")
-#: What a node of each vendor is asked for, and an image with PyTorch for it.
+#: What a node of each vendor is asked for.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
-_IMAGES: Final = {
-    "nvidia": "nvcr.io/nvidia/pytorch:25.11-py3",
-    "amd": "rocm/pytorch:latest",
-    "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest",
-}
 #: Devices whose drivers pin memory, which a container needs the capability IPC_LOCK for.
 _PINS_MEMORY: Final = re.compile(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
 #: What `$` begins in a command or a variable's value: a reference to another variable, or `$` itself.
@@ -99,7 +95,7 @@ class _Job:
     @property
     def image(self) -> str:
         """Return what the pods run."""
-        return str(self.options.get("image", _IMAGES[self.plan.job.cluster.accelerator.vendor]))
+        return str(self.options.get("image", IMAGES[self.plan.job.cluster.accelerator.vendor]))
 
     def command(self) -> list[str]:
         """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.

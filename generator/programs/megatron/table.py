@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dataclass import dataclass
-from ..program import BETA1, EPSILON, ConfigPath, Value, beta2
+from ..program import BETA1, EPSILON, WARMUP_FRACTION, ConfigPath, Value, beta2, log_interval
 from . import encode
 from .encode import Planned, above_one
 from .options import Flavour
@@ -34,7 +34,6 @@ CONFIG_FILE: Final = ConfigPath("ds_config.json")
 LARGEST: Final = 2**31 - 1  #: no size is larger: what 32 bits hold
 LENGTHS: Final = ("--train-iters", "--train-samples")
 WARMUPS: Final = ("--lr-warmup-fraction", "--lr-warmup-iters", "--lr-warmup-samples", "--lr-warmup-tokens")
-WARMUP_FRACTION: Final = 0.01
 MIN_LR_FRACTION: Final = 0.1
 #: Megatron FSDP's names of ZeRO's stages.
 SHARDINGS: Final = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
@@ -334,6 +333,7 @@ _FILES: Final = (
         decode=same),
     Row(EXIT_OPTION, both=lambda p: p.saves),
     Row("--exit-duration-in-mins", both=lambda p: p.exit_minutes if p.saves else None),
+    Row("--log-interval", both=lambda p: log_interval(p.plan)),
     Row("--tensorboard-dir", "output.logs", lambda p: p.job.output.logs, decode=same),
 )
 _DEEPSPEED: Final = (

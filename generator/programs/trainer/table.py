@@ -18,7 +18,7 @@ from ...estimate.layout import Recompute
 from ...search.plan import Plan
 from ..deepspeed.options import EIGHT_BIT
 from ..deepspeed.write_config import FILE_NAME
-from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, training_steps
+from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, gives, log_interval, training_steps, warmup_steps
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
 LENGTHS: Final = ("model_max_length", "max_seq_length", "max_seq_len", "max_length", "block_size", "cutoff_len")
@@ -54,6 +54,10 @@ def _flag(on: bool) -> str | None:
 
 def _saves(plan: Plan) -> bool:
     return plan.job.output.checkpoints is not None or plan.job.output.save_interval is not None
+
+
+def _says(plan: Plan, option: str) -> bool:
+    return gives(plan.job.launch.arguments, option)
 
 
 def _number(value: object) -> int | float | None:
@@ -148,7 +152,12 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row("adam_epsilon", encode=lambda _: EPSILON, pointers=("/optimizer/params/eps",)),
         Row("max_grad_norm", _CLIPPING, decode=_not_negative, pointers=("/gradient_clipping",), by_default=True),
     ),
-    "duration": (Row("max_steps", "training.duration.steps", lambda plan: training_steps(plan.job.training), _count),),
+    "duration, warm-up, and a line of the log a minute": (
+        Row("max_steps", "training.duration.steps", lambda plan: training_steps(plan.job.training), _count),
+        # Beside warmup_ratio it would count. Source: transformers 5.23, training_args.py, get_warmup_steps.
+        Row("warmup_steps", encode=lambda plan: None if _says(plan, "--warmup_ratio") else warmup_steps(plan)),
+        Row("logging_steps", encode=log_interval),
+    ),
     # What the example scripts ask for; the Trainer itself doesn't read it.
     # Source: transformers 5.23, training_args.py, do_train; examples/pytorch/language-modeling/run_clm.py.
     "without it the example scripts of transformers train nothing": (Row("do_train", encode=lambda _: "true"),),

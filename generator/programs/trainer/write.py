@@ -10,6 +10,7 @@ keep the file readable by DeepSpeed and by any validator.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Final
 
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
@@ -50,6 +51,15 @@ NEEDS: Final = (
     ),
     Need(what="folder for checkpoints", key="output.checkpoints", words=("output", "save_dir", "checkpoint", "ckpt")),
 )
+_TRL: Final = ("sft.py", "dpo.py", "kto.py", "reward_modeling.py")
+#: Options of the example scripts for the length of a sequence.
+#: Source: transformers 5.23, examples/pytorch/language-modeling; trl 0.24, SFTConfig and its kin.
+_LENGTHS: Final = {
+    **dict.fromkeys(("run_clm.py", "run_fim.py"), "--block_size"),
+    **dict.fromkeys(("run_mlm.py", "run_plm.py"), "--max_seq_length"),
+    **dict.fromkeys(_TRL, "--max_length"),
+}
+_ALSO: Final = ("--block_size", "--max_length", "--max_seq_length")
 _FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
 
 
@@ -62,7 +72,27 @@ def _data_group(job: Job) -> ArgumentGroup:
     if data.tokenizer.path is not None:
         options["--tokenizer_name"] = data.tokenizer.path
     left = {option: value for option, value in options.items() if not gives(own, option) and not holds(own, value)}
+    script = PurePosixPath(job.launch.script).name
+    if script in _LENGTHS and not gives(own, *_ALSO):
+        left[_LENGTHS[script]] = job.training.sequence_length
+    if script in _TRL:
+        left |= {"--attn_implementation": _attention(job), **_trl_adapters(job)}
     return group("data and tokenizer, by the options of the example scripts of transformers", left)
+
+
+def _attention(job: Job) -> str:
+    """The implementation of attention that the plan counts on."""
+    return "flash_attention_2" if job.training.attention == "flash" else "eager"
+
+
+def _trl_adapters(job: Job) -> dict[str, Value]:
+    """The adapters, by trl's ModelConfig."""
+    lora = job.training.lora
+    if lora is None:
+        return {}
+    modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else module_names(job)
+    sizes: dict[str, Value] = {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
+    return {**sizes, "--lora_dropout": 0, "--lora_target_modules": tuple(modules)}
 
 
 def _resume(job: Job) -> Resume | None:
@@ -112,10 +142,12 @@ def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """Notes on what isn't in TrainingArguments, and on numbers that look wrong but aren't."""
-    attention = "flash_attention_2" if job.training.attention == "flash" else "eager"
+    script = PurePosixPath(job.launch.script).name
+    told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
+    told += [] if script in _TRL else [f"attn_implementation={_attention(job)}"]
+    counted = f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
     texts = [
-        f"The plan counts on sequences of {job.training.sequence_length} tokens and attn_implementation={attention}: "
-        "both are the script's to set, TrainingArguments has neither.",
+        *([counted] if told else []),
         *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count"),
     ]
     if layout.context > 1:
@@ -143,9 +175,7 @@ def _adapter_notes(job: Job, layout: Layout) -> Iterator[str]:
     yield (
         f"LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r={lora.rank}, "
         f"lora_alpha={lora.alpha}, target_modules={targets}, lora_dropout=0, bias='none', task_type='CAUSAL_LM'): "
-        f"{adapter_parameters(job):,} parameters are trained. Scripts of trl take --use_peft --lora_r {lora.rank} "
-        f"--lora_alpha {lora.alpha} --lora_dropout 0 --lora_target_modules "
-        f"{' '.join([ALL_LINEAR] if all_linear else module_names(job))}."
+        f"{adapter_parameters(job):,} parameters are trained."
     )
     if layout.recompute == Recompute.FULL:
         yield "With gradient checkpointing the script must call model.enable_input_require_grads() before training."

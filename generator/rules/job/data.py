@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.bindings import ASSET, EXPRESSION, Bindings, bindings, binds, bound_values, is_uri, only_mounted
@@ -87,7 +87,8 @@ def cache_can_be_written(job: Job) -> Violations:
     if job.output.checkpoints is not None or argument_values(job.launch.arguments, _CACHE):
         return
     found = bindings(job)
-    words = (word for key in ("volumes", "container_mounts") for word in job.launch.options.get(key, ()))
+    options: Mapping[str, Any] = job.launch.options
+    words = (word for key in ("volumes", "container_mounts") for word in options.get(key, ()))
     folders = tuple(f"{match[1]}/" for word in words if (match := _READ_ONLY.search(word)))
     texts = [found.word(path) for path in job.data.path]
     if any(EXPRESSION.match(text) or text.startswith(folders) for text in texts):

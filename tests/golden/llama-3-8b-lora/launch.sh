@@ -4,12 +4,11 @@
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 1, recompute full, offload none.
 # 64 sequences a step = 1 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
 # Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, peft 0.21, DeepSpeed 0.19.8.
-# The plan counts on sequences of 4096 tokens and attn_implementation=flash_attention_2: both are the script's
-# to set, TrainingArguments has neither.
+# The plan counts on sequences of 4096 tokens and attn_implementation=flash_attention_2, which the script sets:
+# TrainingArguments can't.
 # LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r=16, lora_alpha=32,
 # target_modules="all-linear", lora_dropout=0, bias='none', task_type='CAUSAL_LM'): 41,943,040 parameters are
-# trained. Scripts of trl take --use_peft --lora_r 16 --lora_alpha 32 --lora_dropout 0 --lora_target_modules
-# all-linear.
+# trained.
 # With gradient checkpointing the script must call model.enable_input_require_grads() before training.
 # QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4',
 # bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.bfloat16);
@@ -96,8 +95,10 @@ ARGUMENTS=(
   --adam_beta2 0.95
   --adam_epsilon 1e-08
   --max_grad_norm 1
-  # duration
+  # duration, warm-up, and a line of the log a minute
   --max_steps 625
+  --warmup_steps 19
+  --logging_steps 1
   # without it the example scripts of transformers train nothing
   --do_train true
   # data and tokenizer, by the options of the example scripts of transformers

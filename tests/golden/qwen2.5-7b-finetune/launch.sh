@@ -4,8 +4,8 @@
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute none, offload none.
 # 128 sequences a step = 2 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
 # Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, DeepSpeed 0.19.8.
-# The plan counts on sequences of 2048 tokens and attn_implementation=flash_attention_2: both are the script's
-# to set, TrainingArguments has neither.
+# The plan counts on sequences of 2048 tokens and attn_implementation=flash_attention_2, which the script sets:
+# TrainingArguments can't.
 # To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint,
 # which the launch file sets to the last whole checkpoint, or with what
 # transformers.trainer_utils.get_last_checkpoint finds in output_dir.
@@ -87,8 +87,10 @@ ARGUMENTS=(
   --adam_beta2 0.95
   --adam_epsilon 1e-08
   --max_grad_norm 1
-  # duration
+  # duration, warm-up, and a line of the log a minute
   --max_steps 1172
+  --warmup_steps 36
+  --logging_steps 5
   # without it the example scripts of transformers train nothing
   --do_train true
   # data and tokenizer, by the options of the example scripts of transformers
