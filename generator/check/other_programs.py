@@ -78,6 +78,7 @@ _COMMANDS: Final[Mapping[str, frozenset[str]]] = {
     "swift": frozenset(["pt", "rlhf", "sft"]),
 }
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
+_WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
 
@@ -129,7 +130,8 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         if _CONFIG_OF_NEOX & config.block("").keys():
             yield config
     elif program in _TRAINERS and not _FOR_MEGATRON & data.keys():
-        yield _arguments(data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data})
+        found = _arguments(data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data})
+        yield replace(found, complete=program in _WITH_DEFAULTS)
 
 
 def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:
@@ -164,7 +166,7 @@ def _known_part(name: str, value: object) -> object:
 
 
 def _arguments(data: Mapping[str, object], source: Source, names: Mapping[str, str]) -> TrainingArguments:
-    """The TrainingArguments of a program that converts text to numbers, and has defaults of its own."""
+    """The TrainingArguments of a program that converts text to numbers."""
     values: dict[str, object] = {}
     places: dict[str, Location] = {}
     for name, value in data.items():
@@ -174,4 +176,4 @@ def _arguments(data: Mapping[str, object], source: Source, names: Mapping[str, s
         kind = known_arguments().get(argument, {}).get("type", "")
         values[argument] = read_value(value, kind) if isinstance(value, str) else value
         places[argument] = source.locate(f"/{escape(name)}")
-    return TrainingArguments(path=source.path, values=values, places=places, complete=False)
+    return TrainingArguments(path=source.path, values=values, places=places)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Final
 
@@ -98,20 +98,27 @@ def _named_in(program: str, folder: Path) -> Release | None:
     for path, text in texts.items():
         if fork := re.search(_FORKS[program], text, re.IGNORECASE):
             return _fork(program, path, _line(text, fork))
-    for look in (_pins, _images, _prose):
-        found = [(version, path, line) for path, text in texts.items() for version, line in look(program, text)]
+    for inner, look in product((False, True), (_pins, _images, _bounds, _prose)):  # the folder's own files first
+        read = [(path, text) for path, text in texts.items() if (path.parent != folder) == inner]
+        found = [(version, path, line) for path, text in read for version, line in look(program, text)]
         found = [one for one in found if one[0] <= NEWEST[program]]
         if found:
-            return replace(_release(program, *max(found)), exact=look is not _prose)
+            release = _release(program, *max(found))
+            return replace(release, exact=look in (_pins, _images), named=_older(release) if look is _bounds else "")
     return None
+
+
+def _older(release: Release) -> str:
+    """A bound as one says it: `0.14.5 or older`, `below 0.15`."""
+    *above, last = release.version[:-1] if release.version[-1] == _LAST else (*release.version, 0)
+    below = ".".join(map(str, (*above, last + 1)))
+    return f"below {below}" if release.version[-1] == _LAST else f"{'.'.join(map(str, release.version))} or older"
 
 
 def _release(program: str, version: Version, path: Path, line: int) -> Release:
     shown = os.path.relpath(path)
     where = f"{path.name if shown.startswith('..') else shown}:{line}"
-    *above, last = version[:-1] if version[-1] == _LAST else (*version, 0)
-    named = f"below {'.'.join(map(str, (*above, last + 1)))}" if version[-1] == _LAST else ""
-    return Release(program=program, version=version, where=where, named=named)
+    return Release(program=program, version=version, where=where)
 
 
 def _fork(program: str, path: Path, line: int) -> Release:
@@ -119,16 +126,22 @@ def _fork(program: str, path: Path, line: int) -> Release:
 
 
 def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    """`deepspeed==0.9.5`, `<=0.9.5`, `<0.10`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, a lock file's package."""
+    """`deepspeed==0.9.5`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, and a lock file's package."""
     name = rf"(?<![\w/-]){program}"
-    bounded = rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:[><~!]=?\s*[\d.*]+\s*,\s*)?"
     for pattern in (
-        rf"{bounded}(?:={{1,3}}|<=|~=)\s*{_NUMBER}",
-        rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"'](?:==?|<=|~=?|\^)?\s*{_NUMBER}",
+        rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:={{1,3}}|~=)\s*{_NUMBER}",
+        rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"'](?:==?|~=?|\^)?\s*{_NUMBER}",
         rf"/{program}(?:\.git)?@{_NUMBER}",
         rf"name = \"{program}\"\s+version = \"{_NUMBER}",
     ):
         yield from ((numbers(match[1]), line) for match, line in _written(pattern, text))
+
+
+def _bounds(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """`deepspeed<=0.9.5`, `deepspeed>=0.9,<0.15`."""
+    bounded = rf"(?<![\w/-]){program}(?:\[[\w,-]*\])?[\"']?\s*(?:(?:[><~]=?|!=)\s*[\d.*]+\s*,\s*){{0,4}}"
+    for match, line in _written(rf"{bounded}<=\s*{_NUMBER}", text):
+        yield numbers(match[1]), line
     for match, line in _written(rf"{bounded}<\s*(\d{{1,4}}(?:\.[1-9]\d{{0,3}})?)(?:\.0)*(?![.\d])", text):
         *above, first = numbers(match[1])
         if first:
@@ -175,7 +188,8 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     if not found:
         return None
     last, path, line = min(found)
-    return replace(_release(program, last, path, line), named=f"{'.'.join(map(str, last))} or older", exact=False)
+    release = _release(program, last, path, line)
+    return replace(release, named=_older(release), exact=False)
 
 
 def _programs(folder: Path) -> Iterator[Path]:

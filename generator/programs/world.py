@@ -12,6 +12,7 @@ from ..findings import Location
 from ..job.wording import counted
 from .launching.launch_line import Launch
 from .launching.launcher_call import NODES, PER_NODE, LauncherCall
+from .launching.own_options import pipeline_stages
 from .launching.script import LaunchScript
 from .submission import Submission, used_accelerate_config, used_config
 
@@ -180,6 +181,7 @@ def _degrees(submission: Submission) -> dict[str, int]:
         found += [(name, getattr(pins, name)) for name in ("tensor", "pipeline", "context", "expert")]
     if (config := used_config(submission)) is not None:
         found += [(name, config.whole(pointer)) for name, pointer in _DEEPSPEED_DEGREES]
+        found += [("pipeline", pipeline_stages(launch)) for launch in submission.launches]
     degrees: dict[str, int] = {}
     for name, value in found:
         if value is not None and 0 < value <= MOST_GPUS:

@@ -33,10 +33,10 @@ def found(tmp_path: Path, rule: str, files: dict[str, str]) -> list[tuple[str, s
     [
         ("requirements.txt", "torch\ndeepspeed==0.9.5\n", (0, 9, 5), True),
         ("requirement.txt", "deepspeed[autotuning]~=0.14.0\n", (0, 14, 0), True),
-        ("requirements/train.txt", "deepspeed>=0.9,<0.15\n", (0, 14, 99), True),
+        ("requirements/train.txt", "deepspeed>=0.9,<0.15\n", (0, 14, 99), False),
         ("pyproject.toml", 'deepspeed = "^0.12.6"\n', (0, 12, 6), True),
         ("pyproject.toml", 'dependencies = ["deepspeed == 0.12.6"]\n', (0, 12, 6), True),
-        ("setup.py", "setup(install_requires=['deepspeed<=0.16.9'])\n", (0, 16, 9), True),
+        ("setup.py", "setup(install_requires=['deepspeed<=0.16.9'])\n", (0, 16, 9), False),
         ("environment.yml", "dependencies:\n  - pip:\n    - deepspeed==0.18.3\n", (0, 18, 3), True),
         ("uv.lock", '[[package]]\nname = "deepspeed"\nversion = "0.15.4"\n', (0, 15, 4), True),
         ("docker/Dockerfile", "RUN pip install torch deepspeed==0.14.4\n", (0, 14, 4), True),
@@ -51,7 +51,8 @@ def found(tmp_path: Path, rule: str, files: dict[str, str]) -> list[tuple[str, s
 def test_the_release_is_read_where_people_name_it(
     name: str, text: str, version: tuple[int, ...], exact: bool, tmp_path: Path
 ) -> None:
-    """Pins, locks, images, prose and imports of what is gone name a release; only numbers in pins name it exactly."""
+    """Pins, locks, images, prose and imports of what is gone name a release; only pins and tags name it exactly."""
+    (tmp_path / ".git").mkdir()
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
     release = release_of("deepspeed", str(tmp_path / "configs" / "ds.json"))
@@ -79,6 +80,7 @@ def test_a_lower_bound_names_no_release(text: str, tmp_path: Path) -> None:
 
 def test_the_nearest_file_names_the_release(tmp_path: Path) -> None:
     """Of the pins above a file the nearest counts, and one in the folder beside it does not."""
+    (tmp_path / ".git").mkdir()
     for folder, pin in (("", "0.9.5"), ("a", "0.14.0"), ("b", "0.16.0")):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "requirements.txt").write_text(f"deepspeed=={pin}\n")

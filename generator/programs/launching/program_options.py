@@ -24,7 +24,7 @@ _TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
-_OF_DEEPSPEED: Final = frozenset(
+OF_DEEPSPEED: Final = frozenset(
     {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
 )
 _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
@@ -57,7 +57,7 @@ class ProgramOptions:
     def lacks(self, option: str) -> bool:
         """Return whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
         beginning = option.partition("=")[0]
-        if self.parser is None or beginning in self.strings or beginning in _OF_DEEPSPEED:
+        if self.parser is None or beginning in self.strings or beginning in OF_DEEPSPEED:
             return False
         after = bisect_left(self._sorted, beginning)
         return not (after < len(self._sorted) and self._sorted[after].startswith(beginning))
@@ -89,7 +89,7 @@ def options_beside(program: str | None, holder: str) -> ProgramOptions:
     """
     if not program or not program.endswith(".py"):
         return _NOTHING
-    found = _find(program, holder)
+    found = find_program(program, holder)
     return _NOTHING if found is None else _read(found)
 
 
@@ -98,7 +98,7 @@ def declares_its_own(program: str | None, holder: str, names: frozenset[str]) ->
     or all by classes that inherit from none."""
     if not program or not program.endswith(".py") or program.startswith("/"):
         return False
-    found = _find(program, holder)
+    found = find_program(program, holder)
     return found is not None and _declares(found.absolute(), names)
 
 
@@ -140,12 +140,7 @@ def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool
     return any(pattern.search(text_around(path, folder, _MOST_BYTES)) for path in files)
 
 
-def is_above(name: str, holder: str) -> bool:
-    """Return whether a folder above the file `holder` has the file `name`."""
-    return _find(name, holder) is not None
-
-
-def _find(program: str, holder: str) -> Path | None:
+def find_program(program: str, holder: str) -> Path | None:
     """The program where it would be run from: the folder of what starts it, or one above; beside where absolute."""
     folder = Path(holder).parent
     name, above = program, folders_above(holder)

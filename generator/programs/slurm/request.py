@@ -121,6 +121,13 @@ class Request(CommandLine):
         return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property
+    def gpus_of_a_node(self) -> Argument[int] | None:
+        """The GPUs that a node gives: as `gpus_per_node`, else the share of a node in --gpus."""
+        total, nodes = self.gpus(), self.nodes if self.has("--nodes") else 1
+        share = self.view(total.option, total.value // nodes) if total and nodes and total.value % nodes == 0 else None
+        return self.gpus_per_node or share
+
+    @cached_property
     def gpus_of_tasks(self) -> Argument[int] | None:
         """--gpus-per-task with the GPUs of all tasks of a node."""
         each, tasks = self.gpus("--gpus-per-task"), self.count("--ntasks-per-node")

@@ -27,7 +27,7 @@ from .place import Place, Problem
 from .subjects import Fix, named
 
 #: Mappings whose keys are checked by what they are handed to, and by other rules.
-_HANDED_ON: Final = frozenset({"/optimizer/params", "/scheduler/params"})
+_HANDED_ON: Final = ("/optimizer/params", "/scheduler/params", "/compression_training/")
 #: Mappings that are handed on whole, but only read for their own keys (deepspeed/runtime/pipe/engine.py).
 _TAKEN_BUT_CLOSED: Final = frozenset({"/pipeline", "/data_efficiency/data_sampling"})
 #: Unknown keys that models refuse and that break a rule of their own.
@@ -65,7 +65,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     section, schema = place.section, place.config.schema
     in_model = section.kind == "model"
     # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
-    if section.pointer in _HANDED_ON or (in_model and (place.value == "auto" or name == "strict")):
+    if section.pointer.startswith(_HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return _removed(place, name)

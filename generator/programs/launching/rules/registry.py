@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import deepspeed_launcher, environment, hostfiles, lines, ranks, torchrun
+from . import deepspeed_launcher, environment, hostfiles, lines, programs, ranks, torchrun
 
-MODULES: Final = (deepspeed_launcher, torchrun, ranks, lines, hostfiles, environment)
+MODULES: Final = (deepspeed_launcher, torchrun, ranks, lines, programs, hostfiles, environment)

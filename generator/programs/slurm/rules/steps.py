@@ -79,7 +79,7 @@ def tasks_are_the_gpus(step: Step) -> Violations:
 
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
     Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
-    asked = step.block.gpus_per_node
+    asked = step.block.gpus_of_a_node
     if not step.starts_python or step.tasks is None or asked is None or asked.value in (0, step.tasks):
         return
     if step.tasks != 1 or step.nodes != 1:

@@ -10,11 +10,11 @@ from typing import Final
 from ....catalog import Model
 from ....dataclass import dataclass
 from ....facts.hjson.edits import replace_value
-from ....findings import ERROR, NOTE, WARNING, Severity, Violations
-from ....job.wording import whole_number
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....job.wording import show, whole_number
 from ....rules.sources import accelerate, transformers
 from ....rules.violations import violation
-from ...deepspeed.config import FILLERS, Config
+from ...deepspeed.config import FILLERS, ZERO, Config
 from ...launching.launch_line import Call
 from ...subjects import accelerate_calls, subject
 from ...submission import Submission, ds_config_of, used_accelerate_config, used_config
@@ -269,6 +269,29 @@ def zero_section_is_there(config: Config) -> Violations:
     if not config.has("/zero_optimization") and not config.tuned:
         message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
         yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
+
+
+@subject("DeepSpeed config")
+def _filled(submission: Submission) -> Iterator[Config]:
+    """The DeepSpeed configs that transformers or accelerate reads first."""
+    return (config for config in submission.configs if config.consumer in FILLERS)
+
+
+@_filled.rule("HF043", ERROR, "silent", f"{_FILL} (is_zero3)")
+def stage_is_a_number(config: Config) -> Violations:
+    """The ZeRO stage in a config that transformers or accelerate reads is a number.
+
+    Prevents: The model isn't partitioned as it is loaded, and weights are saved as if they were whole: the stage, which
+    DeepSpeed converts from text, is compared with 3. A note at other stages.
+    Fix: write the stage without quotes"""
+    pointer = f"{ZERO}/stage"
+    written = config.value(pointer)
+    if isinstance(written, str) and config.stage is not None:
+        message = f"stage is the text {show(written)}, and its reader compares it with the number 3"
+        severity = None if config.stage == 3 else NOTE
+        edits = () if config.embedded else replace_value(config.json, pointer, config.stage)
+        where, hint = config.locate(pointer), f"write {config.stage}"
+        yield Violation(where, message, hint, severity=severity, edits=edits)
 
 
 @pairs.rule(

@@ -1,0 +1,167 @@
+"""The options that a training program's own parser has, where all of them can be read: argparse's and transformers'."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Final
+
+from ...facts.around import is_readable, text_around
+from ...job.wording import whole_number
+from .launch_line import Launch
+from .program_options import OF_DEEPSPEED, find_program, program_path
+
+_MOST_MODULES: Final = 12  # of a program that are searched for its parser, or for a class of its arguments
+_MOST_ABOVE: Final = 6  # folders above a module in which those that it imports are looked for
+_MOST_BYTES: Final = 1_000_000
+_PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
+_PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
+#: What leaves open which options there are: some that aren't known are passed over, or are made elsewhere.
+_OPEN: Final = frozenset({"parse_known_args", "add_subparsers", "REMAINDER", "parents", "return_remaining_strings"})
+_PIPELINE: Final = "PipelineModule"  # of deepspeed.pipe
+_ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})  # of DeepSpeed
+
+Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
+
+
+def own_options(program: str, holder: str, classes: Classes) -> frozenset[str] | None:
+    """The long options of a program that the file `holder` starts; None where others may be there.
+
+    `classes`: classes that a parser may make options of, which are not in the repository, with their fields.
+    """
+    found = find_program(program, holder) if program.endswith(".py") else None
+    return _parsed(found.absolute(), classes) if found else None
+
+
+@lru_cache(maxsize=128)
+def _parsed(program: Path, classes: Classes) -> frozenset[str] | None:
+    for module in islice(_modules(program), _MOST_MODULES):
+        made = [node for node in module.calls if _name(node.func) in _PARSERS]
+        if made:
+            here = len(made) == 1 and any(_name(call.func) in _PARSES for call in module.calls)
+            return _options(module, made[0], dict(classes)) if here else None
+    return None
+
+
+def pipeline_stages(launch: Launch) -> int | None:
+    """The stages of the `PipelineModule` that a program makes: a number, or an option's value, given or by default."""
+    program = program_path(launch)
+    found = find_program(program, launch.script.text.path) if program else None
+    module = _module(found.absolute()) if found and _PIPELINE in text_around(found, found.parent, _MOST_BYTES) else None
+    made = (call.keywords for call in module.calls if _name(call.func) == _PIPELINE) if module else ()
+    stages = next((keyword.value for keywords in made for keyword in keywords if keyword.arg == "num_stages"), None)
+    if module is None or stages is None or isinstance(stages, ast.Constant):
+        return whole_number(stages.value) if isinstance(stages, ast.Constant) else None
+    for call in module.calls:
+        names = [name.value for name in call.args if isinstance(name, ast.Constant) and isinstance(name.value, str)]
+        given = {one.arg: one.value.value for one in call.keywords if isinstance(one.value, ast.Constant)}
+        fields = {given.get("dest"), *(name.lstrip("-").replace("-", "_") for name in names)}
+        if _name(call.func) == "add_argument" and _name(stages) in fields:
+            words = [part for word in launch.arguments for part in (word.value or "").split("=", 1)]
+            after = next((text for option, text in pairwise(words) if option in names), None)
+            return whole_number(given.get("default")) if after is None else int(after) if after.isdecimal() else None
+    return None
+
+
+class _Module:
+    """A Python file: its calls, its classes, and the files in the repository that it imports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.tree = ast.parse(text_around(path, path.parent, _MOST_BYTES))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            self.tree = ast.Module([], [])
+        self.nodes = list(ast.walk(self.tree))
+        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
+        self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+
+    def imported(self) -> Iterator[Path]:
+        """The files of the modules that are imported by name, where they are in the repository."""
+        for node in self.nodes:
+            names = [f"{'.' * node.level}{node.module or ''}"] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            yield from filter(None, map(self._file, names))
+
+    def _file(self, name: str) -> Path | None:
+        bare = name.lstrip(".")
+        bases = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
+        bases = bases[max(len(name) - len(bare) - 1, 0) :][:1] if bare != name else bases
+        places = (base / f"{bare.replace('.', '/')}{end}" for base in bases for end in (".py", "/__init__.py"))
+        return next((place for place in places if bare and is_readable(place, self.path.parent)), None)
+
+
+_module = lru_cache(maxsize=256)(_Module)
+
+
+def _modules(first: Path) -> Iterator[_Module]:
+    """A program, and then what it imports from the repository."""
+    waiting, seen = [first], set[Path]()
+    while waiting:
+        path = waiting.pop(0)
+        if path not in seen:
+            seen.add(path)
+            yield (module := _module(path))
+            waiting += module.imported()
+
+
+def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
+    names = {_name(node) for node in module.nodes if isinstance(node, (ast.Attribute, ast.Name))}
+    adding = {_name(call.func) for call in module.calls if any(map(_is_parser, call.args))}
+    keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
+    if names & _OPEN or keywords & _OPEN or adding - _ADDS:
+        return None
+    found = set(OF_DEEPSPEED) if adding else set[str]()
+    for call in module.calls:
+        if _name(call.func) == "add_argument":
+            values = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+            words = [value for value in values if isinstance(value, str)]
+            if not words or len(words) < len(call.args):
+                return None
+            found |= {word for word in words if word.startswith("--")}
+            found |= {f"--no-{word[2:]}" for word in words if "BooleanOptionalAction" in names}
+    if _name(made.func) == "HfArgumentParser":
+        given = made.args[0] if made.args else None
+        fields = _fields_of(module, given, classes)
+        if fields is None:
+            return None
+        found |= {f"--{no}{field}" for field in fields for no in ("", "no_")}
+        found |= {option.replace("_", "-") for option in found}
+    return frozenset({*found, "--help"})
+
+
+def _is_parser(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and "parser" in node.id.lower()
+
+
+def _fields_of(module: _Module, given: ast.expr | None, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
+    """The fields of the classes that a parser is given; None where one isn't known."""
+    listed = given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given] if given is not None else []
+    fields = [_fields(module, _name(node), classes, _MOST_MODULES) for node in listed]
+    known = [one for one in fields if one is not None]
+    return frozenset().union(*known) if known and len(known) == len(fields) else None
+
+
+def _fields(module: _Module, name: str, classes: Mapping[str, frozenset[str]], depth: int) -> frozenset[str] | None:
+    """The fields of a class by its name, with those of its bases; None where one isn't known."""
+    home = next((one for one in islice(_modules(module.path), _MOST_MODULES) if name in one.classes), None)
+    if home is None or not depth:
+        return classes.get(name)
+    node = home.classes[name]
+    own = {
+        part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+    for base in map(_name, node.bases):
+        above = classes.get(base) if base == name else _fields(home, base, classes, depth - 1)
+        if above is None and base != "object":
+            return None
+        own |= above or frozenset()
+    return frozenset(own)
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of a dotted name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,47 @@
+"""Launch lines against the training program's own parser, where the repository has all of it."""
+
+from __future__ import annotations
+
+import difflib
+from functools import lru_cache
+from typing import Final
+
+from ....findings import ERROR, Violation, Violations
+from ....rules.sources import transformers
+from ...subjects import launches
+from ...trainer.training_arguments import gone_arguments, known_arguments
+from ..launch_line import Launch
+from ..own_options import own_options
+from ..program_options import program_path
+
+_NEAR: Final = 0.6  # how alike a name must be to be named as meant
+#: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
+_OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_max_length", "generation_num_beams")
+
+
+@lru_cache(maxsize=1)
+def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
+    """The fields of the classes of transformers that parsers make options of; those of older releases too."""
+    fields = frozenset({*known_arguments(), *gone_arguments(), "local_rank", "generation_config"})
+    return ("TrainingArguments", fields), ("Seq2SeqTrainingArguments", fields | {*_OF_SEQUENCES})
+
+
+@launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")
+def options_are_the_programs(launch: Launch) -> Violations:
+    """Every option after the training program is one that its own parser has, where the repository has all of that.
+
+    Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments are not used by the
+    HfArgumentParser.
+    Fix: correct the option's name"""
+    program = program_path(launch)
+    options = own_options(program, launch.script.text.path, _classes()) if program else None
+    if options is None:
+        return
+    words = {word: word.prefix.partition("=")[0] for word in launch.arguments if word.prefix.startswith("--")}
+    wrong = {word: name for word, name in words.items() if not any(one.startswith(name) for one in options)}
+    if 2 * len(wrong) >= len(words):  # another program of the same name
+        return
+    for word, name in wrong.items():
+        near = difflib.get_close_matches(name, options, n=1, cutoff=_NEAR)
+        message = f"{program} has no option {name}"
+        yield Violation(launch.script.locate(word), message, f"did you mean {near[0]}?" if near else "remove it")
