@@ -2,7 +2,8 @@
 
 Seeded specs for every target set random keys of the whole schema: of `launch` and the name, most to plain values,
 some to odd ones that the schema allows; of training, layout, model and machines, for whole nodes and parts of one, with
-numbers in full precision. What `generate` accepts is written, and the folder is validated. An error or warning that
+numbers in full precision, for one count of GPUs or several. What `generate` accepts is written, and the folder is
+validated by itself, with its spec as `--job`, and both with the spec's release of DeepSpeed. An error or warning that
 `generate` doesn't report is printed with its spec, and so is a crash. `--refused FILE` writes what was refused, with
 the files that would have been written: `python -m benchmarks.refused` asks the real programs.
 """
@@ -18,7 +19,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from dsgen.findings import Finding, InvalidJob, Severity
 from dsgen.job.schema import load_schema
 from dsgen.programs.launchers import LAUNCHERS
 from dsgen.programs.program import RenderedFile
+from dsgen.render import render_counts
+from dsgen.search.elastic import Elastic, plan_counts
 from dsgen.search.plan import Infeasible, Plan
 from dsgen.write import write
 
@@ -36,7 +39,8 @@ SPECS: Final = 3_000
 SEED: Final = 20261122
 TARGETS: Final = tuple(LAUNCHERS)
 FRAMEWORKS: Final = ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm")
-CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge")
+CLUSTERS: Final = ("azure/standard_nd96amsr_a100_v4", "nvidia/dgx-h100", "aws/p4d.24xlarge", "aws/g5.48xlarge")
+MODELS: Final = ("gpt3-1.3b", "gpt3-1.3b", "llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b")
 _FOLDERS: Final = frozenset({"AML021", "AML024"})  #: what the job uploads may be made after its files
 
 #: What shells, sbatch, YAML, the service and terminals read as more than text; and plain text of other alphabets.
@@ -132,6 +136,10 @@ DEEPSPEED_KEYS: Final[Mapping[str, Draw]] = {
     "comms_logger": _one_of({"enabled": True}, {"enabled": False, "verbose": True}),
     "zero_optimization": _one_of({"round_robin_gradients": True}, {"stage": 3}),
 }
+#: Keys that few specs have: the others of training and layout, with the values that their schemas give as examples.
+_RARE: Final = 0.03
+RELEASES: Final = ("0.14.5", "0.16.9", "0.17.6", "0.18.9", "0.19.6", "0.19.8")
+COUNTS: Final[Mapping[str, Draw]] = {"nodes": _one_of("1..4", "2..4"), "gpus": _one_of("8..32:8", "16..64:16")}
 #: Values of `data.path` and `data.tokenizer` that scripts of each framework take.
 PATHS: Final[Mapping[str, Draw]] = {
     "deepspeed": _one_of("/data/a", ["/data/a b", "it's/b"], "data set"),
@@ -228,18 +236,23 @@ def spec_of(rng: random.Random) -> dict[str, Any]:
     elif target == "shell" and nodes > 1:
         section.setdefault("hostfile", "hosts")
     framework = rng.choice(FRAMEWORKS)
+    counts = {"nodes": nodes} if nodes > 1 or rng.random() < 0.5 else {"gpus": rng.choice((1, 2, 4, 8))}
+    if LAUNCHERS[target].pick is not None and "hosts" not in section and rng.random() < 0.15:
+        counts = {key: COUNTS[key](rng) for key in (rng.choice(tuple(COUNTS)),)}
     return {
         "name": _odd(rng).strip() or "job" if rng.random() < 0.3 else "job",
         "framework": framework,
-        "model": "gpt3-1.3b" if rng.random() < 0.8 else {**MODEL, **_some(rng, MODEL_KEYS, 0.3)},
+        "model": rng.choice(MODELS) if rng.random() < 0.8 else {**MODEL, **_some(rng, MODEL_KEYS, 0.3)},
         "cluster": rng.choice(CLUSTERS) if rng.random() < 0.8 else {**CLUSTER, **_some(rng, CLUSTER_KEYS, 0.4)},
-        **({"nodes": nodes} if nodes > 1 or rng.random() < 0.5 else {"gpus": rng.choice((1, 2, 4, 8))}),
+        **counts,
+        **({"deepspeed_version": rng.choice(RELEASES)} if framework != "megatron-lm" and rng.random() < 0.2 else {}),
         "training": {
             **TRAINING,
+            **_rest(rng, "training", TRAINING_KEYS, MEGATRON_KEYS),
             **_some(rng, TRAINING_KEYS, 0.08),
             **(_some(rng, MEGATRON_KEYS, 0.15) if "megatron" in framework else {}),
         },
-        "layout": _some(rng, LAYOUT_KEYS, 0.08),
+        "layout": {**_rest(rng, "layout", LAYOUT_KEYS), **_some(rng, LAYOUT_KEYS, 0.08)},
         **({"memory": {"headroom": rng.random() / 3}} if rng.random() < 0.3 else {}),
         **_run_keys(rng, framework, "--data-path" in launch.get("arguments", ())),
         "launch": {**launch, **({target: section} if section else {})},
@@ -269,6 +282,13 @@ def _run_keys(rng: random.Random, framework: str, has_data: bool) -> dict[str, A
     return {name: section for name, section in sections.items() if section}
 
 
+def _rest(rng: random.Random, section: str, *drawn: Mapping[str, Draw]) -> dict[str, Any]:
+    """Some of a section's keys that are `drawn` by no table."""
+    parts = load_schema()["$defs"][section]["properties"]
+    rest = {key: part for key, part in parts.items() if not any(key in table for table in drawn)}
+    return {key: _value(rng, part, False) for key, part in rest.items() if rng.random() < _RARE}
+
+
 def _some(rng: random.Random, pool: Mapping[str, Callable[[random.Random], Any]], share: float) -> dict[str, Any]:
     return {key: draw(rng) for key, draw in pool.items() if rng.random() < share}
 
@@ -280,22 +300,27 @@ def try_spec(spec: dict[str, Any], folder: Path, tally: Tally) -> None:
     except InvalidJob as invalid:
         tally.refuse(spec, invalid.findings, ())
         return
-    answer = dsgen.search(job, top=1)
-    if isinstance(answer, Infeasible):
+    found = plan_counts(job, top=1) if job.elastic else dsgen.search(job, top=1)
+    if isinstance(found, Infeasible):
         tally.infeasible += 1
         return
-    plan = answer.plans[0]
-    files = dsgen.render(plan)
-    of_files = check_rendered(files, job)
-    own = {finding.rule for finding in (*of_spec, *plan.findings, *of_files)} | _FOLDERS
+    plans = found.plans if isinstance(found, Elastic) else found.plans[:1]
+    files = render_counts(found) if isinstance(found, Elastic) else dsgen.render(plans[0])
+    of_files = [one for plan in plans for one in check_rendered(dsgen.render(plan), plan.job)]
+    of_plans = [finding for plan in plans for finding in plan.findings]
+    own = {finding.rule for finding in (*of_spec, *of_plans, *of_files)} | _FOLDERS
     if any(finding.severity is Severity.ERROR for finding in of_files):
-        tally.refuse(spec, of_files, files, plan)
+        tally.refuse(spec, of_files, files, plans[0])
         return
     write(files, folder)
     tally.written += 1
-    for finding in dsgen.validate(folder):
-        if finding.severity is not Severity.NOTE and finding.rule not in own:
-            tally.found.append((spec, finding))
+    stated = folder.with_suffix(".json")
+    stated.write_text(json.dumps(spec), encoding="utf-8")
+    release = {"deepspeed_version": spec["deepspeed_version"]} if "deepspeed_version" in spec else {}
+    for flags in ({}, {"job": stated}, *(({**release}, {"job": stated, **release}) if release else ())):
+        for finding in dsgen.validate(folder, **flags):
+            if finding.severity is not Severity.NOTE and finding.rule not in own:
+                tally.found.append((spec, replace(finding, hint=f"with {', '.join(flags) or 'no flag'}")))
 
 
 def round_trips(count: int, seed: int) -> Tally:
@@ -330,7 +355,8 @@ def main() -> None:
     for spec, finding in tally.found:
         shown[f"{finding.rule} {finding.severity.value}"] += 1
         if shown[f"{finding.rule} {finding.severity.value}"] <= 2:
-            print(f"\n{finding.rule} {finding.message!a}\n  {json.dumps(spec['launch'])}")
+            print(f"\n{finding.rule} {finding.message!a}, {finding.hint}, {finding.where.name}\n  {json.dumps(spec)}")
+    print(dict(shown))
     for spec, trace in tally.crashes[:5]:
         print(f"\n{json.dumps(spec)}\n{trace}")
     sys.exit(bool(tally.crashes or tally.found))

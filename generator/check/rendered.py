@@ -12,8 +12,10 @@ from ..facts.around import checking
 from ..findings import Finding, Location, Severity, in_file_order
 from ..job.records import Job, Launch
 from ..job.text import UnreadableText, text_of
+from ..programs.lookup import Files
 from ..programs.program import RenderedFile
 from ..programs.submission import Context, Submission
+from .grouping import submissions_of
 from .read import read_texts
 from .rules.run import check_submission
 
@@ -31,10 +33,14 @@ def check_rendered(files: Iterable[RenderedFile], job: Job, folder: Path | None 
         reading = read_texts([text_of(file.text, file.path, folder) for file in files])
     except UnreadableText as problem:
         return (problem.finding,)
-    context = Context(deepspeed_version=job.deepspeed_version)
-    submission = Submission(documents=tuple(reading.documents), context=context)
+    whole, release = tuple(reading.documents), job.deepspeed_version
+    parts = tuple(submissions_of(whole, Files(whole)))
+    contexts = [(whole, Context(job=job, deepspeed_version=release))]  # as with --job, and as without
+    contexts += [(part, Context(deepspeed_version=release)) for part in parts if len(parts) > 1]
     with checking([folder] if folder else (), [folder / file.path for file in files] if folder else ()):
-        found = (*reading.findings, *check_submission(submission))
+        found = [*reading.findings]
+        for documents, context in contexts:
+            found += check_submission(Submission(documents=documents, context=context))
     return in_file_order(
         dict.fromkeys(_placed(finding, job) for finding in found if finding.severity is not Severity.NOTE)
     )

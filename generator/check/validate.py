@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from pathlib import PurePath
 
 from ..dataclass import dataclass
 from ..facts.around import checking
@@ -74,9 +75,11 @@ def _checked(
     old = overwritten(reading.documents, Files(reading.documents, roots))
     documents = [document for document in reading.documents if document.path not in old]
     files = Files(documents, roots)
-    groups = submissions_of(documents, files) if job is None else [tuple(documents)]
     jobs = {path: own for path, (own, _) in specs.items() if own is not None}
-    submissions = [_submission(group, files, context, jobs, reading.texts) for group in groups]
+    groups = _of_counts(documents, context)
+    if job is None:
+        groups = ((group, context) for group in submissions_of(documents, files))
+    submissions = [_submission(group, files, own, jobs, reading.texts) for group, own in groups]
     of_specs = [finding for _, problems in specs.values() for finding in problems]
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
     findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
@@ -94,6 +97,21 @@ def _checked(
         texts=texts,
         left_alone=reading.left_alone,
     )
+
+
+def _of_counts(documents: Iterable[Document], context: Context) -> Iterator[tuple[tuple[Document, ...], Context]]:
+    """The documents of the job of a context; of one with several counts of GPUs, those of each count with that one."""
+    rest, job = tuple(documents), context.job
+    if job is not None and job.elastic:
+        from ..programs.launcher import count_folder  # saves start-up time where there is one count
+
+        for gpus in job.elastic:
+            folder = count_folder(gpus)
+            own = tuple(one for one in rest if folder in PurePath(one.path).parts)
+            rest = tuple(one for one in rest if folder not in PurePath(one.path).parts)
+            if own:
+                yield own, replace(context, job=replace(job, gpus=gpus, elastic=()))
+    yield rest, context
 
 
 def _submission(

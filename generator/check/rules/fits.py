@@ -53,6 +53,12 @@ _ADAPTERS: Final = re.compile(
     r"lora|peft|qlora|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I
 )
 _OPTIMIZERS: Final = frozenset({"adam", "adamw"})
+#: What a config doesn't say of the training: of the job, or assumed.
+_TRAINED: Final = (
+    *("optimizer", "attention", "kernels", "cross_entropy"),
+    *("moment_dtype", "master_dtype", "fp8_parameters", "lora"),
+)
+_USUAL: Final = {"optimizer": "adamw", "attention": "flash"}
 _MICS: Final = "/zero_optimization/mics_shard_size"
 
 
@@ -134,8 +140,7 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
         global_batch=batch * replicas,
         precision="bf16" if config.precision is None or is_auto else config.precision,
         gradient_dtype="fp32" if config.accumulates_in == "fp32" else "same",
-        optimizer="adamw",
-        attention="flash",
+        **({name: getattr(planned.training, name) for name in _TRAINED} if planned else _USUAL),
     )
     return completed(job, pins=pins, training=training)
 

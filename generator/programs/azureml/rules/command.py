@@ -25,6 +25,9 @@ _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
 _LAUNCHERS: Final = ("deepspeed", "torchrun", "accelerate")
 
 
+_NODES: Final = "resources/instance_count"
+
+
 @submissions.rule("AML007", ERROR, "init", _EACH_GPU, reads=("AzureML job",))
 def processes_are_the_gpus(submission: Submission) -> Violations:
     """distribution.process_count_per_instance is the number of GPUs of a node; a warning where it is less.
@@ -38,8 +41,9 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
         gpus = known.accelerators_per_node if known else given
         if gpus is None or count is None or count < 1 or count == gpus or job.distribution not in ("pytorch", "mpi"):
             continue
-        if count < gpus and job.runs(*_LAUNCHERS):
-            continue  # one process a node that starts the others
+        planned = submission.job is not None and submission.job.gpus == count * (job.count(_NODES) or 1)
+        if count < gpus and (planned or job.runs(*_LAUNCHERS)):
+            continue  # the job is planned so, or one process a node starts the others
         effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
         node = f"a node of {known.name}" if known else "a node"
         message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
@@ -152,7 +156,7 @@ def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
     if job.nodes > 1 and not job.has("distribution"):
         message = f"instance_count is {job.nodes}, and no distribution starts processes on the nodes as one job"
         hint = "add distribution: {type: pytorch, process_count_per_instance: 8}"
-        yield violation(job, "resources/instance_count", message, hint)
+        yield violation(job, _NODES, message, hint)
 
 
 @jobs.rule("AML039", ERROR, "init", _SETS + "; " + deepspeed("comm/comm.py:837-846"))
