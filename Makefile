@@ -61,6 +61,7 @@ docs: $(BIN)/python
 browser: $(BIN)/python
 	@rm -rf build
 	@mkdir -p dist
+	$(PIP) install .
 	$(BIN)/python -m scripts.browser.build dist/browser.html $(VENV)/browser
 
 picture: $(BIN)/python

@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -20,6 +21,11 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from dsgen.catalog import load_catalog
+from dsgen.version import __version__
+
+from .inside import WIDTH
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -68,6 +74,8 @@ def page(parts: Mapping[str, bytes]) -> str:
     """The page with everything in it."""
     text = (HERE / "page.html").read_text(encoding="utf-8")
     filled = {
+        "version": __version__,
+        "carried": _packed(json.dumps(carried()).encode()),
         "style": (HERE / "page.css").read_text(encoding="utf-8"),
         "script": (HERE / "page.js").read_text(encoding="utf-8"),
         "parts": "\n".join(_embedded(name, content) for name, content in parts.items()),
@@ -77,9 +85,48 @@ def page(parts: Mapping[str, bytes]) -> str:
     return text
 
 
+def carried() -> dict[str, object]:
+    """Return what the page shows before dsgen is loaded: specs, names to choose from, answers for the built-in job."""
+    job = (ROOT / "generator" / "cli" / "default_job.yaml").read_text(encoding="utf-8")
+    catalog = load_catalog()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "dsgen.yaml").write_text(job, encoding="utf-8")
+        _answer(folder, "report", "--no-sweep", "-o", "report.html")
+        _answer(folder, "generate", "-o", "out")
+        answers = {
+            "report": (folder / "report.html").read_text(encoding="utf-8"),
+            "plan": _answer(folder, "plan"),
+            "files": _texts(folder / "out"),
+            "findings": json.loads(_answer(folder, "validate", "--format", "json"))["findings"],
+        }
+    examples = {name.removesuffix(".yaml"): text for name, text in _texts(ROOT / "examples").items()}
+    return {
+        "answers": answers,
+        "examples": {"built-in job": job, **examples},
+        "models": sorted(catalog.models),
+        "clusters": sorted(catalog.node_types),
+    }
+
+
+def _answer(folder: Path, command: str, *options: str) -> str:
+    """Return what a command prints of the folder's job in the page's width."""
+    environment = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1"}
+    asked = (sys.executable, "-m", "dsgen", command, "dsgen.yaml", *options)
+    return subprocess.run(asked, cwd=folder, env=environment, check=True, capture_output=True, text=True).stdout
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    """Names and texts of the files in a folder."""
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.iterdir()) if file.is_file()}
+
+
 def _embedded(name: str, content: bytes) -> str:
-    packed = base64.b64encode(gzip.compress(content, mtime=0)).decode()
-    return f'<script type="text/plain" data-part="{name}">{packed}</script>'
+    return f'<script type="text/plain" data-part="{name}">{_packed(content)}</script>'
+
+
+def _packed(content: bytes) -> str:
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
 
 
 def _runtime(kept: Path) -> Mapping[str, bytes]:

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import sys
-from importlib import resources
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -19,6 +18,7 @@ import click
 import numpy as np
 
 ROOM = Path("/work")
+WIDTH = "80"  #: columns of text
 
 
 def widen() -> None:
@@ -59,28 +59,28 @@ def widen() -> None:
 
 def prepare() -> None:
     """Load what the first answer would wait for: modules and the catalog."""
-    os.environ["COLUMNS"] = "92"
+    os.environ["COLUMNS"] = WIDTH
     # Nobody else writes to this memory, so that no lock needs to be held.
     sys.modules["fcntl"] = cast(ModuleType, SimpleNamespace(flock=lambda *_: None, LOCK_EX=2, LOCK_NB=4))
     os.link = shutil.copyfile  # its file system has no links
     sys.stdin = io.StringIO()
     widen()
-    for name in ("cli.answers", "cli.writing", "cli.generate", "cli.plan", "search", "check.rendered"):
+    for name in (
+        "cli.answers",
+        "cli.writing",
+        "cli.generate",
+        "cli.plan",
+        "cli.report",
+        "report.page",
+        "search",
+        "check.rendered",
+    ):
         importlib.import_module(f"dsgen.{name}")
     for name in ("frameworks.FRAMEWORKS", "launchers.LAUNCHERS"):
         module, _, records = name.partition(".")
         list(getattr(importlib.import_module(f"dsgen.programs.{module}"), records).values())
     importlib.import_module("jsonschema")
     importlib.import_module("dsgen.catalog").load_catalog()
-
-
-def about() -> str:
-    """Return what the page shows before the first answer: version, commands and an example, as JSON."""
-    import dsgen
-    from dsgen.cli import commands
-
-    example = resources.files("dsgen.cli").joinpath("default_job.yaml").read_text(encoding="utf-8")
-    return json.dumps({"version": dsgen.__version__, "commands": sorted(commands.commands), "example": example})
 
 
 def run(arguments: list[str], texts: dict[str, str]) -> str:

@@ -1,45 +1,57 @@
 "use strict";
-const at = (id) => document.getElementById(id);
-const SPEC = "dsgen.yaml", FOLDER = "out", PAUSE_MS = 350;
-const written = { plan: "", check: "" };
-let mode = "plan", about, reported, worker, waiting = new Map(), asked = 0, timer;
+const at = (id) => document.getElementById(id), all = (selector) => [...document.querySelectorAll(selector)];
+const SPEC = "dsgen.yaml", PAUSE_MS = 350;
+const said = { plan: "", check: '{\n  "train_batch_size": 32,\n  "train_micro_batch_size_per_gpu": 3,\n  "gradient_accumulation_steps": 2\n}\n' };
+let mode = "plan", carried, worker, ready = false, waiting = new Map(), asked = 0, timer;
+let answered = {}; // by view, the text that it answers
 
 async function unpacked(element) {
   const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
-  element.textContent = "";
+  element.remove();
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
-async function start() {
-  const began = performance.now(), parts = {}, scripts = [];
-  for (const element of document.querySelectorAll("script[data-part]")) {
+function tell(state, text, share) {
+  document.body.dataset.state = state;
+  at("state").textContent = text;
+  at("progress").hidden = share === undefined;
+  if (share !== undefined) at("progress").value = share;
+}
+
+/* What the page carries: lists to choose from, and the answers for the built-in job, made when the page was. */
+async function open() {
+  carried = await (await unpacked(at("carried"))).json();
+  at("example").append(...Object.keys(carried.examples).map((name) => line("option", name)));
+  for (const name of ["model", "cluster"]) at(name).append(option("", "(other)"), ...carried[`${name}s`].map((each) => line("option", each)));
+  said.plan = at("text").value = Object.values(carried.examples)[0];
+  const { report, plan, files, findings } = carried.answers;
+  draw.report(report), draw.plan(plan), draw.files(files), draw.findings(findings);
+  answered = Object.fromEntries(Object.keys(carried.answers).map((view) => [view, key()]));
+  at("of").textContent = "The built-in job: GPT-3 175B on 1,024 A100. To plan another, edit the spec or choose an example.";
+  follow();
+  document.body.dataset.shown = "true";
+}
+
+async function load() {
+  const began = performance.now(), parts = {}, scripts = [], elements = all("script[data-part]");
+  for (const [number, element] of elements.entries()) {
+    tell("loading", "Loading: unpacking", (0.25 * number) / elements.length);
     const part = await unpacked(element);
     if (element.dataset.part.endsWith(".js")) scripts.push(await part.text());
     else parts[element.dataset.part] = await part.arrayBuffer();
   }
   worker = new Worker(URL.createObjectURL(new Blob([scripts.join("\n;\n")], { type: "text/javascript" })));
   worker.onmessage = ({ data }) => {
-    if (data.ready) return ready(data.ready, performance.now() - began);
-    if (data.id === undefined) return said("broken", data.problem);
-    waiting.get(data.id)(data);
-    waiting.delete(data.id);
+    if (data.step) return tell("loading", `Loading: ${data.step}`, data.share);
+    if (data.id === undefined && data.problem) return tell("broken", data.problem);
+    if (data.id !== undefined) return waiting.get(data.id)(data), waiting.delete(data.id);
+    ready = true;
+    document.body.dataset.loadedMs = (performance.now() - began).toFixed(0);
+    tell("ready", "Ready");
+    answer();
   };
-  worker.onerror = (event) => said("broken", event.message);
+  worker.onerror = (event) => tell("broken", event.message);
   worker.postMessage({ parts }, Object.values(parts));
-}
-
-function said(state, text) {
-  document.body.dataset.state = state;
-  at("state").textContent = text;
-}
-
-function ready(found, elapsed) {
-  about = found;
-  document.body.dataset.loadedMs = elapsed.toFixed(0);
-  document.querySelector("h1").textContent = `dsgen ${about.version}`;
-  document.querySelector("[data-view=report]").hidden = !about.commands.includes("report");
-  written.plan = at("text").value = about.example;
-  answer();
 }
 
 function run(given, texts) {
@@ -49,58 +61,81 @@ function run(given, texts) {
   });
 }
 
-let busy = false, again = false;
+const key = () => `${mode} ${at("name").value} ${said[mode]}`;
+const draw = {
+  report: (page) => (at("report").srcdoc = page),
+  plan: (text) => (at("plan").textContent = text),
+  files: listed,
+  findings: (found) => {
+    at("findings").replaceChildren(...found.map(item), ...(found.length ? [] : [line("li", "No findings.")]));
+    document.querySelector("[data-tab=findings]").textContent = `Findings (${found.length})`;
+  },
+};
+
+/* Each view is worked out when it is looked at. */
+const work = {
+  report: async () => (await planned("report", "--no-sweep", "-o", "report.html")).files["report.html"],
+  plan: async () => (await planned("plan")).out,
+  files: async () => (await planned("generate", "-o", ".")).files,
+  findings: async () => {
+    const name = mode === "plan" ? SPEC : at("name").value || "ds_config.json";
+    const { out, err } = await run(["validate", name, "--format", "json"], { [name]: said[mode] });
+    if (!out) throw new Error(err);
+    return JSON.parse(out).findings;
+  },
+};
+
+/* Errors of a spec are among its findings; the reason why nothing fits is printed in place of a plan. */
+async function planned(command, ...options) {
+  const made = await run([command, SPEC, ...options], { [SPEC]: said.plan });
+  if (made.status === 0) return made;
+  if (made.status === 3) draw.plan(made.out);
+  else draw.findings(await work.findings());
+  reveal(made.status === 3 ? "plan" : "findings");
+  throw null;
+}
+
+let busy = false;
 async function answer() {
-  if (busy) return void (again = true);
+  if (!ready || busy) return;
   busy = true;
-  said("busy", "Working");
   const began = performance.now();
-  try {
-    await (mode === "plan" ? planned() : checked(at("name").value || "ds_config.json"));
-    const elapsed = performance.now() - began;
-    document.body.dataset.answeredMs = elapsed.toFixed(0);
-    said("ready", `Answered in ${(elapsed / 1000).toFixed(1)} s`);
-  } catch (problem) {
-    said("broken", problem.message);
+  for (let view = current(); answered[view] !== key(); view = current()) {
+    tell("busy", "Planning");
+    const text = key();
+    try {
+      const made = await work[view]();
+      if (text === key()) {
+        draw[view](made);
+        answered[view] = text;
+        at("of").textContent = "";
+      }
+    } catch (problem) {
+      if (problem) tell("broken", problem.message);
+      if (text === key() && view === current()) break;
+    }
   }
   busy = false;
-  if (again) [again] = [false, answer()];
-}
-
-async function planned() {
-  const texts = { [SPEC]: written.plan };
-  const made = await run(["generate", SPEC, "-o", FOLDER], texts);
-  at("plan").textContent = made.out + (made.err ? `\n${made.err}` : "");
-  listed(made.files);
-  if (made.status) return await checked(SPEC, made.status === 1 || made.status === 2);
-  show(current() === "findings" ? "plan" : current());
-  await checked(SPEC, false);
-  reported = undefined;
-  if (current() === "report") report();
-}
-
-// The report takes about as long as the plan: it is made when it is looked at.
-async function report() {
-  if (reported === written.plan || mode !== "plan") return;
-  const spec = (reported = written.plan);
-  const made = await run(["report", SPEC, "-o", "report.html"], { [SPEC]: spec });
-  at("report").srcdoc = made.files["report.html"] ?? "";
-}
-
-async function checked(name, shown = true) {
-  const found = await run(["validate", name, "--format", "json"], { [name]: written[mode] });
-  const findings = found.out ? JSON.parse(found.out).findings : [];
-  at("findings").replaceChildren(...findings.map(item), ...(findings.length ? [] : [line("li", "No findings")]));
-  document.querySelector("[data-view=findings]").textContent = `Findings (${findings.length})`;
-  if (shown) show("findings");
+  if (answered[current()] === key()) reveal(current());
+  const elapsed = performance.now() - began;
+  if (document.body.dataset.state !== "busy") return;
+  document.body.dataset.answeredMs = elapsed.toFixed(0);
+  tell("ready", `Answered in ${(elapsed / 1000).toFixed(1)} s`);
+  if (answered.findings !== key()) work.findings().then(draw.findings, () => {});
 }
 
 function item(finding) {
   const entry = line("li", "", finding.severity);
   const head = line("b", `${finding.line ?? 1}:${finding.column ?? 1} ${finding.severity} ${finding.rule}`);
   entry.append(head, ` ${finding.message}`, ...(finding.hint ? [line("p", finding.hint)] : []));
-  entry.onclick = () => select(finding.line ?? 1);
+  entry.setAttribute("role", "button");
+  entry.tabIndex = 0;
+  entry.onclick = entry.onkeydown = (event) => (event.type === "click" || event.key === "Enter") && select(finding.line ?? 1);
   return entry;
+}
+
+function option(value, text) {
+  return Object.assign(line("option", text), { value });
 }
 
 function line(tag, text, kind = "") {
@@ -108,6 +143,7 @@ function line(tag, text, kind = "") {
 }
 
 function select(number) {
+  show("text");
   const area = at("text"), lines = area.value.split("\n");
   const start = lines.slice(0, number - 1).join("\n").length + (number > 1 ? 1 : 0);
   area.focus();
@@ -116,9 +152,10 @@ function select(number) {
 }
 
 function listed(files) {
-  at("files").replaceChildren(...Object.entries(files).map(([name, text]) => {
+  at("files").replaceChildren(...Object.entries(files).map(([name, text], index) => {
     const entry = document.createElement("details"), save = line("button", "Download");
     entry.dataset.file = name;
+    entry.open = !index;
     save.onclick = () => Object.assign(document.createElement("a"), {
       href: URL.createObjectURL(new Blob([text])), download: name.split("/").pop(),
     }).click();
@@ -127,23 +164,54 @@ function listed(files) {
   }));
 }
 
-const current = () => document.querySelector("#views [aria-selected=true]").dataset.view;
+/* The view that was asked for last. Another is displayed where there is no plan. */
+let wanted = "report";
+const current = () => (mode === "check" ? "findings" : wanted);
+
+/* A phone shows the text or one view, a wide screen both. */
+const wide = matchMedia("(min-width: 50.01rem)");
+function display(view) {
+  document.body.dataset.view = view === "text" && wide.matches ? current() : view;
+  for (const tab of all("[role=tab]")) tab.setAttribute("aria-selected", tab.dataset.tab === document.body.dataset.view);
+}
+
+function reveal(view) {
+  if (wide.matches || document.body.dataset.view !== "text") display(view);
+}
 
 function show(view) {
-  for (const tab of document.querySelectorAll("#views [role=tab]")) {
-    tab.setAttribute("aria-selected", tab.dataset.view === view);
-    at(tab.dataset.view).hidden = tab.dataset.view !== view;
-  }
-  if (view === "report" && about) report();
+  if (view !== "text") wanted = view;
+  display(view);
+  if (view !== "text") answer();
 }
 
 function enter(next) {
-  mode = next;
-  for (const tab of document.querySelectorAll("[data-mode]")) tab.setAttribute("aria-selected", tab.dataset.mode === mode);
-  at("named").hidden = mode === "plan";
-  at("text").value = written[mode];
-  for (const view of ["plan", "report", "files"]) document.querySelector(`[data-view=${view}]`).disabled = mode === "check";
-  if (mode === "check") show("findings");
+  if (next === mode) return;
+  document.body.dataset.mode = mode = next;
+  at("text").value = said[mode];
+  at("of").textContent = "";
+  wanted = "report";
+  display(document.body.dataset.view === "text" ? "text" : current());
+  answer();
+}
+
+/* The lists show what the spec has, and write what is chosen into it. */
+const entryOf = (name) => new RegExp(`^${name}:[ \t]*(.*(?:\\n[ \t]+.*)*)`, "m");
+
+function follow() {
+  for (const name of ["model", "cluster", "gpus"]) at(name).value = said.plan.match(entryOf(name))?.[1].replace(/\s+#.*/, "") ?? "";
+}
+
+function choose(name, value) {
+  const text = `${name}: ${value}`;
+  if (name === "gpus") said.plan = said.plan.replace(entryOf("nodes"), text);
+  said.plan = entryOf(name).test(said.plan) ? said.plan.replace(entryOf(name), text) : `${text}\n${said.plan}`;
+  changed(said.plan);
+}
+
+function changed(text) {
+  said[mode] = at("text").value = text;
+  follow();
   answer();
 }
 
@@ -152,13 +220,18 @@ function guessed(text) {
   return /^#!/.test(text) ? (text.includes("#SBATCH") ? "launch.sbatch" : "launch.sh") : "job.yaml";
 }
 
-document.querySelectorAll("[data-mode]").forEach((tab) => (tab.onclick = () => enter(tab.dataset.mode)));
-document.querySelectorAll("[data-view]").forEach((tab) => (tab.onclick = () => show(tab.dataset.view)));
+all("button[data-mode]").forEach((button) => (button.onclick = () => enter(button.dataset.mode)));
+all("[data-tab]").forEach((tab) => (tab.onclick = () => show(tab.dataset.tab)));
+at("example").onchange = () => changed(carried.examples[at("example").value]);
+for (const name of ["model", "cluster", "gpus"]) at(name).onchange = () => at(name).value && choose(name, at(name).value);
 at("name").oninput = () => answer();
 at("text").oninput = ({ inputType }) => {
-  written[mode] = at("text").value;
-  if (mode === "check" && inputType === "insertFromPaste") at("name").value = guessed(written.check);
+  said[mode] = at("text").value;
+  if (mode === "check" && inputType === "insertFromPaste") at("name").value = guessed(said.check);
+  if (mode === "plan") follow();
   clearTimeout(timer);
   timer = setTimeout(answer, PAUSE_MS);
 };
-start().catch((problem) => said("broken", problem.message));
+show("report");
+const opened = open();
+document.addEventListener("DOMContentLoaded", () => opened.then(load).catch((problem) => tell("broken", problem.message)));

@@ -1,5 +1,6 @@
 // Runs Pyodide. All that it would fetch is handed over by the page, so that it also works from a local file.
 let answer;
+const tell = (step, share) => postMessage({ step, share });
 
 async function start(parts) {
   self.fetch = async (place) => {
@@ -7,16 +8,19 @@ async function start(parts) {
     const type = name.endsWith(".wasm") ? "application/wasm" : "application/octet-stream";
     return new Response(parts[name], parts[name] ? { headers: { "Content-Type": type } } : { status: 404 });
   };
+  tell("starting Python", 0.25);
   const python = await loadPyodide({ indexURL: "https://page.invalid/", stdout: () => {}, stderr: () => {} });
+  tell("unpacking packages", 0.55);
   const extractDir = python.runPython("import sysconfig; sysconfig.get_path('purelib')");
   for (const name of Object.keys(parts).filter((name) => name.endsWith(".whl"))) {
     python.unpackArchive(parts[name], "wheel", { extractDir });
   }
   python.unpackArchive(parts["site.zip"], "zip", { extractDir });
   const inside = python.pyimport("inside");
+  tell("importing dsgen", 0.75);
   inside.prepare();
   answer = (given) => inside.run(python.toPy(given.arguments), python.toPy(given.texts));
-  postMessage({ ready: JSON.parse(inside.about()) });
+  postMessage({ ready: true });
 }
 
 onmessage = async ({ data }) => {
