@@ -1,7 +1,7 @@
 """Rendered files on disk: compared first, then written all or not at all. Nothing here prints.
 
 New files are written in a working folder, and then renamed to their places one after another, `plan.json` last, while
-signals wait. When a rename fails, all is put back; after a kill the next run says so. docs/writing.md has the promise.
+signals wait. When a rename fails, all is put back; after a kill the next run says so. CONTRIBUTING.md has the promise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A set of files is the old one or the new one, whatever happens meanwhile; docs/writing.md has the table."""
+"""A set of files is the old one or the new one, whatever happens meanwhile; CONTRIBUTING has the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "writing.md"
+PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "<!-- written by tests/test_write_drill.py -->\n", "<!-- end -->\n"
 COLUMNS = ("the old set", "the new set", "a mix", "next run clean")
 #: What depends on the moment: only the sum is the same each time.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
-from ..estimate.whole_run import Run
 from ..programs.job_rules import PLANNING_RULES
 from ..search.plan import Plan, SearchResult
+from ..search.summary import compared, dimension_cells, price_text, rows, unlike
 from ..search.sweep import Sweep
 from ..units import GIB, count, gib, long_time, seconds
 from .points import TIMES
@@ -82,36 +82,40 @@ def headline(plan: Plan) -> str:
 def tiles(plan: Plan) -> Iterator[Fact]:
     """The figures that people ask for first."""
     rates, run, memory = plan.throughput, plan.run, plan.memory
+    limit = float(memory.capacity_bytes) * (1 - plan.job.headroom)
+    high = float(plan.uncertainty.required.high)
+    yield Fact("Memory per GPU", f"{gib(memory.required_bytes)} GiB", f"at most {gib(high)}; limit {gib(limit)} GiB")
     yield Fact("Step", seconds(float(plan.step_time.total_s)), band(plan.uncertainty.step_time))
     yield Fact("Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} per GPU")
     yield Fact("MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU")
-    limit = float(memory.capacity_bytes) * (1 - plan.job.headroom)
-    high = float(plan.uncertainty.required.high)
-    yield Fact("Memory", f"{gib(memory.required_bytes)} GiB", f"at most {gib(high)}; limit {gib(limit)} GiB")
     if run is None:
         yield Fact("Training", "unknown", "set training.duration in the spec")
         return
     yield Fact("Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}")
-    yield _cost(plan, run)
+    price = "no price: set cluster.price_per_node_hour" if run.wall_cost is None else price_text(plan, run.wall_cost)
+    yield Fact("GPU-hours", f"{run.wall_gpu_hours:,.0f}", price)
 
 
-def _cost(plan: Plan, run: Run) -> Fact:
-    hours = f"{run.wall_gpu_hours:,.0f} GPU-hours"
-    if run.wall_cost is None:
-        return Fact("GPU-hours", f"{run.wall_gpu_hours:,.0f}", "the cluster has no price")
-    return Fact("Cost", f"{run.wall_cost:,.0f}", f"{hours} at {plan.job.cluster.price_per_node_hour:g} a node-hour")
-
-
-def batch_facts(plan: Plan) -> Iterator[Fact]:
-    """The two product identities, with their numbers."""
-    layout, training = plan.layout, plan.job.training
-    factors = {"data": layout.data, "tensor": layout.tensor, "pipeline": layout.pipeline, "context": layout.context}
-    product = " × ".join(f"{name} {n:,}" for name, n in factors.items() if n > 1 or name == "data")
-    yield Fact("GPUs", f"{layout.world:,} = {product}")
-    parts = f"micro-batch {layout.micro_batch} × accumulation {layout.gradient_accumulation:,} × data {layout.data:,}"
-    yield Fact("Global batch", f"{layout.global_batch:,} = {parts}")
-    tokens = f"{count(plan.tokens_per_step)} of {training.sequence_length:,} each"
-    yield Fact("Tokens a step", f"{tokens}, in {training.precision}")
+def plans_table(answer: SearchResult) -> dict[str, Any]:
+    """The named plans and the next best: a column for each dimension that any of them uses."""
+    shown, best = rows(answer, len(answer.plans)), answer.plans[0]
+    cells = dimension_cells([row.plan for row in shown])
+    return {
+        "dimensions": [*cells[0]],
+        "rows": [
+            {
+                "name": row.name,
+                "reason": row.reason,
+                "cells": [*own.values()],
+                "gib": gib(row.plan.memory.required_bytes),
+                "step": seconds(float(row.plan.step_time.total_s)),
+                "mfu": percent(row.plan.throughput.mfu),
+                "change": compared(row.plan, best),
+                "unlike": "" if row.plan is best else unlike(row.plan, best),
+            }
+            for row, own in zip(shown, cells, strict=True)
+        ],
+    }
 
 
 def run_facts(plan: Plan) -> Iterator[Fact]:

@@ -14,6 +14,7 @@ from ..dataclass import dataclass
 from ..estimate.layout import in_words
 from ..search.feasible import Feasible
 from ..search.plan import MFU_CONVENTION, SearchResult
+from ..search.summary import further
 from ..search.sweep import Sweep
 from ..version import __version__
 from . import facts
@@ -89,7 +90,8 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
         "headline": facts.headline(best),
         "short": in_words(best.layout),
         "tiles": [*facts.tiles(best)],
-        "batch": [*facts.batch_facts(best)],
+        "table": facts.plans_table(answer),
+        "further": [line for line in further(best) if line[0] not in ("Job", "Step", "Length")],
         "run": [*facts.run_facts(best)],
         "mfu_convention": MFU_CONVENTION,
         "ledger": facts.time_ledger(best),

@@ -1,0 +1,118 @@
+"""The scripts of docs/training-script.md, started on processors by the files that dsgen writes for a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import run
+from tests.docs.blocks import ROOT, blocks
+from tests.workers import HANGS_S
+
+pytestmark = pytest.mark.integration
+
+PAGE = ROOT / "docs" / "training-script.md"
+ON_CPU = Path(__file__).with_name("on_cpu.py")
+#: A Llama of two layers with the tokenizer that `MAKE` makes, and two processors as its cluster.
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 384,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}
+CLUSTER = {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 2, "network_gbits_per_s_per_node": 100}
+MAKE = """
+import sys
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+made = Tokenizer(models.BPE(unk_token="<unk>"))
+made.pre_tokenizer = pre_tokenizers.ByteLevel()
+special = ["<unk>", "<eos>"]
+made.train_from_iterator(open("data.json"), trainers.BpeTrainer(vocab_size=300, special_tokens=special))
+PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>", unk_token="<unk>").save_pretrained("tiny")
+AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("tiny")).save_pretrained("tiny")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a tiny model, data, and a torchrun that starts scripts on processors."""
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(CONFIG))
+    texts = [f"The sum of {a} and {b} is {a + b}." for a in range(30) for b in range(30)]
+    (tmp_path / "data.json").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    torchrun = tmp_path / "torchrun"
+    start = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node=2 {ON_CPU}"
+    torchrun.write_text(f'#!/bin/bash\nexec {start} "${{@:4}}"\n')
+    torchrun.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", MAKE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def trained(folder: Path, framework: str, steps: int, arguments: list[str]) -> str:
+    """Plan, write and run so many steps in all; what the ranks print."""
+    job = {
+        "name": "tiny",
+        "framework": framework,
+        "model": "tiny/config.json",
+        "cluster": CLUSTER,
+        "nodes": 1,
+        "training": {"sequence_length": 64, "global_batch": 16, "duration": {"steps": steps}},
+        "data": {"path": "data.json"},
+        "output": {"checkpoints": "out", "save_interval": 2},
+        "launch": {"target": "shell", "script": "train.py", "arguments": arguments},
+    }
+    (folder / "dsgen.yaml").write_text(json.dumps(job))
+    written = run("generate", str(folder / "dsgen.yaml"), "-o", str(folder / "job"), "--force")
+    assert written.exit_code == 0, written.output
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        ["job/launch.sh"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def write_script(name: str, folder: Path) -> None:
+    """Put a script of the page into the folder."""
+    (script,) = (block.text for block in blocks(PAGE) if block.options.get("title") == name)
+    (folder / "train.py").write_text(script)
+
+
+def test_the_script_for_the_trainer_trains_and_goes_on(folder: Path) -> None:
+    """The Trainer's script makes its steps, and started again goes on from the last checkpoint."""
+    write_script("trainer/train.py", folder)
+    arguments = ["--model_name_or_path", "tiny", "--sequence_length", "64"]
+    assert len(re.findall("'loss'", trained(folder, "huggingface", 2, arguments))) == 2
+    assert len(re.findall("'loss'", trained(folder, "huggingface", 4, arguments))) == 2
+    state = json.loads((folder / "out" / "checkpoint-4" / "trainer_state.json").read_text())
+    assert state["global_step"] == 4 and (folder / "out" / "model.safetensors").exists()
+
+
+def test_the_script_for_deepspeed_trains_and_goes_on(folder: Path) -> None:
+    """DeepSpeed's script makes its steps, and started again goes on from the last checkpoint."""
+    write_script("deepspeed/train.py", folder)
+    arguments = ["--model", "tiny", "--sequence_length", "64", "--steps"]
+    assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 2, [*arguments, "2"]), re.M) == ["1", "2"]
+    assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 4, [*arguments, "4"]), re.M) == ["3", "4"]
+    assert (folder / "out" / "latest").read_text() == "global_step4"
