@@ -9,7 +9,7 @@ from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
 from ..programs.job_rules import PLANNING_RULES
 from ..search.plan import Plan, SearchResult
-from ..search.summary import compared, dimension_cells, price_text, rows, unlike
+from ..search.summary import compared, dimension_cells, money, price_text, rows, unlike
 from ..search.sweep import Sweep
 from ..units import GIB, count, gib, long_time, seconds
 from .points import TIMES
@@ -92,8 +92,11 @@ def tiles(plan: Plan) -> Iterator[Fact]:
         yield Fact("Training", "unknown", "set training.duration in the spec")
         return
     yield Fact("Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}")
-    price = "no price: set cluster.price_per_node_hour" if run.wall_cost is None else price_text(plan, run.wall_cost)
-    yield Fact("GPU-hours", f"{run.wall_gpu_hours:,.0f}", price)
+    if run.wall_cost is None:
+        yield Fact("GPU-hours", f"{run.wall_gpu_hours:,.0f}", "no price: set cluster.price_per_node_hour")
+    else:
+        at = f"{run.wall_gpu_hours:,.0f} GPU-hours at {price_text(plan.job)}"
+        yield Fact("Cost", money(plan.job, run.wall_cost), at)
 
 
 def plans_table(answer: SearchResult) -> dict[str, Any]:
