@@ -185,7 +185,7 @@ class _Lines:
         link, script = _reference(kind, path, where, self.files, reader, self._starts), self._script
         if script is None or (link.exists and script is not self.holder):
             return link  # of the text in a service's command, what lies beside it is a copy
-        if script.makes(path):
+        if script.makes(path, value.raw if value else ""):
             return replace(link, documents=tuple(filter(is_written, link.documents)), exists=True)
         if link.exists:
             return link

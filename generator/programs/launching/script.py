@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from posixpath import basename
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...facts.document import Kind
@@ -13,6 +14,8 @@ from ...findings import Location
 from ..lookup import end_alike
 from ..shell.script import ShellScript, Word
 from .launch_line import Launch, Options, launches, sbatch_options
+
+_IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +47,16 @@ class LaunchScript:
             if started.isdisjoint(word.offset for word in command.words):
                 yield from command.words[1:]
 
-    def makes(self, path: str) -> bool:
-        """Return whether a command writes or changes a file, or gets a text that names it: `python - <<EOF`."""
-        written = (word.path for word in (*self.shell.written, *self.shell.edited))
+    def makes(self, path: str, raw: str = "") -> bool:
+        """Return whether a command writes or changes a file, or gets a text that names it: `python - <<EOF`.
+
+        `$DIR/copy/a.json` is another file than `raw`, where that is `$DIR/a.json`.
+        """
+        words = (*self.shell.written, *self.shell.edited)
+        own = _IN_VARIABLE.match(raw.replace('"', ""))
+        others = (_IN_VARIABLE.match(word.raw.replace('"', "")) for word in words)
+        apart = (own and other and own[1] == other[1] and own[2] != other[2] for other in others)
+        written = (word.path for word, elsewhere in zip(words, apart, strict=True) if not elsewhere)
         given = (text.content for text in self.shell.heredocs if text.target is None)
         return any(end_alike(each, path) for each in written if each) or any(basename(path) in text for text in given)
 
