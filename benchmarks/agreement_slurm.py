@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import dsgen
 from benchmarks.slurm_mutations import BASES, mutations
-from dsgen.catalog.loader import find_node_type
+from dsgen.catalog import find_node_type
 from dsgen.check.rules.run import all_file_rules
 from dsgen.findings import Severity
 from dsgen.units import MIB

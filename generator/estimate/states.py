@@ -55,7 +55,8 @@ def moment_bytes(job: Job) -> float:
 def is_precision_aware(job: Job) -> bool:
     """Tell whether Megatron-LM's optimizer is the precision-aware one, which the types of its states ask for."""
     kept = (job.training.moment_dtype, job.training.master_dtype)
-    return job.framework.runs("Megatron-LM") and any(dtype is not None for dtype in kept)
+    adam = job.training.optimizer != "sgd"
+    return adam and job.framework.runs("Megatron-LM") and any(dtype is not None for dtype in kept)
 
 
 def master_bytes(job: Job) -> int:

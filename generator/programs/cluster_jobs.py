@@ -12,6 +12,7 @@ from ..facts.words import is_placeholder
 from ..findings import ERROR, WARNING, Violation, Violations
 from ..job.wording import counted, dotted, show
 from .kubernetes.job import KubernetesJob
+from .launching.command_line import CommandLine
 from .launching.rules.ranks import TRAINING
 from .skypilot.job import SkyPilotTask
 
@@ -91,6 +92,23 @@ def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
             message = f"python starts one process, and there are {job.gpus} GPUs"
             hint = f"write torchrun --nproc-per-node={job.gpus} in place of python"
             yield Violation(launch.script.locate(start.word), message, hint)
+
+
+def miscounted(job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_nodes: str) -> Violations:
+    """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit."""
+    for launch in job.launches:
+        for call in launch.calls:
+            if call.program != "torchrun" or call.command.guarded:
+                continue
+            line = CommandLine(shell=launch.script, options=call.options, program=call.program)
+            each, nodes = line.integer("--nproc-per-node"), line.integer("--nnodes")
+            if each and job.gpus and each.value != job.gpus:
+                few, many = f"{job.gpus - each.value} of them are not used", each.value > job.gpus
+                effect = "the rest find no device" if many else few
+                message = f"{each} in each {node}, which has {counted(job.gpus, 'GPU')}: {effect}"
+                yield each.bad_value(message, f"write {per_node}", severity=ERROR if many else WARNING)
+            if nodes and job.nodes and nodes.value != job.nodes:
+                yield nodes.bad_value(f"{nodes}, and the job has {counted(job.nodes, node)}", f"write {of_nodes}")
 
 
 def without_the_other_nodes(job: KubernetesJob | SkyPilotTask, hint: str) -> Violations:

@@ -10,9 +10,10 @@ from ..rule import findings_of, rules_in
 from ..rules.registry import FIT_RULES, IDENTITY_RULES, LAYOUT_RULES, LENGTH_RULES
 from ..rules.registry import JOB_RULES as _JOB_RULES
 from .megatron import tokenizer
+from .skypilot import accelerators
 from .slurm.rules import job as slurm
 
-JOB_RULES: Final = (*_JOB_RULES, *rules_in(slurm, tokenizer))
+JOB_RULES: Final = (*_JOB_RULES, *rules_in(slurm, tokenizer, accelerators))
 PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES, *LENGTH_RULES)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import dsgen
 from benchmarks.agreement_slurm import Counts, compare_rendered, compare_written
-from dsgen.catalog.loader import find_node_type
+from dsgen.catalog import find_node_type
 from dsgen.check.rules.run import all_file_rules
 from dsgen.facts.hjson.edits import apply_edits
 from dsgen.findings import Severity

@@ -190,6 +190,15 @@ def test_labels_network_and_priority_are_where_they_act(kind: str) -> None:
     assert ("NCCL_SOCKET_IFNAME" in names) == (kind != "TrainJob")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_variable_of_a_secret_is_there_once(kind: str) -> None:
+    """A variable that the environment and a secret have comes from the secret, and is written once."""
+    options = {"variables_from": ["hf-secret/token:HF_HOME"]}
+    for found in containers(launch(kind, options=options, environment={"HF_HOME": "/x"})[kind]):
+        named = [entry for entry in found["env"] if entry["name"] == "HF_HOME"]
+        assert [set(entry) for entry in named] == [{"name", "valueFrom"}]
+
+
 def example(**changed: Any) -> dict[str, dict[str, Any]]:
     """The documents of the example on Kubernetes, which Megatron saves in, by kind."""
     job = load_job(

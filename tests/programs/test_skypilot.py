@@ -104,3 +104,9 @@ def test_the_command_gives_every_secret_its_value(tmp_path: Path) -> None:
 def test_the_name_is_one_that_skypilot_takes(name: str, task: str) -> None:
     """SkyPilot refuses names with blanks, three dashes in a row, or a sign at an end."""
     assert launch(name=name)["name"] == task
+
+
+def test_a_variable_of_a_secret_is_there_once() -> None:
+    """A variable that the environment and a secret have is the secret's."""
+    task = launch(options={"passed_variables": ["HF_HOME"]}, environment={"HF_HOME": "/x"})
+    assert ("HF_HOME" in task["envs"], task["secrets"]) == (False, {"HF_HOME": None})

@@ -47,6 +47,13 @@ def tokenized(framework: str = "megatron-lm", **tokenizer: str) -> Job:
 
 #: Rule id: a job that passes, one that breaks the rule, where, what the message and the hint say.
 CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
+    "SKY008": (
+        job(launch={"target": "skypilot", "options": {"accelerator": "A100-80GB"}}),
+        job(launch={"target": "skypilot", "options": {"accelerator": "B200"}}),
+        "/launch/skypilot/accelerator",
+        ("B200", "A100-80GB"),
+        "write A100-80GB",
+    ),
     "ARG001": (
         job(data=Data(split="9,1")),
         job("huggingface", data=Data(split="9,1")),

@@ -14,6 +14,7 @@ from ...rules.violations import suggest, violation
 from ..cluster_jobs import (
     Difference,
     differences_of,
+    miscounted,
     one_process,
     to_fill,
     without_the_other_nodes,
@@ -330,6 +331,15 @@ def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
     Prevents: No error: one busy GPU in each pod.
     Fix: start it by torchrun"""
     yield from one_process(job)
+
+
+@jobs.rule("KUB024", ERROR, "init", derived("torch/distributed/run.py: an option counts, and not the variable"))
+def launchers_count_pods_and_gpus(job: KubernetesJob) -> Violations:
+    """torchrun's options, where it has any, have a process for each GPU of a pod and a node for each pod.
+
+    Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other pods than there are.
+    Fix: leave --nnodes and --nproc-per-node to the variables that torchrun reads"""
+    yield from miscounted(job, "pod", f"--nproc-per-node={job.gpus}", f"--nnodes={job.nodes}, or leave it out")
 
 
 _READABLE: Final = derived("whoever may read the resource reads its variables")

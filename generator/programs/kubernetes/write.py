@@ -133,13 +133,13 @@ class _Job:
     def environment(self) -> list[Entry]:
         """The variables, and those that come from secrets."""
         of_pods = environment if self.on_host_network else pod_environment
-        values = of_pods(self.plan, self.program).items()
-        found: list[Entry] = [{"name": name, "value": _literal(value)} for name, value in values]
+        values = of_pods(self.plan, self.program)
+        found: dict[str, Entry] = {name: {"value": _literal(value)} for name, value in values.items()}
         for text in self.options.get("variables_from", ()):
             place, _, name = text.rpartition(":")
             secret, _, key = place.partition("/")
-            found.append({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
-        return found
+            found[name] = {"valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        return [{"name": name, **entry} for name, entry in found.items()]
 
     def resources(self) -> Entry:
         """Limits and requests, which have to be the same for devices."""

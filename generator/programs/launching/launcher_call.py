@@ -77,6 +77,23 @@ class LauncherCall(CommandLine):
         return int(match[0].rpartition(":")[2]) if match else None
 
     @property
+    def in_task(self) -> bool:
+        """Return whether SkyPilot runs it."""
+        scripts = (task.script for task in self.submission.skypilot_tasks)
+        return any(script is not None and script.shell is self.shell for script in scripts)
+
+    @property
+    def node_number(self) -> str:
+        """The variable that has a node's own number, of whatever runs the script."""
+        return "$SKYPILOT_NODE_RANK" if self.in_task else "$SLURM_NODEID"
+
+    @property
+    def first_node(self) -> str:
+        """An expression for the address of the first node."""
+        own = '$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
+        return own if self.in_task else '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+
+    @property
     def backend(self) -> str:
         """deepspeed's --launcher, in lower case."""
         return (self.options.text("--launcher") or "pdsh").lower()

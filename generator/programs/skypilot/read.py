@@ -18,7 +18,9 @@ from ...job.text import Text
 from ..launching.yaml_commands import NAME, UNKNOWN, documents_of, exported, is_template, places, script_of
 from .job import SkyPilotTask
 
-_TASK: Final = re.compile(r"\bSKYPILOT_|^\s+(?:accelerators|infra|instance_type|use_spot|image_id):", re.MULTILINE)
+_TASK: Final = re.compile(
+    r"\bSKYPILOT_|(?:^\s+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):|^num_nodes:", re.MULTILINE
+)
 _RUN: Final = re.compile(r"^run:", re.MULTILINE)
 _SKYPILOT: Final = (
     *("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE"),

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.sources import derived, skypilot
-from ..cluster_jobs import Difference, differences_of, one_process, without_the_other_nodes
+from ..cluster_jobs import Difference, differences_of, miscounted, one_process, without_the_other_nodes
 from ..secret_rules import secrets_of
 from ..subjects import subject, submissions
 from ..submission import Submission
@@ -98,6 +98,17 @@ def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
     Prevents: No error: one busy GPU on each node.
     Fix: start it by torchrun"""
     yield from one_process(task)
+
+
+@tasks.rule("SKY009", ERROR, "init", skypilot("skylet/constants.py:641-646; torch/distributed/run.py"))
+def launchers_count_nodes_and_gpus(task: SkyPilotTask) -> Violations:
+    """torchrun has a process for each GPU of a node, and as many nodes as the task.
+
+    Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other nodes than there are.
+    Fix: give torchrun $SKYPILOT_NUM_NODES and $SKYPILOT_NUM_GPUS_PER_NODE"""
+    yield from miscounted(
+        task, "node", '--nproc-per-node="$SKYPILOT_NUM_GPUS_PER_NODE"', '--nnodes="$SKYPILOT_NUM_NODES"'
+    )
 
 
 _STORED: Final = derived("a task's variables are stored with its job, and shown")

@@ -17,6 +17,7 @@ from ..launcher import Launcher, Scheduler, from_the_scripts_folder
 from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
 from ..launching.quoting import Raw, yaml_text
 from ..program import Program, RenderedFile
+from .accelerators import accelerator_name
 
 _PORT: Final = 29500
 _SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
@@ -26,9 +27,6 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
 _OWN_FOLDER: Final = "."  #: the one that it is launched from is uploaded unless the spec names another
 #: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885 (ALL_CLOUDS).
 _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
-#: Accelerators whose names SkyPilot doesn't make of their first part, by how they begin.
-#: Source: docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a).
-_NAMES: Final = {"a100-80gb": "A100-80GB", "v100-32gb": "V100-32GB", "rtx-4090": "RTX4090", "rtx-a6000": "A6000"}
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -45,14 +43,16 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
     written = tuple((file.path, Raw(file.text), Raw(_end(file.text))) for file in program.files)
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
+    variables = (pod_environment if in_pods else environment)(plan, program)
+    secret = options.get("passed_variables", ())
     entries: dict[str, object] = {
         "name": "-".join(_NAME.findall(plan.job.name)) or "job",
         "resources": _resources(plan, options),
         "num_nodes": plan.job.nodes,
         "workdir": str(options.get("workdir", _OWN_FOLDER)),
         "file_mounts": {**mounts, **buckets},
-        "envs": (pod_environment if in_pods else environment)(plan, program),
-        "secrets": dict.fromkeys(options.get("passed_variables", ())),
+        "envs": {name: value for name, value in variables.items() if name not in secret},
+        "secrets": dict.fromkeys(secret),
         "setup": options.get("setup"),
         "run": fill("skypilot/run.sh.j2", plan, program, limit=seconds, port=_PORT, written=written),
     }
@@ -68,8 +68,7 @@ def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     cluster = plan.job.cluster
-    known = cluster.accelerator.name  # in the catalog: `h100-80gb-sxm` is `H100`
-    short = next((name for start, name in _NAMES.items() if known.startswith(start)), known.partition("-")[0].upper())
+    short = accelerator_name(cluster.accelerator.name)
     cloud = cluster.provider if cluster.provider in _CLOUDS else None
     found = {
         "infra": options.get("infra", cloud),

@@ -134,7 +134,7 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
         yield rank.bad_value(message, f"write --node_rank 0 to {hosts - 1}")
     if not call.has("--node_rank") and not call.opaque:
         message = "deepspeed --no_ssh without --node_rank: the node doesn't know which one it is"
-        yield alone.bad_option(message, 'add --node_rank "$SLURM_NODEID", expanded on the node')
+        yield alone.bad_option(message, f'add --node_rank "{call.node_number}", expanded on the node')
 
 
 @launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_now("launcher/launch.py:230, main"))

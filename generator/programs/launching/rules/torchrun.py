@@ -43,7 +43,8 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
         tail = "; it doesn't read MASTER_ADDR" if "MASTER_ADDR" in call.launch.environment else ""
         each = f"each waits at its own 127.0.0.1{tail}"
         message = f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: {each}"
-        yield Violation(call.where, message, f"add {_RENDEZVOUS}")
+        in_task = call.first_node if call.in_task else None
+        yield Violation(call.where, message, f'add --master-addr="{in_task}"' if in_task else f"add {_RENDEZVOUS}")
 
 
 @torchrun_calls.rule("LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0"))
@@ -56,7 +57,7 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
     static = backend.value == "static" if backend else not _has(call, "--rdzv-backend")
     if nodes and static and not _has(call, "--node-rank") and not call.has("--standalone"):
         message = f"torchrun of {nodes} nodes without --node-rank: every node is node 0"
-        hint = 'add --node-rank="$SLURM_NODEID" expanded on the node, or --rdzv-backend=c10d'
+        hint = f'add --node-rank="{call.node_number}" expanded on the node, or --rdzv-backend=c10d'
         yield Violation(call.where, message, hint)
 
 
@@ -102,7 +103,7 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     for name in _ADDRESSES if (call.nodes or 1) > 1 and not of_first else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
-            hint = 'use the name of the first node: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+            hint = f"use the name of the first node: {call.first_node}"
             yield address.bad_value(f"{address} is another machine on each of {call.nodes} nodes", hint)
 
 

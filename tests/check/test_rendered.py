@@ -1,0 +1,43 @@
+"""What the files of a plan are found to be before they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import dsgen
+from dsgen.check.rendered import check_rendered
+from dsgen.findings import Severity
+
+H100 = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 3200}
+
+
+def found(**changed: Any) -> dict[str, Severity]:
+    """The rules that the files of a small Megatron job break, with their severity."""
+    spec = {
+        "framework": "megatron-lm", "model": "llama-3-8b", "cluster": H100, "nodes": 2, "layout": {"tensor": 2},
+        "training": {"sequence_length": 8192, "global_batch": 512, "duration": {"steps": 100}},
+        "data": {"path": "/data/x", "tokenizer": {"type": "HuggingFaceTokenizer", "path": "/d"}},
+        "output": {"checkpoints": "/c"}, "launch": {"target": "slurm"},
+    }  # fmt: skip
+    job = dsgen.load_job(spec, overrides={key.replace("__", "."): value for key, value in changed.items()})
+    plan = dsgen.search(job).plans[0]
+    return {finding.rule: finding.severity for finding in check_rendered(dsgen.render(plan), job)}
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "queues", "severity"),
+    [("h100-80gb-sxm", "8", Severity.ERROR), ("h100-80gb-sxm", "1", None), ("b200", "8", None)],
+)
+def test_one_hardware_queue_is_asked_for_by_the_plans_cards(
+    accelerator: str, queues: str, severity: Severity | None
+) -> None:
+    """Megatron stops at CUDA_DEVICE_MAX_CONNECTIONS=8 with tensor parallelism on H100; on Blackwell it is right."""
+    variables = {"CUDA_DEVICE_MAX_CONNECTIONS": queues}
+    assert found(cluster={**H100, "accelerator": accelerator}, launch__environment=variables).get("MLM012") == severity
+
+
+def test_fp32_states_of_sgd_need_no_option() -> None:
+    """SGD with a master copy in fp32, which is its own, gets no option that is Adam's alone."""
+    assert found(training__optimizer="sgd", training__master_dtype="fp32") == {}
