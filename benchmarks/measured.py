@@ -133,6 +133,7 @@ def _model(row: dict[str, str]) -> Model | None:
     gated, mla = row["gated_mlp"] == "y", row["mla"] == "y"
     width, shared = _number(row, "moe_ffn_hidden"), _number(row, "shared_experts")
     megatron = "megatron" in row["framework"] and not gated
+    oss = row["model_name"].lower().replace(" ", "-").startswith("gpt-oss")
     return Model(
         name=row["model_name"],
         family="gpt2",
@@ -151,6 +152,10 @@ def _model(row: dict[str, str]) -> Model | None:
         norm="rmsnorm" if gated else "layernorm",
         dropout=0.1 if megatron else 0.0,
         attention_dropout=0.1 if megatron else 0.0,
+        # GPT-OSS: biases, and a window in every other layer (config.json of openai/gpt-oss-120b)
+        expert_bias=oss,
+        sliding_window=128 if oss else None,
+        full_attention_layers=tuple(range(1, layers, 2)) if oss else (),
         experts=_number(row, "num_experts"),
         experts_per_token=_number(row, "moe_topk"),
         moe_ffn=width or (_number(row, "ffn_hidden") if _number(row, "num_experts") else 0),
@@ -200,9 +205,13 @@ def _precision(text: str) -> str | None:
 
 
 def _framework(row: dict[str, str]) -> Framework:
-    """Ours that is closest; recipes that don't take the flex dispatcher send every copy of a token by itself."""
+    """Ours that is closest; recipes that don't take the flex dispatcher send every copy of a token by itself.
+
+    Those that do take it wherever experts are, within a node as well.
+    """
     ours = FRAMEWORKS[OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")]
-    return replace(ours, dispatches_by_node=False) if row["dispatcher"] == "alltoall" else ours
+    flex = ours.dispatches_by_node and row["dispatcher"] != "alltoall"
+    return replace(ours, dispatches_by_node=flex, dispatches_inside=flex)
 
 
 def _job(row: dict[str, str]) -> Job | None:

@@ -36,7 +36,7 @@ _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
 _VOCABULARIES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
 _USUAL_VOCABULARY: Final = 50257
 _USUAL_POSITIONS: Final = 2048
-_DTYPES: Final = ("fp8_parameters", "gradient_dtype", "master_dtype", "moment_dtype")
+_DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
 
 def read_megatron(draft: Draft, found: ExistingRun, facts: MegatronFacts) -> None:
@@ -168,4 +168,4 @@ def _state(key: str, value: Any, run: MegatronRun) -> Any:
     if not run.is_lm and key == "gradient_dtype":
         bf16 = run.has("--bf16")
         return value if bf16 and value == "same" else None
-    return value if value not in ("fp32", False) else None
+    return value if value not in ("fp32", "delayed", False) else None

@@ -14,7 +14,7 @@ from .adapters import unsaved_elements
 from .attention import attention_widths, kept_elements
 from .layout import LayoutLike, Modules, Recompute
 from .stages import StageLayers
-from .states import weight_bytes
+from .states import fp8_bytes, weight_bytes
 
 
 def repeats(layout: LayoutLike, module: Modules) -> Any:
@@ -117,13 +117,13 @@ def mlp_bytes_per_token(job: Job, *, moe: bool) -> float:
     return routed + width * model.shared_ffn
 
 
-def input_bytes(job: Job) -> int:
-    """Bytes an element of a linear layer's input, kept for its weight's gradient: one in fp8.
+def input_bytes(job: Job) -> float:
+    """Bytes an element of a linear layer's input, kept for its weight's gradient: one in fp8, and its scale.
 
     **Source**: NVIDIA/TransformerEngine 2.9, pytorch/module/linear.py and layernorm_linear.py: the input is saved
     quantized, by columns, which is the form that the weight gradient takes.
     """
-    return 1 if job.training.precision == "fp8" else weight_bytes(job)
+    return fp8_bytes(job) if job.training.precision == "fp8" else weight_bytes(job)
 
 
 def score_bytes(job: Job) -> float:

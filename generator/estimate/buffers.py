@@ -160,6 +160,17 @@ def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any
     return np.where(whole & job.framework.runs("DeepSpeed engine"), np.maximum(gradients - kept, 0), 0)
 
 
+def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: Any) -> Any:
+    """Device bytes of `gradients` that the backward pass makes anew where a step has one micro-batch: after it none is
+    left, but for BF16_Optimizer's sums and ZeRO 3's shares, which are allocated once.
+
+    **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with the engine.
+    """
+    once = (layout.gradient_accumulation == 1) & (layout.pipeline == 1) & (layout.zero_stage <= 2)
+    lasting = np.where(has_flat_gradients(job, layout), _FP32 * parameters, 0)
+    return np.where(once & job.framework.runs("DeepSpeed engine"), np.maximum(gradients - lasting, 0), 0)
+
+
 def conversion_bytes(job: Job, layout: LayoutLike, elements: Any) -> Any:
     """Device bytes of the largest gradient, of `elements`, in fp32 before BF16_Optimizer adds it to the sum."""
     return np.where(has_flat_gradients(job, layout) & (layout.zero_stage == 1), _FP32 * elements, 0)

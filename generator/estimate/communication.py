@@ -9,35 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import local_tokens, sequence_cut
 from .attention import attention_widths
 from .compute import LayerTime, busiest, repeated_share
+from .groups import Group, group, sends_tokens_once_per_node
 from .layout import LayoutLike, Modules
 from .products import exposed_s
 from .rates import rates
 from .states import weight_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """A communicator: how many ranks, how many of them share a node. Numbers or columns."""
-
-    size: Any
-    per_node: Any  #: members in one node, at least 1
-    stride: Any = 1  #: distance of neighbours in rank order: as many such groups lie side by side
-
-    @property
-    def nodes(self) -> Any:
-        """Nodes that the group spans."""
-        return np.maximum(self.size / self.per_node, 1)
-
-
-def group(job: Job, size: Any, stride: Any) -> Group:
-    """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
-    domain = max(job.cluster.accelerators_per_node, job.cluster.link_domain)
-    return Group(size=size, per_node=np.clip(domain // stride, 1, size), stride=stride)
 
 
 def link_bytes_per_s(job: Job, ring: Group) -> Any:
@@ -126,8 +106,6 @@ def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
     return size_bytes / rate + rates(job).hop_s
 
 
-#: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
-_DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
 #: Share of a layer's products by time that is cut by columns: queries, keys and values, the MLP's first: half of GPT's,
 #: more with gated MLPs.
 _COLUMN_SHARE = 0.5
@@ -205,13 +183,6 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
     alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)
     beside = exposed_s(job, whole, time.forward_s + time.backward_s)
     return np.where(layout.expert_overlap, alone * whole + (1 - alone) * beside, whole)
-
-
-def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
-    """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
-    ring = group(job, layout.expert, layout.expert_tensor)
-    possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
-    return possible & (ring.size > ring.per_node)
 
 
 def boundary_s(job: Job, layout: LayoutLike) -> Any:

@@ -11,6 +11,7 @@ from ..job.records import Job
 from .activations import local_tokens, repeated_layers, repeats, sequence_cut
 from .adapters import adapted
 from .attention import attention_widths, input_product, latent_products, mean_keys
+from .groups import sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Recompute
 from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
@@ -173,39 +174,74 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
     """Normalisation, residuals, activation, rotary, routing: fused kernels that only move data.
 
     Norms read and write the hidden vector, residual additions read two and write one, the activation reads its inputs
-    and writes its product. Routing reads a token and writes its copies, and the reverse.
+    and writes its product.
     """
     model, element, constants = job.model, weight_bytes(job), rates(job)
     queries, keys, _ = attention_widths(model)
     hidden = (2 * model.norms_per_layer + 6) * element * model.hidden
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
-    permuted = 2 * (1 + model.experts_per_token) / constants.permute_share
-    routed = permuted * element * model.hidden if moe else 0
     activation = (3 if model.gated_mlp else 2) * element * width
     rotary = 2 * element * (queries + keys) if model.position_embedding == "rotary" else 0
-    traffic = (hidden + routed) / sequence_cut(layout) + (activation + rotary) / layout.tensor
+    traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor
     kernels = constants.streaming_passes * (_KERNELS + _ROUTING_KERNELS * moe) * constants.kernel_start_s
     forward = stream_s(job, tokens * (constants.streaming_passes * traffic)) + kernels
+    routed = _routed_streams(job, layout, tokens) if moe else Passes(0.0, 0.0)
     casts = Passes(0.0, 0.0)
     if job.training.precision == "fp8":
         casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, moe=moe)))
-    return Passes(forward, _STREAM_BACKWARD * forward) + casts
+    return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
+
+
+#: Bytes of traffic an element, forward and backward, of adding an expert's bias times the token's weight after its second
+#: product: in fp32, by expert, and joined again. Counted from the operators of Megatron-LM core_v0.16.1,
+#: core/transformer/moe/experts.py, TEGroupedMLP._apply_bias, which nothing fuses.
+_BIAS_TRAFFIC = (28, 36)
+
+
+def _routed_streams(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
+    """Sorting tokens by expert and back, and the biases of experts."""
+    model, constants = job.model, rates(job)
+    width = model.hidden / sequence_cut(layout)
+    moved = _permuted_copies(job, layout) * weight_bytes(job) * width / constants.permute_share
+    sorting = stream_s(job, tokens * (constants.streaming_passes * moved))
+    if not (model.expert_bias and job.framework.runs("Megatron-LM")):
+        return Passes(sorting, sorting)
+    added = (stream_s(job, tokens * model.experts_per_token * size * width) for size in _BIAS_TRAFFIC)
+    return Passes(sorting, sorting) + Passes(*added)
+
+
+def _permuted_copies(job: Job, layout: LayoutLike) -> Any:
+    """Copies of a token that a MoE layer's permutations read and write in a forward pass; backward it is as many.
+
+    Tokens are sorted by expert, and back. All-to-alls sort a rank's own tokens by rank, and those that came by expert;
+    the flex dispatcher sends a token once to each rank, which makes the copies.
+
+    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher (permute, then
+    sort_chunks_by_idxs where a rank has several experts), MoEFlexTokenDispatcher; moe_utils.py.
+    """
+    copies, ranks = job.model.experts_per_token, layout.expert
+    once = sends_tokens_once_per_rank(job, layout)
+    arrive = np.where(once, ranks * (1 - (1 - 1 / ranks) ** copies), 1.0)
+    sorts = np.logical_not(once) & (ranks > 1) & (ranks < job.model.experts)
+    return 2 * (arrive + copies) + np.where(sorts, 4 * copies, 0)
 
 
 def _cast_bytes(job: Job, layout: LayoutLike, *, moe: bool) -> tuple[Any, Any]:
     """Traffic a token of a layer's casts to fp8, forward and backward: 2 bytes read, a copy and its transpose written.
 
     Forward casts each product's input (the norms write theirs in fp8 already: only the transpose is left), backward
-    each product's output gradient. **Source**: Transformer Engine, pytorch/module/linear.py.
+    each product's output gradient. Scaling by the tensor's own maximum reads it once before. **Source**: Transformer
+    Engine, pytorch/module/linear.py; common/recipe/current_scaling.cu (compute_amax).
     """
     model = job.model
     queries, keys, values = attention_widths(model)
     width = model.experts_per_token * model.moe_ffn + model.shared_ffn if moe else model.ffn
     ups = 2 if model.gated_mlp else 1
     times = model.experts_per_token if moe else 1
-    forward = 2 * 2 * model.hidden / sequence_cut(layout) + 4 * (values + width) / layout.tensor
-    backward = 4 * (1 + times) * model.hidden / sequence_cut(layout)
-    return forward, backward + 4 * (queries + 2 * keys + ups * width) / layout.tensor
+    cast = 6 if job.training.fp8_recipe == "tensorwise" else 4
+    forward = 2 * (cast - 2) * model.hidden / sequence_cut(layout) + cast * (values + width) / layout.tensor
+    backward = cast * (1 + times) * model.hidden / sequence_cut(layout)
+    return forward, backward + cast * (queries + 2 * keys + ups * width) / layout.tensor
 
 
 def head_time_s(job: Job, layout: LayoutLike) -> Any:

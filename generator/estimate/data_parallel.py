@@ -11,7 +11,8 @@ from ..job.records import Job
 from .adapters import base_share, trained
 from .attention import attention_widths
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
-from .communication import all_gather_s, all_reduce_s, group
+from .communication import all_gather_s, all_reduce_s
+from .groups import group
 from .layout import LayoutLike, Offload, Recompute
 from .products import exposed_s, spread_s
 from .stages import StageParameters, expert_replicas

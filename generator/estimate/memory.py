@@ -19,6 +19,7 @@ from .buffers import (
     max_live_elements,
     prefetch_elements,
     reduction_bytes,
+    returning_bytes,
     sent_bytes,
     step_bytes,
 )
@@ -115,7 +116,10 @@ def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dic
     # the first parameter's gradient follow in the backward pass; reduction and update have no activations.
     forward = stored + np.maximum(backward, output)
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
-    peak = np.maximum(buffers + np.maximum(forward, last), np.maximum(buckets + reduction, net))
+    # Gradients that come and go with a micro-batch take the place of activations in the backward pass.
+    due = returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts)
+    passes = np.maximum(forward - due, np.maximum(last, np.where(due > 0, backward, 0)))
+    peak = np.maximum(buffers + passes, np.maximum(buckets + reduction, net))
     whole = sum(states.values())
     # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
     # get_init_context: no zero.Init for it).

@@ -23,6 +23,11 @@ _FP32 = 4
 _HALF = 2
 #: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.
 _FP8_WEIGHT_CACHE = 2
+#: Bytes of scales for a byte of activations or weights: fp32 for 128 elements, or a byte for 32; weights' blocks of 128 by
+#: 128 and a tensor's single scale weigh nothing. Source: Transformer Engine 2.9, pytorch/tensor/float8_blockwise_tensor.py,
+#: mxfp8_tensor.py (make_empty).
+_INPUT_SCALES = {"blockwise": 4 / 128, "mxfp8": 1 / 32}
+_WEIGHT_SCALES = {"mxfp8": 1 / 32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,11 @@ class StateBytes:
 def weight_bytes(job: Job) -> int:
     """Bytes of one weight as computed with: 4 in fp32, 2 otherwise."""
     return _FP32 if job.training.precision == "fp32" else _HALF
+
+
+def fp8_bytes(job: Job) -> float:
+    """Bytes of an activation kept in fp8, with its share of the scales."""
+    return 1 + _INPUT_SCALES.get(job.training.fp8_recipe, 0.0)
 
 
 def sums_gradients_in_fp32(job: Job) -> bool:
@@ -95,10 +105,11 @@ def _megatron(job: Job, stage: Any, d: Any) -> StateBytes:
     fp16 = job.training.precision == "fp16"
     gradients = _FP32 if sums_gradients_in_fp32(job) else _HALF
     master = master_bytes(job) + (_FP32 if fp16 else 0)
-    cache = _FP8_WEIGHT_CACHE if job.training.precision == "fp8" else 0
+    scaled = 1 + _WEIGHT_SCALES.get(job.training.fp8_recipe, 0.0)
+    cache = _FP8_WEIGHT_CACHE * scaled if job.training.precision == "fp8" else 0
     kept = _HALF / cut_parameters + cache
     return StateBytes(
-        parameters=1 / cut_parameters + 1 if job.training.fp8_parameters else kept,
+        parameters=scaled * (1 / cut_parameters + 1) if job.training.fp8_parameters else kept,
         gradients=gradients / cut_gradients,
         optimizer=(master + moments) / cut,
     )

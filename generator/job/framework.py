@@ -93,6 +93,7 @@ class Framework:
     #: Tokens for experts cross nodes once each, where DeepEP runs. Source: --moe-enable-deepep, Megatron-LM
     #: core/transformer/moe/token_dispatcher.py.
     dispatches_by_node: bool = False
+    dispatches_inside: bool = False  #: and so within a node, as published recipes do where they take DeepEP or HybridEP
     passes_mpu: bool = False  #: DeepSpeed gets the script's mpu, and counts model replicas instead of ranks
 
     program: Callable[[Any], Any] = field(repr=False)  #: from a plan to the program that every process runs

@@ -118,6 +118,7 @@ class Training:
     moment_dtype: str | None = None  #: fp32 | bf16 | fp16 | fp8 | same (as the weights): the optimizer's moments
     master_dtype: str | None = None  #: fp32 | fp16: the optimizer's own copy of the weights
     fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
+    fp8_recipe: str = "delayed"  #: delayed | tensorwise | blockwise | mxfp8
     lora: Lora | None = None  #: low-rank adapters are trained; None: all weights are
     bucket_elements: int | None = None  #: of ZeRO's reduce and all-gather buckets
     quantized_weights: bool = False  #: ZeRO++: parameters are gathered in 8 bits (qwZ)

@@ -211,6 +211,7 @@ def _training(training: Data, model: Model, accelerator: Accelerator, fine_tunes
         weight_decay=float(training.get("weight_decay", 0.0 if fine_tunes else 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
+        fp8_recipe=training.get("fp8_recipe", "delayed"),
         lora=_lora(training["lora"]) if "lora" in training else None,
         batch_ramp=None if ramp is None else BatchRamp(**{key: whole(value) for key, value in ramp.items()}),
         **{key: training.get(key) for key in _AS_THE_FRAMEWORK},

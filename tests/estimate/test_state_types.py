@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dsgen.estimate import model_size
-from dsgen.estimate.activations import layer_bytes_per_token
+from dsgen.estimate.activations import input_bytes, layer_bytes_per_token
 from dsgen.estimate.layout import Layout, Offload
 from dsgen.estimate.memory import memory
 from dsgen.job.records import Job
@@ -50,6 +50,16 @@ def test_fp8_parameters() -> None:
     fp8 = {"training__precision": "fp8", "cluster": "nvidia/dgx-h100"}
     kept, gathered = (job(gpus=16, **fp8, training__fp8_parameters=choice) for choice in (False, True))
     assert float(memory(kept, SHARDED).parameters_bytes) == 2 * float(memory(gathered, SHARDED).parameters_bytes)
+
+
+def test_fp8_scales_take_memory() -> None:
+    """MXFP8 keeps a byte of scale for 32 elements of weights and inputs, blocks of 128 four bytes for those of inputs."""
+    fp8 = {"training__precision": "fp8", "cluster": "nvidia/dgx-b200", "training__fp8_parameters": True}
+    recipes = ("delayed", "tensorwise", "blockwise", "mxfp8")
+    jobs = [job(gpus=16, **fp8, training__fp8_recipe=recipe) for recipe in recipes]
+    delayed, *others = (float(memory(each, SHARDED).parameters_bytes) for each in jobs)
+    assert [each / delayed for each in others] == pytest.approx([1, 1, 33 / 32])
+    assert [input_bytes(each) for each in jobs] == [1, 1, 33 / 32, 33 / 32]
 
 
 def test_fp8_inputs_take_a_byte() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 import dsgen
 from dsgen.estimate import model_size
-from dsgen.estimate.communication import all_gather_s, all_reduce_s, bandwidth, group, network_bytes_per_s
+from dsgen.estimate.communication import all_gather_s, all_reduce_s, bandwidth, network_bytes_per_s
 from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
+from dsgen.estimate.groups import group
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.step_time import step_time, throughput
 from dsgen.findings import Severity

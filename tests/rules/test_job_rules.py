@@ -336,6 +336,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("fp8_parameters: true", "precision: bf16"),
         "precision: fp8",
     ),
+    "PREC033": (
+        job("megatron-lm", cluster="nvidia/dgx-b200", training={"precision": "fp8", "fp8_recipe": "mxfp8"}),
+        job("megatron-lm", cluster="nvidia/dgx-h100", training={"precision": "fp8", "fp8_recipe": "mxfp8"}),
+        "/training/fp8_recipe",
+        ("fp8_recipe: mxfp8", "h100-80gb-sxm"),
+        "fp8_recipe: blockwise",
+    ),
     "OPT044": (
         job("huggingface", training={"optimizer": "adamw-8bit"}),
         job("deepspeed", training={"optimizer": "adamw-8bit"}),

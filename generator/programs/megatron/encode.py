@@ -101,6 +101,12 @@ class Planned:
         return self.job.output.checkpoints is not None
 
 
+def fp8_recipe(p: Planned) -> str | None:
+    """How values are scaled to fp8, where it isn't the default."""
+    recipe = p.training.fp8_recipe
+    return recipe if p.training.precision == "fp8" and recipe != "delayed" else None
+
+
 def above_one(value: int) -> int | None:
     """A size that is left out where it is 1."""
     return value if value > 1 else None

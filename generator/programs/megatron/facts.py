@@ -208,6 +208,9 @@ def _kv_heads(read: _Reading, heads: int | None) -> None:
         read.learn("/model/kv_heads", heads if heads and run.sure(grouped) else UNKNOWN)
 
 
+_FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
+
+
 def _training(read: _Reading) -> None:
     """Read what is trained, and in which types."""
     run, training = read.run, read.values["training"]
@@ -223,6 +226,8 @@ def _training(read: _Reading) -> None:
         if run.config is not None:
             training["gradient_dtype"] = "fp32" if run.config.accumulates_in == "fp32" else "same"
         return
+    recipe = run.choice("--fp8-recipe", "delayed")
+    read.learn("/training/fp8_recipe", recipe if recipe in _FP8_RECIPES else UNKNOWN)
     if run.has("--grad-reduce-in-bf16"):
         training["gradient_dtype"] = "same"
     if run.has("--use-precision-aware-optimizer") and run.lacks("--optimizer-cpu-offload"):

@@ -254,6 +254,7 @@ _COMPUTE: Final = (
         marks=_PLANNED),
     Row("--fp8-format", "training.precision", lm=lambda p: "hybrid" if p.training.precision == "fp8" else None,
         value="fp8"),
+    Row("--fp8-recipe", "training.fp8_recipe", lm=encode.fp8_recipe),
     Row("--fp8-param-gather", "training.fp8_parameters", lm=lambda p: p.training.fp8_parameters),
     Row("--fp8-hybrid", "training.precision", mds=lambda p: p.training.precision == "fp8", value="fp8"),
     Row("--transformer-impl", mds=lambda p: "transformer_engine" if p.training.precision == "fp8" else None),

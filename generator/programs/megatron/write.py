@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ...estimate.communication import sends_tokens_once_per_node
+from ...estimate.groups import sends_tokens_once_per_node
 from ...estimate.layout import Offload
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware

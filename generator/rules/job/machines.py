@@ -85,6 +85,18 @@ def hardware_computes_precision(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, f"use {job.says('precision', *able)}")
 
 
+@jobs.rule("PREC033", ERROR, "init", derived("Transformer Engine 2.9, pytorch/quantization.py, check_mxfp8_support"))
+def hardware_scales_blocks(job: Job) -> Violations:
+    """MXFP8 needs an accelerator that scales blocks of 32 itself: Blackwell.
+
+    Prevents: Transformer Engine stops: device compute capability 10.0 or higher required for MXFP8 execution.
+    Fix: set training.fp8_recipe to blockwise on Hopper"""
+    accelerator = job.cluster.accelerator
+    if job.training.fp8_recipe == "mxfp8" and not accelerator.generation.startswith("blackwell"):
+        message = f"{job.says('fp8_recipe', 'mxfp8')} is not supported by {accelerator.name} ({accelerator.generation})"
+        yield violation(job, "/training/fp8_recipe", message, f"use {job.says('fp8_recipe', 'blockwise')}")
+
+
 @autotp_jobs.rule("PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only"))
 def framework_computes_fp8(job: Job) -> Violations:
     """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.

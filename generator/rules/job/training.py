@@ -90,20 +90,24 @@ def precision_aware_optimizer_is_adam(job: Job) -> Violations:
 
 @jobs.rule("PREC031", ERROR, "silent", megatron_lm("training/arguments.py (--fp8-param-gather)"))
 def fp8_parameters_need_fp8(job: Job) -> Violations:
-    """Weights in fp8 need Megatron-LM and products in fp8.
+    """Weights in fp8, and a recipe of their scales, need Megatron-LM and products in fp8.
 
     Prevents: The option has no effect without fp8 products, or the framework has none: weights stay in 16 bits.
-    Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters"""
-    if not job.training.fp8_parameters:
-        return
+    Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters and fp8_recipe"""
+    given = {"fp8_parameters": job.training.fp8_parameters, "fp8_recipe": job.training.fp8_recipe}
+    for key in (key for key, value in given.items() if value not in (False, "delayed")):
+        yield from _needs_fp8(job, key, given[key])
+
+
+def _needs_fp8(job: Job, key: str, value: object) -> Violations:
     missing = []
     if not job.framework.runs("Megatron-LM"):
         missing.append((job.says("framework", job.framework), job.says("framework", "megatron-lm")))
     if job.training.precision != "fp8":
         missing.append((job.says("precision", job.training.precision), job.says("precision", "fp8")))
     for found, wanted in missing:
-        message = f"{job.says('fp8_parameters', True)} with {found} has no effect"
-        yield violation(job, "/training/fp8_parameters", message, f"use {wanted}, or remove fp8_parameters")
+        message = f"{job.says(key, value)} with {found} has no effect"
+        yield violation(job, f"/training/{key}", message, f"use {wanted}, or remove {key}")
 
 
 @jobs.rule("OPT044", ERROR, "init", derived("bitsandbytes' AdamW is the Trainer's --optim adamw_bnb_8bit"))

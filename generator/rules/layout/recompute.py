@@ -32,7 +32,7 @@ _split_groups = megatron_layouts(
     "recompute_group", "pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers"
 )
 _modules = lm_layouts("recompute_modules", "recompute")
-_fp8 = lm_layouts("recompute_modules", "recompute", applies=lambda job: job.training.precision == "fp8")
+_fp8 = lm_layouts("recompute_modules", "recompute", applies=lambda job: job.training.precision == "fp8" and job.training.fp8_recipe == "delayed")
 _flash = lm_layouts(
     "recompute",
     "recompute_modules",
@@ -207,7 +207,7 @@ def delayed_scaling_keeps_outputs(job: Job, layout: LayoutLike) -> Judgement:
     """With fp8 and delayed scaling, moe_act and layernorm are not recomputed.
 
     Prevents: Megatron-LM stops at start: delayed scaling does not support moe_act and layernorm recompute for fp8.
-    Fix: leave moe_act and layernorm out of layout.recompute_modules"""
+    Fix: leave moe_act and layernorm out of layout.recompute_modules, or set training.fp8_recipe"""
     refused = layout.recompute_modules & int(Modules.MOE_ACT | Modules.LAYERNORM)
     yield implies(layout.recompute == Recompute.SELECTIVE, refused == 0)
     names = " and ".join(Modules(int(refused)).labels)

@@ -1,0 +1,47 @@
+"""Communicators: which ranks lie in one node, and how tokens reach experts' ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dataclass import dataclass
+from ..job.records import Job
+from .layout import LayoutLike
+
+#: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
+_DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A communicator: how many ranks, how many of them share a node. Numbers or columns."""
+
+    size: Any
+    per_node: Any  #: members in one node, at least 1
+    stride: Any = 1  #: distance of neighbours in rank order: as many such groups lie side by side
+
+    @property
+    def nodes(self) -> Any:
+        """Nodes that the group spans."""
+        return np.maximum(self.size / self.per_node, 1)
+
+
+def group(job: Job, size: Any, stride: Any) -> Group:
+    """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
+    domain = max(job.cluster.accelerators_per_node, job.cluster.link_domain)
+    return Group(size=size, per_node=np.clip(domain // stride, 1, size), stride=stride)
+
+
+def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
+    """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
+    ring = group(job, layout.expert, layout.expert_tensor)
+    possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
+    return possible & (ring.size > ring.per_node)
+
+
+def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
+    """Tell where the flex dispatcher makes a token's copies on the ranks that need them."""
+    inside = job.framework.dispatches_inside and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
+    return sends_tokens_once_per_node(job, layout) | inside
