@@ -164,9 +164,11 @@ def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: An
     """Device bytes of `gradients` that the backward pass makes anew where a step has one micro-batch: after it none is
     left, but for BF16_Optimizer's sums and ZeRO 3's shares, which are allocated once.
 
-    **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with the engine.
+    **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with the engine. Without
+    ZeRO, where the step's end is mostly the peak, they count as lasting: other programs zero them.
     """
-    once = (layout.gradient_accumulation == 1) & (layout.pipeline == 1) & (layout.zero_stage <= 2)
+    stage = layout.zero_stage
+    once = (layout.gradient_accumulation == 1) & (layout.pipeline == 1) & (stage >= 1) & (stage <= 2)
     lasting = np.where(has_flat_gradients(job, layout), _FP32 * parameters, 0)
     return np.where(once & job.framework.runs("DeepSpeed engine"), np.maximum(gradients - lasting, 0), 0)
 

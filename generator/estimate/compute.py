@@ -192,8 +192,8 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Passes:
     return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
 
 
-#: Bytes of traffic an element, forward and backward, of adding an expert's bias times the token's weight after its second
-#: product: in fp32, by expert, and joined again. Counted from the operators of Megatron-LM core_v0.16.1,
+#: Bytes of traffic an element, forward and backward, of adding an expert's bias times the token's weight after its
+#: second product: in fp32, by expert, and joined again. Counted from the operators of Megatron-LM core_v0.16.1,
 #: core/transformer/moe/experts.py, TEGroupedMLP._apply_bias, which nothing fuses.
 _BIAS_TRAFFIC = (28, 36)
 
@@ -202,7 +202,7 @@ def _routed_streams(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     """Sorting tokens by expert and back, and the biases of experts."""
     model, constants = job.model, rates(job)
     width = model.hidden / sequence_cut(layout)
-    moved = _permuted_copies(job, layout) * weight_bytes(job) * width / constants.permute_share
+    moved = permuted_copies(job, layout) * weight_bytes(job) * width / constants.permute_share
     sorting = stream_s(job, tokens * (constants.streaming_passes * moved))
     if not (model.expert_bias and job.framework.runs("Megatron-LM")):
         return Passes(sorting, sorting)
@@ -210,7 +210,7 @@ def _routed_streams(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     return Passes(sorting, sorting) + Passes(*added)
 
 
-def _permuted_copies(job: Job, layout: LayoutLike) -> Any:
+def permuted_copies(job: Job, layout: LayoutLike) -> Any:
     """Copies of a token that a MoE layer's permutations read and write in a forward pass; backward it is as many.
 
     Tokens are sorted by expert, and back. All-to-alls sort a rank's own tokens by rank, and those that came by expert;

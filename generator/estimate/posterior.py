@@ -5,6 +5,7 @@ Few measurements leave the constants where they are, or as far from there as pre
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -88,12 +89,13 @@ def cost(current: Vector, x: Vector, noise: Vector, spreads: Vector) -> float:
     return float(misfit + ((x / spreads) ** 2).sum())
 
 
-#: Standard deviation of the logarithm of one measurement that no correction explains: assumed. Repeated runs of one
-#: published table lie within 5 % of each other.
-_NOISE = 0.03
+#: Standard deviation of the logarithm of one measurement that no correction explains: repeated runs of one published
+#: table lie within 5 % of each other.
+_NOISE = 0.05
 #: Multiples of the priors' spreads that are tried, widest first: a cluster may be farther from the average of many than
-#: those are uncertain. Three steps, for ten measurements can't tell finer ones apart.
-_SCALES = (2.0, 1.0, 0.5)
+#: those are uncertain. Steps of two, for ten measurements can't tell finer ones apart.
+_SCALES = (2.0, 1.0, 0.5, 0.25)
+_TINY = 1e-12
 #: Fewest measurements of which one can be called an outlier.
 _FEW = 3
 #: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
@@ -119,7 +121,8 @@ class Fit:
 def shrunken(residuals: Residuals, spreads: Vector) -> Fit:
     """The fit with the widest priors under which a measurement left out is predicted better; else no correction.
 
-    `residuals(x)`: log(estimated / measured) under the corrections x. `spreads`: their prior standard deviations.
+    Of the fit's corrections counts the share that leaving out bears out. `residuals(x)`: log(estimated / measured)
+    under the corrections x. `spreads`: their prior standard deviations.
     """
     none = np.zeros(len(spreads))
     before = residuals(none)
@@ -130,11 +133,22 @@ def shrunken(residuals: Residuals, spreads: Vector) -> Fit:
         return Fit(x=none, before=before, after=before, left_out=None)
     for scale in _SCALES:
         x = _fitted(residuals, scale * spreads)
-        after = residuals(x)
-        left_out = _left_out(residuals, x, after, scale * spreads)
-        if mean_error(left_out) < mean_error(before):
-            return Fit(x=x, before=before, after=after, left_out=left_out)
+        left_out = _left_out(residuals, x, residuals(x), scale * spreads)
+        share = _belief(before, left_out)
+        if share:
+            blend = (1 - share) * before + share * left_out
+            return Fit(x=share * x, before=before, after=residuals(share * x), left_out=blend)
     return neutral
+
+
+def _belief(before: Vector, left_out: Vector) -> float:
+    """Probability that corrections help, of how much closer each measurement left out is predicted; 0 if they don't.
+
+    The mean of n gains is about normal, with a standard deviation of theirs over the root of n.
+    """
+    gains = np.abs(np.expm1(before)) - np.abs(np.expm1(left_out))
+    mean, deviation = float(gains.mean()), float(gains.std(ddof=1)) / math.sqrt(len(gains))
+    return 0.0 if mean <= 0 else (1 + math.erf(mean / max(deviation, _TINY) / math.sqrt(2))) / 2
 
 
 def _fitted(residuals: Residuals, spreads: Vector) -> Vector:
@@ -152,11 +166,6 @@ def _fitted(residuals: Residuals, spreads: Vector) -> Vector:
     noise = np.full(len(at_none), _NOISE)
     hills = [most_probable(residuals, spreads, noise=noise, start=first) for first in (start, none)]
     return min(hills, key=lambda x: cost(residuals(x), x, noise, spreads))
-
-
-def mean_error(logarithms: Vector) -> float:
-    """Mean absolute error of estimates, as a fraction of what was measured."""
-    return float(np.abs(np.expm1(logarithms)).mean())
 
 
 def _left_out(residuals: Residuals, x: Vector, at_x: Vector, spreads: Vector) -> Vector:

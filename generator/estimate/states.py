@@ -23,9 +23,9 @@ _FP32 = 4
 _HALF = 2
 #: Transformer Engine keeps an fp8 weight and its transpose between micro-batches.
 _FP8_WEIGHT_CACHE = 2
-#: Bytes of scales for a byte of activations or weights: fp32 for 128 elements, or a byte for 32; weights' blocks of 128 by
-#: 128 and a tensor's single scale weigh nothing. Source: Transformer Engine 2.9, pytorch/tensor/float8_blockwise_tensor.py,
-#: mxfp8_tensor.py (make_empty).
+#: Bytes of scales for a byte of activations or weights: fp32 for 128 elements, or a byte for 32; weights' blocks of 128
+#: by 128 and a tensor's single scale weigh nothing. Source: Transformer Engine 2.9, pytorch/tensor,
+#: float8_blockwise_tensor.py and mxfp8_tensor.py (make_empty).
 _INPUT_SCALES = {"blockwise": 4 / 128, "mxfp8": 1 / 32}
 _WEIGHT_SCALES = {"mxfp8": 1 / 32}
 

@@ -16,6 +16,7 @@ import dsgen
 from dsgen.estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.memory import memory
+from dsgen.estimate.posterior import Vector, shrunken
 from dsgen.estimate.rates import rates
 from dsgen.estimate.step_time import step_time
 from dsgen.job.records import Calibration, Job
@@ -211,3 +212,20 @@ def test_the_band_is_what_the_calibration_left() -> None:
     after = dsgen.estimate(replace(one, calibration=report.calibration())).uncertainty
     assert after.regime == "calibrated"
     assert after.step_time.high / after.step_time.low < before.step_time.high / before.step_time.low
+
+
+@pytest.mark.parametrize(
+    ("logarithms", "least", "most"),
+    [([0.1, 0.11, 0.09, 0.1, 0.1, 0.12], 0.09, 0.11), ([0.15, -0.1, 0.12, -0.08, 0.1, 0.02], 0.0, 0.03)],
+)
+def test_corrections_count_as_far_as_they_predict(logarithms: list[float], least: float, most: float) -> None:
+    """Runs that agree are believed; of those that don't, a correction counts little, or nothing."""
+    measured = np.array(logarithms)
+
+    def residuals(x: Vector, only: int | None = None) -> Vector:
+        return measured + x[0] if only is None else measured[only : only + 1] + x[0]
+
+    found = shrunken(residuals, np.array([0.2]))
+    assert least <= -found.x[0] <= most
+    assert found.left_out is not None
+    assert np.abs(np.expm1(found.left_out)).mean() <= np.abs(np.expm1(measured)).mean()

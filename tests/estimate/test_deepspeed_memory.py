@@ -40,6 +40,7 @@ class Run(NamedTuple):
     accumulation: int
     stages: int = 1
     framework: str = "deepspeed"
+    tokens: int = TOKENS
 
     @property
     def label(self) -> str:
@@ -62,6 +63,9 @@ def runs() -> Iterator[Run]:
         yield Run(world, stage, *formats, accumulation)
     for world, accumulation in ((2, 1), (8, 3)):  # the Trainer's two groups, with and without weight decay
         yield Run(world, 1, "bf16", "fp32", accumulation, framework="huggingface")
+    for formats in (("bf16", "fp32"), ("fp16", "same")):  # activations that outweigh the gradients
+        for accumulation in (1, 3):
+            yield Run(8, 1, *formats, accumulation, tokens=512)
     for world, (stage, formats) in product((2, 8), PIPED):
         yield Run(world, stage, *formats, 3, stages=2)
 
@@ -81,7 +85,7 @@ def planned(run: Run) -> tuple[Job, Layout]:
         model=SHAPE,
         gpus=run.world,
         training__precision=run.precision,
-        training__sequence_length=TOKENS,
+        training__sequence_length=run.tokens,
         training__global_batch=run.world * run.accumulation // run.stages,
         **({} if run.precision == "fp16" else {"training__gradient_dtype": run.sums}),
     )
@@ -105,7 +109,7 @@ def asked(run: Run) -> dict[str, Any]:
         "world": run.world,
         "config": config,
         "model": SHAPE,
-        "tokens": TOKENS,
+        "tokens": run.tokens,
         "groups": groups,
         "stages": run.stages,
     }

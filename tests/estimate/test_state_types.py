@@ -53,7 +53,7 @@ def test_fp8_parameters() -> None:
 
 
 def test_fp8_scales_take_memory() -> None:
-    """MXFP8 keeps a byte of scale for 32 elements of weights and inputs, blocks of 128 four bytes for those of inputs."""
+    """MXFP8 keeps a byte of scale for 32 elements of weights and inputs, blocks of 128 four bytes for inputs."""
     fp8 = {"training__precision": "fp8", "cluster": "nvidia/dgx-b200", "training__fp8_parameters": True}
     recipes = ("delayed", "tensorwise", "blockwise", "mxfp8")
     jobs = [job(gpus=16, **fp8, training__fp8_recipe=recipe) for recipe in recipes]

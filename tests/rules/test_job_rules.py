@@ -337,10 +337,10 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "precision: fp8",
     ),
     "PREC033": (
-        job("megatron-lm", cluster="nvidia/dgx-b200", training={"precision": "fp8", "fp8_recipe": "mxfp8"}),
-        job("megatron-lm", cluster="nvidia/dgx-h100", training={"precision": "fp8", "fp8_recipe": "mxfp8"}),
+        job(training={"precision": "fp8", "fp8_recipe": "mxfp8"}, accelerator={"generation": "blackwell"}),
+        job(training={"precision": "fp8", "fp8_recipe": "mxfp8"}),
         "/training/fp8_recipe",
-        ("fp8_recipe: mxfp8", "h100-80gb-sxm"),
+        ("fp8_recipe: mxfp8", "ampere"),
         "fp8_recipe: blockwise",
     ),
     "OPT044": (

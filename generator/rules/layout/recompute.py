@@ -32,7 +32,11 @@ _split_groups = megatron_layouts(
     "recompute_group", "pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers"
 )
 _modules = lm_layouts("recompute_modules", "recompute")
-_fp8 = lm_layouts("recompute_modules", "recompute", applies=lambda job: job.training.precision == "fp8" and job.training.fp8_recipe == "delayed")
+_fp8 = lm_layouts(
+    "recompute_modules",
+    "recompute",
+    applies=lambda job: job.training.precision == "fp8" and job.training.fp8_recipe == "delayed",
+)
 _flash = lm_layouts(
     "recompute",
     "recompute_modules",

@@ -1,0 +1,34 @@
+"""Memory traffic of experts besides their products: sorting tokens, adding biases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dsgen.estimate.compute import layer_time, permuted_copies
+from dsgen.estimate.layout import Layout
+from tests.jobs import job
+
+
+@pytest.mark.parametrize(("expert", "copies"), [(1, 6), (4, 14), (8, 6)])
+def test_tokens_are_sorted_again_for_a_rank_of_several_experts(expert: int, copies: int) -> None:
+    """Copies of a token are read and written to sort and unsort them, twice where a rank has several experts."""
+    whole = job(model="mixtral-8x7b", gpus=8, training__global_batch=8)
+    assert float(permuted_copies(whole, Layout(data=8, expert=expert))) == copies
+
+
+def test_flex_dispatcher_copies_tokens_once_a_rank() -> None:
+    """Over nodes, a token comes to each of 16 ranks that have one of its 8 experts once, and is copied there."""
+    whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
+    ranks = 16 * (1 - (15 / 16) ** 8)
+    assert float(permuted_copies(whole, Layout(data=16, expert=16))) == pytest.approx(2 * (8 + ranks))
+
+
+def test_biases_of_experts_take_time() -> None:
+    """Megatron-LM adds experts' biases in kernels of their own, 28 bytes an element forward and 36 backward."""
+    whole = job(model="gpt-oss-20b", cluster="nvidia/dgx-h100", gpus=8, training__global_batch=8)
+    plain = replace(whole, model=replace(whole.model, expert_bias=False))
+    added, without = (layer_time(each, Layout(data=8, expert=8), moe=True) for each in (whole, plain))
+    forward, backward = added.forward_s - without.forward_s, added.backward_s - without.backward_s
+    assert float(backward / forward) == pytest.approx(36 / 28)
