@@ -118,9 +118,8 @@ def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dic
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
     # Gradients that come and go with a micro-batch take the place of activations in the backward pass.
     due = returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts)
-    passes = np.maximum(forward - due, np.maximum(last, np.where(due > 0, backward, 0)))
-    peak = np.maximum(buffers + passes, np.maximum(buckets + reduction, net))
-    whole = sum(states.values())
+    passes = np.maximum(forward - due, np.maximum(last, backward * (due > 0)))
+    whole, peak = sum(states.values()), np.maximum(buffers + passes, np.maximum(buckets + reduction, net))
     # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
     # get_init_context: no zero.Init for it).
     loaded = adapters.has_4bit_base(job) * adapters.base_share(job) * weight_bytes(job) * (count.shared + count.experts)
