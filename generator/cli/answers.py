@@ -21,7 +21,7 @@ from ..units import count, gib, seconds
 from .known_rules import title_of
 from .printing import ASIDE, BAD, BOLD
 from .run_text import factors
-from .summary import MemoryBars, answer_lines
+from .summary import NAMES, MemoryBars, answer_lines
 from .tables import Lines, Table, asides, numbers, one_of, plan_table, whole, words
 
 _REJECTED_SHOWN = 6
@@ -31,7 +31,7 @@ def report(found: SearchResult, top: int, *more: Line) -> tuple[RenderableType, 
     """Return what a search answers: the chosen plan with `more` lines about it, and the plans it was compared to."""
     best = found.plans[0]
     counts = f"{found.feasible:,} of {found.considered:,} layouts fit (--explain says why the others don't)"
-    return (answer_lines(best, *more), "", *plans(rows(found, top)), counts)
+    return (answer_lines(best, *more), "", *plans(rows(found, top)), "", Lines([("Search", counts)], least=NAMES))
 
 
 def plans(table: Sequence[Row]) -> tuple[RenderableType, ...]:
@@ -62,20 +62,20 @@ def best_line(plan: Plan, label: str | None = None) -> RenderableType:
 
 
 def obstacle(answer: Infeasible) -> list[RenderableType]:
-    """Say why nothing fits: the counts, the binding rule, the nearest miss, and changes after which it fits."""
+    """Say why nothing fits: changes after which it does, the nearest miss, and the rules that removed the layouts."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    parts: list[RenderableType] = [Text(head, style=BAD), "", _rejected_table(answer.rejected_by), ""]
-    parts.append(f"Binding rule: {answer.binding_rule} {title_of(answer.binding_rule)}")
-    parts.append(_batch(job) if answer.nearest is None else _nearest(answer.nearest))
+    parts: list[RenderableType] = [Text(head, style=BAD)]
     if answer.suggestions:
-        parts += ["", Text("Each of these changes makes it fit (checked by searching again):", style=BOLD)]
-        parts.append(_changes_table(answer.suggestions))
+        parts += [
+            "Each of these changes makes it fit (checked by searching again):",
+            _changes_table(answer.suggestions),
+        ]
     else:
-        parts.append(
-            "No single change of GPUs, batch, recomputation, offload or ZeRO stage was found that makes it fit."
-        )
-    return parts
+        parts.append("No single change of GPUs, batch, recomputation, offload or ZeRO stage makes it fit.")
+    near = _batch(job) if answer.nearest is None else _nearest(answer.nearest)
+    binding = ("Binding", f"{answer.binding_rule}: {title_of(answer.binding_rule)}")
+    return [*parts, "", Lines([near, binding]), "", "Ruled out, by rule:", _rejected_table(answer.rejected_by)]
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
@@ -126,7 +126,7 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
     return table
 
 
-def _batch(job: Job) -> str:
+def _batch(job: Job) -> Line:
     """The possible numbers of replicas, with the places of GPUs and batch: often what the rules fail on."""
     batch, ramp = job.training.global_batch, job.training.batch_ramp
     common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
@@ -134,8 +134,9 @@ def _batch(job: Job) -> str:
     gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
     grown = "" if ramp is None else f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
     return (
-        f"Replicas: data divides both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
-        f"{batch:,}{_at(job, '/training/global_batch')}{grown}, so it is {one_of(choices)}."
+        "Replicas",
+        f"data divides both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
+        f"{batch:,}{_at(job, '/training/global_batch')}{grown}, so it is {one_of(choices)}.",
     )
 
 
@@ -146,10 +147,10 @@ def _at(job: Job, pointer: str) -> str:
     return "" if where.line is None else f" ({where.path}:{where.line}:{where.column})"
 
 
-def _nearest(plan: Plan) -> str:
+def _nearest(plan: Plan) -> Line:
     """The layout that came nearest, with the messages of the rules that it breaks."""
     errors = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
-    return f"Nearest miss: {in_words(plan.layout)}: {errors}."
+    return "Nearest", f"{in_words(plan.layout)}: {errors}."
 
 
 _SHOWN = 8  #: reasons for which counts are left out

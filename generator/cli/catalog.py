@@ -115,7 +115,7 @@ def rules(rule_id: str | None, form: str) -> None:
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(short_help="Print what completes commands in a shell.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

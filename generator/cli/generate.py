@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @output_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
-@top_option(3, "Plans to compare.")
+@top_option(2, "Best plans to show.")
 @bold_option
 @explain_option
 @form_option("text", "json")
@@ -35,7 +35,7 @@ def generate(
 ) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 
-    Without SPEC, read dsgen.yaml in this folder, else plan a built-in example: GPT-3 175B on Azure ND A100 v4.
+    SPEC defaults to dsgen.yaml in this folder, else to a built-in example: GPT-3 175B on Azure ND A100 v4.
     """
     from ..job.needs import not_ready  # here, to save start-up time
     from .loading import prepared
@@ -78,7 +78,7 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
     ready = [("Next", launcher.before(launch, folder)), ("", launcher.command(folder))]
     rows += [("Next", f"{not_ready(best.missing)}")] if best.missing else ready
-    print_parts(*report(made.answer, top, *rows), "", further_lines(best))
+    print_parts(*report(made.answer, top, *rows), further_lines(best))
     if made.elastic:
         print_parts("", *counts_report(made.elastic))
     if explain:

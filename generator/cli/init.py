@@ -19,21 +19,21 @@ SCHEMA_NAME: Final = "dsgen.schema.json"
 _MOST_NOTES: Final = 200
 
 
-@click.command(short_help="Write a job spec from answers, or from files that exist.")
-@click.option("--from", "sources", multiple=True, metavar="PATH", help="Read a launch that exists: a file or folder.")
+@click.command(short_help="Write a job spec from answers, or from an existing launch.")
+@click.option("--from", "sources", multiple=True, metavar="PATH", help="File or folder of an existing launch.")
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @job_flags
 @click.option("-o", "--output", "spec", default=DEFAULT_SPEC, show_default=True, metavar="FILE", help="Spec to write.")
-@click.option("--purpose", type=click.Choice(PURPOSES), help="What the job is for: batch and framework follow.")
+@click.option("--purpose", type=click.Choice(PURPOSES), help="Sets defaults of batch and framework.")
 @click.option("--force", is_flag=True, help="Overwrite the spec if it exists.")
 def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purpose: str | None, force: bool) -> None:
     """Write a job spec, dsgen.yaml.
 
-    Asks for model, machines, GPUs, what the job is for, framework, target and length, and proposes what this folder and
-    this machine say. Without a terminal it takes what they say, and the rest must be given as flags.
+    Asks for model, machines, GPUs, purpose, framework, target and length. Defaults come from files in this folder,
+    sinfo and nvidia-smi. Without a terminal the defaults are used, and flags must give the rest.
 
-    With --from, the spec says what a launch that exists says: DeepSpeed configs, Slurm and shell scripts, Megatron
-    arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. What it can't hold is named.
+    With --from, the spec is made from an existing launch: DeepSpeed configs, Slurm and shell scripts, Megatron
+    arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. Settings that a spec can't hold are listed.
     """
     from ..facts.around import checking  # here, to save start-up time
     from ..job.overrides import parse_value

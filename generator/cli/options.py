@@ -77,13 +77,13 @@ def output_option(command: Command) -> Command:
 
 def bold_option(command: Command) -> Command:
     """`--bold`: rank by the middle of all estimates."""
-    text = "Rank every layout by its estimate, also those that no measured run is like (*)."
+    text = "Rank by the estimate alone, including layouts unlike any measured run."
     return click.option("--bold", is_flag=True, help=text)(command)
 
 
 def explain_option(command: Command) -> Command:
     """`--explain`: what the default view leaves out."""
-    text = "Also say why this layout, and what the training time depends on, factor by factor."
+    text = "Also show memory as bars, why this layout was chosen, and what the training time depends on."
     return click.option("--explain", is_flag=True, help=text)(command)
 
 
@@ -191,8 +191,8 @@ _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--gpus", type=_Counts(min=1), help="Number of GPUs; a range (960..1024) or list (64,128): a plan for each."
     ),
     click.option("--nodes", type=_Counts(min=1), help="Number of nodes, instead of --gpus."),
-    click.option("--model", metavar="NAME|PATH", help="Model preset, or path of a Hugging Face config.json."),
-    click.option("--cluster", metavar="NAME", help="Node type from the catalog."),
+    click.option("--model", metavar="NAME|PATH", help="Preset, Hub id, or path of a config.json."),
+    click.option("--cluster", metavar="NAME", help="Node type, or counted GPUs: 4xa10g, 16x8xh100."),
     click.option("--framework", metavar="NAME", help=f"{listed(frameworks())}."),
     click.option("--calibration", metavar="FILE", help="Calibration file, written by `dsgen calibrate`."),
     click.option("--target", metavar="NAME", help=f"{listed(launch_targets())}."),

@@ -22,7 +22,7 @@ Asked = Mapping[str, Any]
 
 
 def read_asked(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Asked, ...]:
-    """Each text as layout keys with values as the job spec writes them; `null` leaves open what the spec pins."""
+    """Layout keys and their values, as in a job spec; `null` frees a key that the spec pins."""
     return tuple(_keys(text) for text in texts)
 
 
@@ -61,12 +61,12 @@ def _keys(text: str) -> Asked:
     multiple=True,
     metavar="KEY=VALUE,...",
     callback=read_asked,
-    help="Why not this layout, such as tensor=8,pipeline=8? Keys left out are searched; KEY=null frees a key that SPEC "
-    "sets. Repeatable.",
+    help="Compare with another layout, such as tensor=8,pipeline=8. Keys left out are searched; KEY=null frees a key "
+    "that SPEC sets. Repeatable.",
 )
 @bold_option
 @click.option(
-    "--spares", is_flag=True, help="Where the best plan can go on after nodes are lost, with the same batch and layout."
+    "--spares", is_flag=True, help="List smaller node counts that keep the batch and layout of the best plan."
 )
 @explain_option
 @form_option("table", "json", "csv")
@@ -103,7 +103,7 @@ def plan(
         with working("planning other counts and batches", form):
             faster = nearby(answer)
         lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
-        more = ("", further_lines(best), *explained(best, answer.rejected_by)) if explain else ()
+        more = (further_lines(best), *explained(best, answer.rejected_by)) if explain else ()
         print_parts(*report(answer, top, *lacks), *faster, *more)
 
 

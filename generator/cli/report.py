@@ -21,7 +21,7 @@ _SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4)
 _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
 
 
-@click.command(short_help="Write a plan as one page of HTML: what it takes, and what it was chosen from.")
+@click.command(short_help="Write a plan and its alternatives as one page of HTML.")
 @job_options
 @click.option("-o", "--output", metavar="FILE", default="report.html", show_default=True, help="File for the page.")
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
@@ -42,7 +42,8 @@ def report(
 ) -> None:
     """Plan the job in SPEC and write one page of HTML that shows the plan, and needs no network.
 
-    Its memory by stage, its step as a timeline, all plans that fit, what was ruled out, a sweep, and how sure it is.
+    It shows memory by stage, the step as a timeline, all plans that fit, the rules that removed the others, a sweep,
+    and the uncertainty of the estimates.
     """
     from ..programs.program import RenderedFile  # here, to save start-up time
     from ..report.page import Contents, report_page

@@ -37,8 +37,8 @@ class Ready:
 @output_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @bold_option
-@click.option("--yes", is_flag=True, help="Don't ask; where something is missing, submit nothing.")
-@click.option("--allow-missing", is_flag=True, help="Submit also where something is missing.")
+@click.option("--yes", is_flag=True, help="Don't ask; submit nothing if something is missing.")
+@click.option("--allow-missing", is_flag=True, help="Submit even if something is missing.")
 @click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
 @form_option("text", "json")
 def submit(
@@ -53,7 +53,7 @@ def submit(
 ) -> None:
     """Write the files of the job in SPEC, as `dsgen generate` does, show what will run, and submit it.
 
-    SPEC may also be a folder with such files, perhaps edited: they are checked as they are.
+    SPEC may also be a folder that `dsgen generate` wrote: its files, edited or not, are checked and submitted.
 
     The job's working folder is the current one, as with the scheduler's own command.
     """

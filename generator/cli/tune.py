@@ -32,8 +32,8 @@ _MOST_TRIALS: Final = 50
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--dry-run", is_flag=True, help="Ask the scheduler whether it would take the job; start nothing.")
-@click.option("--no-wait", is_flag=True, help="Submit, and don't wait for the end; --read reads the logs later.")
-@click.option("--read", "only_read", is_flag=True, help="Submit nothing: read the logs of trials that ran in DIR.")
+@click.option("--no-wait", is_flag=True, help="Submit and return; read the logs later with --read.")
+@click.option("--read", "only_read", is_flag=True, help="Submit nothing; read the logs of the trials in DIR.")
 @form_option("text", "json")
 def tune(
     request: Request,

@@ -36,8 +36,10 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option("--engine", is_flag=True, help="Also run the parser of the installed DeepSpeed.")
 @click.option("--select", multiple=True, metavar="IDS", help="Report only these rules: comma-separated id prefixes.")
 @click.option("--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes.")
-@click.option("--strict", is_flag=True, help="Show every finding at its place, also those that say the same.")
-@click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave out the findings of FILE.")
+@click.option("--strict", is_flag=True, help="Show a repeated finding at every place.")
+@click.option(
+    "--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Leave out the findings listed in FILE."
+)
 @click.option("--write-baseline", is_flag=True, help="With --baseline: write all findings to FILE, and exit with 0.")
 @click.option("--fix", is_flag=True, help="Apply safe fixes, report the rest.")
 @click.option("--diff", "only_diff", is_flag=True, help="With --fix: show the changes, write nothing.")

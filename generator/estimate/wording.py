@@ -59,9 +59,9 @@ def _share(uncertainty: Uncertainty) -> str:
 
 
 def evidence_note(known: Evidence) -> str:
-    """Say how many measured runs are like an estimate, or in what it is beyond all of them."""
+    """Say how many measured runs are like an estimate."""
     if known.beyond:
-        return f"no measured run is like it: {', '.join(known.beyond)}"
+        return "no measured run is like it"
     return f"{known.runs:,} measured run{'s are' if known.runs != 1 else ' is'} like it"
 
 

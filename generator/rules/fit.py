@@ -61,8 +61,10 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does"""
     limit, high = device_limit_bytes(job, memory), required_band(memory).high
     yield high <= limit
+    stages = int(layout.pipeline)
+    whose = f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}" if stages > 1 else "a GPU"
     message = (
-        f"stage {int(memory.stage)} needs up to {_gib(high)} (estimate {_gib(memory.required_bytes)}) of {_gib(limit)}"
+        f"{whose} needs up to {_gib(high)} (estimate {_gib(memory.required_bytes)}) of {_gib(limit)}"
         f" device memory ({_gib(memory.capacity_bytes)} less {job.headroom:.0%} headroom)"
     )
     # So far above the limit, one step is seldom enough: the hint is no bound.

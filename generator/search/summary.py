@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..dataclass import dataclass
-from ..estimate.layout import details, dimensions, in_words
+from ..estimate.layout import Layout, details, dimensions, in_words
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import Band
 from ..estimate.whole_run import Run
@@ -29,7 +29,7 @@ Line = tuple[str, str]  #: a name and a text
 _CAUSES: Final = (
     *("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"),
 )
-_SHOWN_SHARE: Final = 0.005  #: of a step, from which a cause is named
+_SHOWN_SHARE: Final = 0.01  #: of a step, from which a cause is named
 _JOULES_A_KWH: Final = 3.6e6
 
 
@@ -62,7 +62,7 @@ def run_text(plan: Plan) -> str:
         return "set training.duration for days, GPU-hours, price and disk"
     days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
     if run.wall_cost is None:
-        price = "no price (set cluster.price_per_node_hour)"
+        price = "no price"
     else:
         price = ("" if plan.job.cluster.list_price else "price ") + money(plan.job, run.wall_cost)
     return ", ".join((days, f"{run.wall_gpu_hours:,.0f} GPU-hours", price, f"{sized(run.kept_bytes)} on disk"))
@@ -76,9 +76,11 @@ def money(job: Job, amount: float) -> str:
 def price_text(job: Job) -> str:
     """Where the price is from: `$32.77 a node-hour, the list price in eastus, 2025`."""
     price = job.cluster.list_price
+    if job.cluster.price_per_node_hour is None:
+        return "set cluster.price_per_node_hour for a price"
     if price is None:
         return f"{job.cluster.price_per_node_hour:g} a node-hour"
-    return f"${price.usd_per_node_hour:,.2f} a node-hour, list price of {price.region} in {price.date}"
+    return f"${price.usd_per_node_hour:,.2f} a node-hour, list price in {price.region}, {price.date}"
 
 
 def wall_band(plan: Plan, run: Run) -> Band:
@@ -103,12 +105,13 @@ def further(plan: Plan) -> Iterator[Line]:
         f"{job.training.precision}; {job.gpus:,} × {job.cluster.accelerator.name}, "
         f"{counted(job.nodes, 'node')} of {job.cluster.name}",
     )
-    yield "Batch", _batch(plan)
+    if plan.run is None:
+        yield "Batch", _batch(plan)
     yield "Step", " + ".join(f"{name} {seconds(s)}" for name, s in causes(plan))
     if plan.run is not None:
         yield "Length", "; ".join(_length(plan, plan.run))
-    if job.cluster.price_per_node_hour is not None:
-        yield "Price", price_text(job)
+        power = "" if plan.run.energy_j is None else f"; {energy(plan.run.energy_j)}"
+        yield "Costs", f"{price_text(job)}{power}"
     yield "Ranges", f"{band_note(plan.uncertainty)}; {evidence_note(plan.uncertainty.evidence)}"
     yield "", MFU_NOTE
 
@@ -124,7 +127,7 @@ def _batch(plan: Plan) -> str:
 
 
 def causes(plan: Plan) -> list[tuple[str, float]]:
-    """The causes of the step time in seconds, largest first; those under half a percent are left out."""
+    """The causes of the step time in seconds, largest first; those under a percent are left out."""
     total = float(plan.step_time.total_s)
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
     return sorted(((name, s) for name, s in parts.items() if s >= _SHOWN_SHARE * total), key=lambda part: -part[1])
@@ -133,8 +136,8 @@ def causes(plan: Plan) -> list[tuple[str, float]]:
 def _length(plan: Plan, run: Run) -> Iterator[str]:
     """Tokens and steps, goodput and energy, and the number of jobs."""
     passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
-    power = "" if run.energy_j is None else f", {energy(run.energy_j)}"
-    yield f"{count(run.tokens)} tokens{passes} in {run.steps:,} steps, goodput {run.goodput_fraction:.0%}{power}"
+    steps = f"{run.steps:,} steps of {plan.layout.global_batch:,} sequences"
+    yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}"
     limit_s = plan.job.launch.time_limit_s
     if limit_s is not None and run.segments != 1:
         jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs, each"
@@ -152,10 +155,12 @@ class Row:
 
 def rows(found: SearchResult, top: int) -> tuple[Row, ...]:
     """The plans that have a name, then the next best of the first `top`. One plan may have several names."""
-    names = {plan.layout: name for name, plan in reversed([*found.named.items()])}
-    named = [Row(name=name, plan=found.named[name], reason=found.why[name]) for name in reversed(names.values())]
+    named: dict[Layout, Row] = {}
+    for name, plan in found.named.items():
+        reason = found.why[name].partition(" (")[0]  # in brackets are figures, which the table has
+        named.setdefault(plan.layout, Row(name=name, plan=plan, reason=reason))
     ranked = enumerate(found.plans[:top], start=1)
-    return (*named, *(Row(name=str(rank), plan=plan) for rank, plan in ranked if plan.layout not in names))
+    return (*named.values(), *(Row(name=str(rank), plan=plan) for rank, plan in ranked if plan.layout not in named))
 
 
 def compared(plan: Plan, best: Plan) -> str:

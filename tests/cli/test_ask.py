@@ -81,7 +81,7 @@ def test_a_job_without_a_plan_is_asked_too() -> None:
     tight = ("job.yaml", "--model", "llama-3.1-405b", "--gpus", "8", "--compare", "tensor=8,pipeline=1")
     result = run("plan", *tight)
     assert result.exit_code == ExitStatus.INFEASIBLE
-    assert "Binding rule: MEM001" in result.stdout and "tensor 8, pipeline 1: does not fit" in result.stdout
+    assert "MEM001: The fullest stage fits" in result.stdout and "tensor 8, pipeline 1: does not fit" in result.stdout
     document = json.loads(run("plan", *tight, "--format", "json").stdout)
     valid(document, "plan")
     assert document["comparisons"][0]["verdict"] == "too large"

@@ -111,7 +111,7 @@ CASES: dict[str, tuple[str | bytes, ExitStatus, tuple[str, ...]]] = {
     "a model that can't fit": (
         GOOD.replace("1024", "8").replace("1536", "8"),
         ExitStatus.INFEASIBLE,
-        ("Binding rule: MEM00", "Nearest miss: ", "GiB", "  gpus: "),
+        ("Binding  MEM00", "Nearest  ", "GiB", "  gpus: "),
     ),
     "empty file": ("", ExitStatus.FINDINGS, ("job.yaml:1:1: error: the file is empty", "training.global_batch")),
     "binary junk": (bytes(range(256)) * 4, ExitStatus.FINDINGS, ("error: byte 0x80 at offset 128", "UTF-8")),

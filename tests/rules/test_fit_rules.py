@@ -23,10 +23,10 @@ def test_headroom_is_kept_free() -> None:
     """Device memory is full at the capacity less the headroom, not at the capacity."""
     full = replace(EMPTY, capacity_bytes=100 * GIB, required_bytes=92 * GIB)
     assert check_fit(job(), LAYOUT, full) == ()
-    (finding,) = check_fit(job(), LAYOUT, replace(full, required_bytes=93 * GIB, stage=2))
+    (finding,) = check_fit(job(), LAYOUT, replace(full, required_bytes=93 * GIB))
     assert finding.rule == "MEM001"
     assert finding.message == (
-        "stage 2 needs up to 93.0 GiB (estimate 93.0 GiB) of 92.0 GiB device memory (100.0 GiB less 8% headroom)"
+        "a GPU needs up to 93.0 GiB (estimate 93.0 GiB) of 92.0 GiB device memory (100.0 GiB less 8% headroom)"
     )
 
 
