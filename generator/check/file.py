@@ -13,7 +13,7 @@ from ..facts.hjson.text import JsonText, read_json
 from ..facts.yaml_document import read_yaml
 from ..job.source import Source
 from ..job.text import Text, text_of
-from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson
+from .kinds import MAPPINGS, YAML, is_script, kind_of, may_be_hjson, resembles
 from .other_programs import program_of
 
 # Imports within functions save start-up time.
@@ -166,10 +166,10 @@ class File:
         return bool(self._on_clusters or (self._kind and kind_of(self.path, self.content, self.keys)))
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
-        """The kind that it must be when the user names it although its keys show none."""
-        if not self.is_json:
-            return "job spec" if self.is_yaml else None
-        return "DeepSpeed config" if consumer or not self.keys & {"model_type", "architectures", "step_time"} else None
+        """The kind that it may be when the user names it although its keys show none: one is like its keys."""
+        kind: Kind = "job spec" if self.is_yaml else "DeepSpeed config"
+        mapping = self.is_yaml or self.path.suffix.lower() in ("", ".json", ".hjson")
+        return kind if (self.is_json and consumer) or (mapping and resembles(self.keys, kind)) else None
 
     def json(self) -> JsonText:
         """Its data as JSON, or HJSON."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -26,6 +27,14 @@ _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
 _MEGATRON_OPTIONS: Final = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "--micro-batch-size")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
+_HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
+_RECIPES: Final = frozenset({"Dockerfile", "Makefile", "justfile"})
+_LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate")
+_LAUNCH_LINE: Final = re.compile(
+    rb"(?:^|[\"'`\s(!])(?:torchrun[\"',\s]+-|accelerate[\"',\s]+launch\b"
+    rb"|deepspeed[ \t]+[^\n`]*\.py\b|deepspeed[\"'],\s*[\"']-)"
+)
+_ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
 _MOST_LINES: Final = 200  # that a file without a telling name is known by
 _MOST_CHARACTERS: Final = 100_000
 
@@ -84,6 +93,27 @@ def is_candidate(path: PurePath) -> bool:
     if name.startswith("."):
         return name == ".deepspeed_env"
     return suffix in _SCRIPTS | MAPPINGS or name == "arguments.txt" or name.startswith("hostfile")
+
+
+def _may_launch(path: PurePath) -> bool:
+    """Return whether a file that is no document may have launch lines: pages, notebooks, programs, recipes."""
+    return path.suffix.lower() in _HOLDERS or path.name in _RECIPES
+
+
+def has_launch_line(path: Path, most: int) -> bool:
+    """Return whether a file of at most `most` bytes has a line, or a list, that starts a launcher."""
+    try:
+        content = path.read_bytes() if path.stat().st_size <= most else b""
+    except OSError:
+        return False
+    return any(name in content for name in _LAUNCHERS) and _LAUNCH_LINE.search(content) is not None
+
+
+def resembles(keys: frozenset[str], kind: Kind) -> bool:
+    """Return whether any key is one of a kind's, or spelt nearly so; also where there are none."""
+    signs = _all_signs()[kind]
+    known = signs.plain | signs.own | signs.shared
+    return not keys or any(get_close_matches(key, known, n=1, cutoff=_ALIKE) for key in keys)
 
 
 def tells_by_name(path: PurePath) -> bool:
@@ -192,7 +222,8 @@ def is_folder(path: Path) -> bool:
 
 
 def candidates(folder: Path) -> Iterator[Path]:
-    """The files in and below a folder that may be documents, in order, links last, which lead to files in it alone.
+    """The files in and below a folder that may be documents or have launch lines, in order; links come last, and lead
+    to files in it alone.
 
     Hidden folders, links to folders, pipes and devices are left out.
     """
@@ -213,7 +244,7 @@ def _candidates(folder: Path, links: list[Path], depth: int) -> Iterator[Path]:
         if entry.is_dir(follow_symlinks=False):
             if depth and not entry.name.startswith((".", "__")) and entry.name not in _LIBRARIES:
                 yield from _candidates(path, links, depth - 1)
-        elif is_candidate(path) and entry.is_symlink():
+        elif (is_candidate(path) or _may_launch(path)) and entry.is_symlink():
             links.append(path)
-        elif is_candidate(path) and entry.is_file():
+        elif (is_candidate(path) or _may_launch(path)) and entry.is_file():
             yield path

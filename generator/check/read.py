@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,13 +22,25 @@ from ..programs.trainer.training_arguments import from_launches
 from ..rule import Rule
 from . import codes
 from .file import File
-from .kinds import MAPPINGS, YAML, candidates, is_candidate, is_evidence, is_folder, kind_of, tells_by_name
+from .kinds import (
+    MAPPINGS,
+    YAML,
+    candidates,
+    has_launch_line,
+    is_candidate,
+    is_evidence,
+    is_folder,
+    kind_of,
+    tells_by_name,
+)
 from .other_programs import HANDS_ON, arguments_of_commands, handed_on
 
 MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
 MAX_FILES: Final = 100_000
 
 _KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+LAUNCH_LINES: Final = "launch lines, but no script"
+WRITTEN: Final = "written by a script"
 _LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")  # such files may lie in a folder, whatever their names
 
 
@@ -43,7 +54,7 @@ class Reading:
     texts: dict[str, Text] = field(default_factory=dict)  #: of every file that was checked or named, by path
     instead: Mapping[str, str] = field(default_factory=dict)  #: contents that count instead of a file's own, by path
     untouchable: set[str] = field(default_factory=set)  #: paths of links, and of files whose kind is not certain
-    left_alone: Counter[str] = field(default_factory=Counter)  #: files of other programs, by program; "" not known
+    left_alone: dict[str, str] = field(default_factory=dict)  #: the files that are not judged, with the reason
 
     def report(
         self, rule: Rule, where: Location, message: str, hint: str | None = None, severity: Severity | None = None
@@ -62,8 +73,9 @@ def read_documents(
     """Every document at `paths`, with what is wrong with them as text. Never raises for what is in them.
 
     A folder gives the documents in it and below, other files left out. A file named by itself that is no document is
-    an error, but for YAML, which is then taken for a job spec, and JSON, for a DeepSpeed config; with `skip_unknown` it
-    is left out as in a folder. `instead` has contents by path that are read instead of what the files hold.
+    an error, but for YAML and JSON with a key like those of a job spec or a DeepSpeed config, or none; with
+    `skip_unknown` it is left out as in a folder. `instead` has contents by path that are read instead of what the files
+    hold.
     """
     reading = Reading(instead=instead or {})
     for path in paths:
@@ -86,7 +98,12 @@ def read_texts(texts: Iterable[Text]) -> Reading:
 
 def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     before, where = len(reading.documents) + len(reading.findings), Location(path=str(folder))
-    found = list(candidates(folder))
+    found = list[Path]()
+    for path in candidates(folder):
+        if is_candidate(path):
+            found.append(path)
+        elif has_launch_line(path, MAX_BYTES):
+            reading.left_alone[str(path)] = LAUNCH_LINES
     if len(found) > MAX_FILES:
         message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
         reading.report(codes.TOO_MUCH, where, message, "name the folder of one job")
@@ -96,12 +113,7 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     if len(reading.documents) + len(reading.findings) == before:
         hint = f"name a folder with {_KINDS}"
         message = "nothing in this folder is a document that dsgen checks"
-        reading.report(codes.UNKNOWN_KIND, where, message, hint, NOTE if _is_project(folder) else None)
-
-
-def _is_project(folder: Path) -> bool:
-    """Return whether a folder is a whole project's, which may have no job: a mistaken path rarely is."""
-    return any(next(folder.glob(name), None) for name in ("README*", "LICENSE*", "pyproject.toml", ".git"))
+        reading.report(codes.UNKNOWN_KIND, where, message, hint, NOTE)
 
 
 def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
@@ -137,7 +149,8 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
     elif file.named:
         _report_unknown(file, reading)
     elif file.belongs_to or is_evidence(file.keys):
-        reading.left_alone[file.program or ("AzureML" if file.other_job else "")] += 1
+        program = file.program or ("AzureML" if file.other_job else "")
+        reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
 
 
 def _report_unknown(file: File, reading: Reading) -> None:

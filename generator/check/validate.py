@@ -20,7 +20,7 @@ from ..programs.submission import Context, Submission
 from .context import ContextFlags, look_up
 from .grouping import submissions_of
 from .ignores import without_ignored
-from .read import Reading, read_documents
+from .read import WRITTEN, Reading, read_documents
 from .rules.run import check_submission
 
 # Imports within functions save start-up time.
@@ -35,7 +35,7 @@ class Answer:
     findings: tuple[Finding, ...]
     documents: int  #: files that were checked
     texts: Mapping[str, Text]  #: of every file that was checked or named, by path
-    left_alone: Mapping[str, int] = field(default_factory=dict)  #: files of other programs, by program; "": not known
+    left_alone: Mapping[str, str] = field(default_factory=dict)  #: files that weren't judged, with the reason
 
 
 def validate(
@@ -93,9 +93,9 @@ def _checked(
     secrets = {value for text in texts.values() for value in text.secret_values}
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
-        documents=len({document.path for document in reading.documents}),
+        documents=len({document.path for document in documents}),
         texts=texts,
-        left_alone=reading.left_alone,
+        left_alone={**reading.left_alone, **dict.fromkeys(sorted(old), WRITTEN)},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -102,9 +102,18 @@ def relative_path(path: str) -> str | None:
     return printable(Path(relative).as_posix())
 
 
-def findings_document(findings: Iterable[Finding]) -> dict[str, object]:
-    """As JSON (`schemas/findings.schema.json`): every finding with its place, and whether `--fix` fixes it."""
-    return {"findings": [{**finding.to_dict(), **_beyond(finding)} for finding in findings]}
+def findings_document(
+    findings: Iterable[Finding], documents: int = 0, left_alone: Mapping[str, str] | None = None
+) -> dict[str, object]:
+    """As JSON (`schemas/findings.schema.json`): every finding with its place, and whether `--fix` fixes it.
+
+    With the number of `documents` that were judged, and the files that were not, each with the reason.
+    """
+    return {
+        "findings": [{**finding.to_dict(), **_beyond(finding)} for finding in findings],
+        "documents": documents,
+        "left_alone": [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()],
+    }
 
 
 def _beyond(finding: Finding) -> dict[str, object]:

@@ -28,8 +28,16 @@ _START: Final = attrgetter("start")
 _LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
 
 
-def sarif_log(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> Json:
-    """The log of one run. `rules` explains rules by id. Findings on flags have no file: they are notifications."""
+def sarif_log(
+    findings: Iterable[Finding],
+    rules: Mapping[str, Rule],
+    documents: int = 0,
+    left_alone: Mapping[str, str] | None = None,
+) -> Json:
+    """The log of one run. `rules` explains rules by id. Findings on flags have no file: they are notifications.
+
+    The run's properties have the number of `documents` that were judged, and the files that were not.
+    """
     placed: list[Finding] = []
     flags: list[Finding] = []
     for finding in findings:
@@ -48,6 +56,10 @@ def sarif_log(findings: Iterable[Finding], rules: Mapping[str, Rule]) -> Json:
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(flags)],
+        "properties": {
+            "documents": documents,
+            "leftAlone": [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()],
+        },
         "results": [_result(finding, ids.index(finding.rule), seen) for finding in placed],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}

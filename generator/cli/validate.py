@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 MOST_GPUS: Final = 2**20  #: `programs.world.MOST_GPUS`, which would take long to import
+_NAMED: Final = 3  #: files that are left alone for one reason and named
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
@@ -84,11 +85,11 @@ def validate(
     findings = _told(answer, selected.keeps, baseline, write=write_baseline)
     if not strict:
         findings = folded(findings, across=form in ("text", "json"))  # others note what they say beside its line
-    output = _output(findings, form, strict=strict)
+    output = _output(findings, answer, form, strict=strict)
     if output:
         click.echo(output)  # all lines at once: there may be tens of thousands, and every call flushes
     click.echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
-    if answer.left_alone and form == "text":
+    if answer.left_alone:
         click.echo(_left_alone(answer.left_alone), err=True)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(finding.severity.value in failing for finding in findings):
@@ -164,17 +165,18 @@ def _told(
     return tuple(filter(selected, compared.new))
 
 
-def _output(findings: Sequence[Finding], form: str, *, strict: bool) -> str:
+def _output(findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool) -> str:
     from .findings_text import annotation, azure_annotation, findings_document, findings_text
     from .printing import json_text
 
     if form == "json":
-        return json_text(findings_document(findings))
+        return json_text(findings_document(findings, answer.documents, answer.left_alone))
     if form == "sarif":
         from .known_rules import known_rules
         from .sarif import sarif_log
 
-        return json_text(sarif_log(findings, {rule.id: rule for rule in known_rules()}))
+        rules = {rule.id: rule for rule in known_rules()}
+        return json_text(sarif_log(findings, rules, answer.documents, answer.left_alone))
     if form == "github":
         return "\n".join(map(annotation, findings))
     if form == "azure":
@@ -195,11 +197,16 @@ def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedF
     return summary
 
 
-def _left_alone(files: Mapping[str, int]) -> str:
-    """`left alone: 12 files of other programs (8 of Hydra, 3 of NeMo, 1 not recognized)`."""
-    known = [f"{number:,} of {name}" for name, number in sorted(files.items()) if name]
-    unknown = [f"{files['']:,} not recognized"] if files.get("") else []
-    return f"left alone: {_count(sum(files.values()), 'file')} of other programs ({', '.join([*known, *unknown])})"
+def _left_alone(files: Mapping[str, str]) -> str:
+    """`left alone: 12 files (8 of Hydra, 3 not recognized, 1 written by a script: ds.json)`."""
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in files.items():
+        by_reason.setdefault(reason, []).append(path)
+    parts = [
+        f"{len(paths):,} {reason}" + (f": {', '.join(paths)}" if len(paths) <= _NAMED and reason[:3] != "of " else "")
+        for reason, paths in sorted(by_reason.items())
+    ]
+    return f"left alone: {_count(len(files), 'file')} ({'; '.join(parts)})"
 
 
 def _count(number: int, name: str) -> str:

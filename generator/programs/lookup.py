@@ -37,12 +37,16 @@ def is_slip(name: str, other: str) -> bool:
 
     Not a digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m` are meant to differ.
     """
+    if abs(len(name) - len(other)) > 1:
+        return False
     same = len(commonprefix((name, other)))
     end = min(len(commonprefix((name[::-1], other[::-1]))), len(name) - same, len(other) - same)
     one, two = name[same : len(name) - end], other[same : len(other) - end]
+    if not (len(one) == 2 and one == two[::-1]) and max(len(one), len(two)) != 1:
+        return False
     word = re.findall(r"[A-Za-z]*\Z", name[:same])[0] + re.findall(r"^[A-Za-z]*", name[same:])[0]
     meant = any(each.isdigit() or each == "/" for each in one + two) or ((one + two).isalpha() and len(word) < _LETTERS)
-    return not meant and ((len(one) == 2 and one == two[::-1]) or max(len(one), len(two)) == 1)
+    return not meant
 
 
 def is_written(document: Document) -> bool:
@@ -57,6 +61,8 @@ class Files:
         self._roots = frozenset(place_of(root) for root in roots)
         self._documents = tuple(documents)
         self._listed: dict[str, tuple[str, ...]] = {}
+        self._here = place_of(str(Path.cwd()))
+        self.links: dict[int, tuple[Any, ...]] = {}  #: the files that a document names, by its identity
 
     def roots_of(self, folder: str) -> Iterator[str]:
         """The paths under which a folder was looked for."""
@@ -181,7 +187,7 @@ class Files:
             return [place for place in same if f"/{place}".endswith(f"/{end}")] if len(parts) > 1 else beside
         for first in range(len(parts) - 1):
             end = f"/{'/'.join(parts[first:])}"
-            if ends := [place for place in same if place_of(str(Path(place).absolute())).endswith(end)]:
+            if ends := [place for place in same if join(self._here, place).endswith(end)]:
                 return ends
         return []
 

@@ -84,14 +84,20 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
     every = tuple(documents)
     readers = {id(getattr(one, "launch", None)): reader for one in every if (reader := _reader_of(one)) is not None}
     for document in every:
-        if isinstance(document, LaunchScript | CommandDocument):
-            yield from _Lines(document, files, readers).references()
-        elif document.document_kind == "accelerate config":
-            config = cast("AccelerateConfig", document)
-            where = config.locate("deepspeed_config/deepspeed_config_file")
-            yield from _named_config(config.config_file, where, files, "accelerate")
-        elif isinstance(document, TrainingArguments) and document.launch is None:
-            yield from _named_config(document.value("deepspeed"), document.locate("deepspeed"), files, "huggingface")
+        if id(document) not in files.links:  # the lines of a script, whatever other documents there are
+            files.links[id(document)] = tuple(_references_of(document, files, readers))
+        yield from files.links[id(document)]
+
+
+def _references_of(document: Document, files: Files, readers: dict[int, str]) -> Iterator[Reference]:
+    if isinstance(document, LaunchScript | CommandDocument):
+        yield from _Lines(document, files, readers).references()
+    elif document.document_kind == "accelerate config":
+        config = cast("AccelerateConfig", document)
+        where = config.locate("deepspeed_config/deepspeed_config_file")
+        yield from _named_config(config.config_file, where, files, "accelerate")
+    elif isinstance(document, TrainingArguments) and document.launch is None:
+        yield from _named_config(document.value("deepspeed"), document.locate("deepspeed"), files, "huggingface")
 
 
 def configures_lightning(launch: Launch) -> bool:

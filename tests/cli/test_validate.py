@@ -135,12 +135,13 @@ def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
 
 
 def test_what_is_left_alone_is_counted_in_one_line(workdir: Path) -> None:
-    """Files of other programs draw no finding; the text form counts them in one line, the JSON form has no word."""
+    """Files of other programs draw no finding; they are counted in one line, and the JSON form has each with the reason."""
     (workdir / "critic.yaml").write_text("_target_: pkg.Config\noptimizer: {}\ncheckpoint: {}\n")
     (workdir / "job.yml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {}\nspec: {}\n")
     text, form = run("validate", "."), run("validate", ".", "--format", "json")
-    assert text.stderr.splitlines()[-1] == "left alone: 2 files of other programs (1 of Hydra, 1 of Kubernetes)"
-    assert "left alone" not in run("validate", "job.yaml").stderr + form.stderr
+    assert text.stderr.splitlines()[-1] == "left alone: 2 files (1 of Hydra; 1 of Kubernetes)"
+    assert "left alone" not in run("validate", "job.yaml").stderr
+    assert {one["path"] for one in json.loads(form.stdout)["left_alone"]} == {"critic.yaml", "job.yml"}
     assert {found["path"] for found in json.loads(form.stdout)["findings"]} == {"job.yaml"}
 
 
