@@ -162,6 +162,7 @@ _SET: Final = rf"(?:{_QUOTE})?\]?[ \t]{{0,8}}(?::[-=]|=>|=(?!=)|:|%3[AaDd])[ \t]
 _NEXT: Final = rf"(?:{_QUOTE})?[ \t]{{0,8}}(?:,\s{{0,40}}|\\?\r?\n[ \t]{{0,40}}(?:-[ \t]{{1,8}})?|[ \t])[ \t]{{0,8}}"
 _NAME: Final = re.compile(r"[\w.-]*")
 _LONGEST_NAME: Final = 80
+_A_LINE: Final = 200  # characters of a text that is kept with its secrets
 _LONGEST_INDENT: Final = 200
 _LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
@@ -186,6 +187,15 @@ class Secret:
 
 def find(text: str) -> tuple[Secret, ...]:
     """The secrets in a text, in order, none within another."""
+    return _found_in_line(text) if len(text) <= _A_LINE else _found(text)
+
+
+@lru_cache(maxsize=2048)  # of messages, which are the same for many files
+def _found_in_line(text: str) -> tuple[Secret, ...]:
+    return _found(text)
+
+
+def _found(text: str) -> tuple[Secret, ...]:
     found = sorted((*_by_form(text), *_by_name(text)), key=lambda secret: (secret.start, -secret.end))
     kept: list[Secret] = []
     for secret in found:
@@ -249,7 +259,9 @@ def _needed() -> frozenset[str]:
 def _by_form(text: str) -> Iterator[Secret]:
     small = text.lower()
     there = [part for part in _needed() if part in small]
-    for form in _forms() if there else ():
+    if not there:
+        return
+    for form in _forms():
         if not form.needs.isdisjoint(there):
             yield from _of_block(text, form) if form.ends else _of_form(text, form)
     if prefixes := tuple(prefix for prefix in _tokens() if prefix.lower() in there):

@@ -13,6 +13,7 @@ from posixpath import basename, commonprefix, dirname, isabs, join, normpath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..facts.document import Document, Kind
+from ..facts.releases import Release
 
 if TYPE_CHECKING:
     from .deepspeed.document import DsConfig
@@ -62,6 +63,7 @@ class Files:
         self._documents = tuple(documents)
         self._listed: dict[str, tuple[str, ...]] = {}
         self._here = place_of(str(Path.cwd()))
+        self.releases: dict[tuple[str, str], Release] = {}  #: by program and folder
         self.links: dict[int, tuple[Any, ...]] = {}  #: the files that a document names, by its identity
 
     def roots_of(self, folder: str) -> Iterator[str]:

@@ -190,7 +190,10 @@ class Submission:
         given = self.context.deepspeed_version if program == "deepspeed" else None
         if given is not None:
             return Release(program=program, version=given)
-        return release_of(program, path) or newest(program)
+        key, known = (program, dirname(path)), self.files.releases
+        if key not in known:
+            known[key] = release_of(program, path) or newest(program)
+        return known[key]
 
     def _consumer(self, config: DsConfig) -> tuple[str, bool]:
         """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate.

@@ -338,3 +338,37 @@ def test_files_alone_load_no_heavy_library(workdir: Path) -> None:
         "except SystemExit: print('loaded:', *({'numpy', 'rich', 'jsonschema', 'jinja2', 'torch'} & set(sys.modules)))"
     )
     assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+def test_what_was_not_read_is_said_in_every_form(workdir: Path) -> None:
+    """Launch lines outside scripts, and files that a script writes, are named in text, JSON and SARIF."""
+    (workdir / "README.md").write_text("```bash\ntorchrun --nproc_per_node 8 train.py\n```\n")
+    (workdir / "run.py").write_text('subprocess.run(["accelerate", "launch", "train.py"])\n')
+    (workdir / "notes.md").write_text("deepspeed and accelerate are libraries\n")
+    (workdir / "ds_config.json").write_text('{"train_batch_size": 7}')
+    script = "cp other.json ds_config.json\ndeepspeed train.py --deepspeed_config ds_config.json\n"
+    (workdir / "run.sh").write_text(script)
+    text, form = run("validate", "."), json.loads(run("validate", ".", "--format", "json").stdout)
+    reasons = {one["path"]: one["reason"] for one in form["left_alone"]}
+    launches = "launch lines, but no script"
+    assert reasons == {"README.md": launches, "run.py": launches, "ds_config.json": "written by a script"}
+    assert "(2 launch lines, but no script: README.md, run.py; 1 written by a script: ds_config.json)" in text.stderr
+    properties = json.loads(run("validate", ".", "--format", "sarif").stdout)["runs"][0]["properties"]
+    assert (properties["documents"], len(properties["leftAlone"])) == (form["documents"], 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.ipynb", '{"cells": [], "nbformat": 4}'), ("a.json", '{"scripts": {}}'), ("a.yaml", "on: push\n")],
+)
+def test_a_file_that_is_named_is_not_forced_into_a_kind(workdir: Path, name: str, content: str) -> None:
+    """A notebook, or data of no known kind, is said to be unknown, and not read as a config or a job."""
+    (workdir / name).write_text(content)
+    assert rules_of(name) == ["FILE004"]
+
+
+def test_a_folder_without_anything_known_is_a_note(workdir: Path) -> None:
+    """A folder in which there is nothing to check fails no pipeline."""
+    (workdir / "empty").mkdir()
+    found = json.loads(run("validate", "empty", "--format", "json").stdout)["findings"]
+    assert [(one["rule"], one["severity"]) for one in found] == [("FILE004", "note")]
