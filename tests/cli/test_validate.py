@@ -135,7 +135,7 @@ def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
 
 
 def test_what_is_left_alone_is_counted_in_one_line(workdir: Path) -> None:
-    """Files of other programs draw no finding; they are counted in one line, and the JSON form has each with the reason."""
+    """Files of other programs draw no finding; one line counts them, and the JSON form has each with the reason."""
     (workdir / "critic.yaml").write_text("_target_: pkg.Config\noptimizer: {}\ncheckpoint: {}\n")
     (workdir / "job.yml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {}\nspec: {}\n")
     text, form = run("validate", "."), run("validate", ".", "--format", "json")
