@@ -16,7 +16,7 @@ from ..programs.launching.call import across_counts
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.elastic import Elastic
 from ..search.suggestions import faster_nearby
-from ..search.summary import Line, Row, compared, rows, unlike
+from ..search.summary import Line, Row, compared, decisions, rows, unlike
 from ..units import count, gib, seconds
 from .known_rules import title_of
 from .printing import ASIDE, BAD, BOLD
@@ -50,15 +50,30 @@ def _figures(plan: Plan, best: Plan) -> tuple[str, ...]:
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[RenderableType, ...]:
     """Return what `--explain` adds: memory as bars, why the plan decides as it does, the time's factors, the rules."""
-    why = (Text("Why this plan", BOLD), Lines(("-", reason) for reason in plan.reasons), "")
+    why = (
+        Text("Why this plan: each decision against the best plan with another value", BOLD),
+        _decisions_table(plan),
+        "",
+    )
     rules = ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(rejected_by)) if rejected_by else ()
     return ("", MemoryBars(plan), "", *(why if plan.reasons else ()), *factors(plan), *rules)
+
+
+def _decisions_table(plan: Plan) -> Table:
+    """A row for each other value that a decision was compared with."""
+    table = Table(whole("decision"), whole("chosen"), whole("other"), numbers("step time"), words("cause"))
+    before = ""
+    for one in decisions(plan):
+        own = ("", "") if one.key == before else (one.key, one.chosen)
+        table.add_row(*own, one.other, one.change, one.cause)
+        before = one.key
+    return table
 
 
 def best_line(plan: Plan, label: str | None = None) -> RenderableType:
     """The chosen plan in a line, above what is asked of it; of its job, where nothing else is said."""
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-    return f"{label or plan.job.name}: {in_words(plan.layout)}, {step} a step"
+    return f"{label or plan.job.name}: {in_words(plan.layout)}, {step} per step"
 
 
 def obstacle(answer: Infeasible) -> list[RenderableType]:
@@ -159,7 +174,7 @@ _SHOWN = 8  #: reasons for which counts are left out
 def counts_report(elastic: Elastic) -> Iterator[RenderableType]:
     """One row per count, then the others with why they are left out, those of one reason together."""
     first = elastic.plans[0]
-    batch = f"{first.layout.global_batch:,} sequences a step"
+    batch = f"{first.layout.global_batch:,} sequences per step"
     yield Text(
         f"{counted(len(elastic.plans), 'count')}, {batch} on each (planned in {seconds(elastic.took_s)}):",
         style=BOLD,

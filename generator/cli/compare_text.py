@@ -31,7 +31,7 @@ def comparison(answer: Comparison) -> Iterator[RenderableType]:
         yield ""
         yield _side_by_side(answer.difference)
     elif answer.theirs is not None and answer.verdict != "same":
-        yield f"{in_words(answer.theirs.layout)}: {seconds(answer.theirs.step_time.total_s)} a step"
+        yield f"{in_words(answer.theirs.layout)}: {seconds(answer.theirs.step_time.total_s)} per step"
     yield ""
 
 
@@ -71,7 +71,7 @@ def spares_report(spares: Spares) -> Iterator[RenderableType]:
     job, layout = spares.plan.job, spares.plan.layout
     replica = layout.world // layout.data
     yield Text(
-        f"After losing some of {job.nodes:,} nodes, with the same batch and {replica:,} GPUs a replica:", style=BOLD
+        f"After losing some of {job.nodes:,} nodes, with the same batch and {replica:,} GPUs per replica:", style=BOLD
     )
     if spares.counts:
         yield ""

@@ -51,7 +51,7 @@ def fit(
         stop(findings)
     for measurement, _ in measurements:
         for note in measurement.notes:
-            echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s a step", err=True)
+            echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s per step", err=True)
     for assumption in _assumed([run.job for run in runs]):
         echo(assumption, err=True)
     places = {measurement.name: measurement.where for measurement, _ in measurements}

@@ -72,9 +72,7 @@ def read_cluster(text: str) -> Any:
         nodes = ", ".join(node.name for node in nodes_with(accelerator)[:6])
         told = f"--cluster 4x{text} for nodes of 4, or a node type: {nodes}"
         raise click.UsageError(f"{text} is an accelerator: give {told}")
-    each = (
-        machines.per_node if machines else click.prompt("  GPUs of a node", 8, type=click.IntRange(1, 1024), err=True)
-    )
+    each = machines.per_node if machines else click.prompt("  GPUs per node", 8, type=click.IntRange(1, 1024), err=True)
     count = f"{machines.nodes}x" if machines and machines.nodes else ""
     return f"{count}{each}x{accelerator.name}"
 
@@ -122,7 +120,7 @@ QUESTIONS: Final = (
     Question(
         key="cluster",
         flag="--cluster",
-        text="Machines: a node type (dsgen catalog node-types), or the GPUs of a node, as in 4xa100-40gb",
+        text="Machines: a node type (dsgen catalog node-types), or GPUs per node, as in 4xa100-40gb",
         read=read_cluster,
     ),
     Question(key="gpus", flag="--gpus", text="GPUs in all", typed=" (or: 8 nodes)", read=_read_count),
@@ -232,7 +230,7 @@ def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str,
         rate = ASSUMED_GBITS
         if is_asked():
             rates = click.FloatRange(0, 1_000_000)
-            rate = click.prompt("Network between nodes, Gbit/s of a node", ASSUMED_GBITS, type=rates, err=True)
+            rate = click.prompt("Network between nodes, Gbit/s per node", ASSUMED_GBITS, type=rates, err=True)
     described = {"accelerator": machines.accelerator, "accelerators_per_node": machines.per_node}
     return {**answers, **counts, "cluster": {**described, "network_gbits_per_s_per_node": rate}}
 

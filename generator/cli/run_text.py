@@ -32,9 +32,9 @@ def factors(plan: Plan) -> tuple[RenderableType, ...]:
 def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
     job, layout, training = plan.job, plan.layout, plan.job.training
     active = active_parameter_count(job.model)
-    met = f", {count(active)} met by a token" if active < parameter_count(job.model) else ""
+    met = f", {count(active)} active per token" if active < parameter_count(job.model) else ""
     flops = plan.throughput.model_flops_per_step / plan.tokens_per_step
-    yield "model", f"{count(parameter_count(job.model))} parameters{met}", f"{count(flops)} FLOPs a token"
+    yield "model", f"{count(parameter_count(job.model))} parameters{met}", f"{count(flops)} FLOPs per token"
     tokens = "not given" if training.duration_tokens is None else f"{count(training.duration_tokens)} tokens"
     yield "data", tokens, "set by the job: how many are enough is not estimated"
     yield (
@@ -42,7 +42,11 @@ def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
         "as many steps as the data makes",
         f"the optimizer ({training.optimizer}) needs no more steps with a batch of {layout.global_batch:,}",
     )
-    yield "batch", f"{layout.global_batch:,} sequences, {layout.gradient_accumulation} passes a replica", _grown(plan)
+    yield (
+        "batch",
+        f"{layout.global_batch:,} sequences, {layout.gradient_accumulation} micro-batches per replica",
+        _grown(plan),
+    )
 
 
 def _grown(plan: Plan) -> str:
@@ -75,7 +79,7 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
     yield (
         "input",
         f"{count(rates.tokens_per_s)} tokens/s = {sized(need)}/s",
-        f"{token_bytes(job)} bytes a token; storage and loader deliver it in time",
+        f"{token_bytes(job)} bytes per token; storage and loader deliver it in time",
     )
     parts = plan.step_time
     sent = float(parts.tensor_s + parts.context_s + parts.expert_s + parts.pipeline_s + parts.data_s)
@@ -83,7 +87,7 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
     yield (
         "network",
         f"{percent(sent / float(parts.total_s))} of a step waits for it",
-        f"{sized(rate)}/s a node ({job.cluster.network}), not shared with other jobs",
+        f"{sized(rate)}/s per node ({job.cluster.network}), not shared with other jobs",
     )
 
 
@@ -92,7 +96,7 @@ def _other_types(plan: Plan) -> Iterator[tuple[str, str, str]]:
     own = float(plan.step_time.total_s)
     for name, step_s in plan.other_precisions.items():
         if abs(log(step_s / own)) > _WORTH_SAYING:
-            yield "", f"in {name} {seconds(step_s)} a step ({step_s / own - 1:+.0%})", "the same layout"
+            yield "", f"in {name} {seconds(step_s)} per step ({step_s / own - 1:+.0%})", "the same layout"
 
 
 def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -103,7 +107,7 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
     yield (
         "saving",
         _saved(plan),
-        f"{written:,.0f} GB/s{_assumed(given.storage_bytes_per_s, rate, 'GB/s a node')}; training waits",
+        f"{written:,.0f} GB/s{_assumed(given.storage_bytes_per_s, rate, 'GB/s per node')}; training waits",
     )
     days = saving.failure_s * job.nodes / DAY
     cause = "spot_node_days_between_preemptions" if given.preemptible else "node_days_between_failures"
@@ -115,14 +119,14 @@ def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
     yield "restarts", f"{long_time(saving.restart_s)} each", f"a spare node is there{again}"
     if run is None:
         return
-    rest = f"{long_time(run.wall_s)} less saving, failures, restarts and evaluation"
+    rest = f"{long_time(run.wall_s)} minus saving, failures, restarts and evaluation"
     yield "goodput", f"{run.goodput_fraction:.0%}: {long_time(run.duration_s)} of steps", rest
     evaluated = long_time(run.evaluation_s) if run.evaluation_s else "none that is known"
     yield "evaluation", evaluated, "a third of a step each, by the program's defaults or launch.arguments"
     if run.energy_j is not None:
         power, pue = known["power_over_tdp"].value, known["power_usage_effectiveness"].value
         tdp = job.cluster.accelerator.tdp_watts
-        yield "energy", energy(run.energy_j), f"{tdp:g} W a GPU × {power:g} for its host and network × PUE {pue:g}"
+        yield "energy", energy(run.energy_j), f"{tdp:g} W per GPU × {power:g} for its host and network × PUE {pue:g}"
     yield "waiting", "not counted", "jobs start at once, one after another"
 
 

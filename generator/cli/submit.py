@@ -74,13 +74,13 @@ def submit(
         refuse(f"something is missing: {'; '.join(lacks)}", "set it, or submit as it is with --allow-missing")
     if not (yes or dry_run):
         ask_first()
-    handed = hand_over(launcher, words, dry_run=dry_run)
-    watch = handed.watch(launcher, ready.folder / launcher.file)
+    reply = submit_file(launcher, words, dry_run=dry_run)
+    watch = reply.watch(launcher, ready.folder / launcher.file)
     if form == "json":
-        answer = {"command": words, "dry_run": dry_run, "id": handed.identity, "watch": watch, "output": handed.said}
+        answer = {"command": words, "dry_run": dry_run, "id": reply.identity, "watch": watch, "output": reply.text}
         print_json(answer)
         return
-    echo(handed.said.rstrip() if handed.identity is None else f"submitted: {handed.identity}")
+    echo(reply.text.rstrip() if reply.identity is None else f"submitted: {reply.identity}")
     if watch:
         echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
 
@@ -174,10 +174,10 @@ _TRIES: Final = 3  #: a busy scheduler may not answer; one that has forgotten th
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class Reply:
     """A scheduler's answer to a job."""
 
-    said: str  #: as it printed it
+    text: str  #: as it printed it
     identity: str | None  #: None where it only was asked, or has run the job
 
     def watch(self, launcher: Launcher, file: Path) -> list[str]:
@@ -215,14 +215,14 @@ def ask_first() -> None:
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 
-def hand_over(launcher: Launcher, words: Sequence[str], *, dry_run: bool) -> Handed:
+def submit_file(launcher: Launcher, words: Sequence[str], *, dry_run: bool) -> Reply:
     """Call the scheduler. One that runs the job itself prints by itself, until the job ends."""
     pattern = None if dry_run else launcher.scheduler.identity
     said = run(words, prints=pattern is None and not dry_run)
     found = re.search(pattern, said, re.MULTILINE) if pattern else None
     if pattern and found is None:
         refuse(f"{words[0]} named no job: {said.strip()!r}", "look whether the job was submitted")
-    return Handed(said=said, identity=found[1] if found else None)
+    return Reply(text=said, identity=found[1] if found else None)
 
 
 def run(words: Sequence[str], *, prints: bool = False) -> str:

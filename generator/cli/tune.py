@@ -11,14 +11,14 @@ import click
 
 from .options import Request, bold_option, form_option, job_options, top_option
 from .printing import ExitStatus
-from .submit import ask_first, check_dry_run, command_of, hand_over, plan_of, refuse, run, wait_for
+from .submit import ask_first, check_dry_run, command_of, plan_of, refuse, run, submit_file, wait_for
 
 if TYPE_CHECKING:
     from ..job.records import Job
     from ..programs.launcher import Launcher
     from ..search.plan import Plan
     from .loading import JobLoader
-    from .tried import Tried
+    from .trials_text import Trial
 
 _MOST_TRIALS: Final = 50
 
@@ -120,25 +120,25 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
     echo("\n".join((*_announced(launcher, plans), f"Command  {shlex.join(words)}")), err=True)
     if not (yes or dry_run):
         ask_first()
-    handed = hand_over(launcher, words, dry_run=dry_run)
-    if handed.identity is None:
-        if handed.said:
-            echo(handed.said.rstrip(), err=True)
+    reply = submit_file(launcher, words, dry_run=dry_run)
+    if reply.identity is None:
+        if reply.text:
+            echo(reply.text.rstrip(), err=True)
         return
-    watch = [f"Watch them: {line}" for line in handed.watch(launcher, file)]
-    echo("\n".join((f"submitted: {handed.identity}", *watch)), err=True)
+    watch = [f"Watch them: {line}" for line in reply.watch(launcher, file)]
+    echo("\n".join((f"submitted: {reply.identity}", *watch)), err=True)
     later = f"read the logs with --read -o {shlex.quote(str(folder))}"
     if not wait:
         echo(later, err=True)
         return
     try:
-        with working(f"waiting for {handed.identity}"):
-            wait_for(launcher, handed.identity)
+        with working(f"waiting for {reply.identity}"):
+            wait_for(launcher, reply.identity)
     except KeyboardInterrupt:
         echo(f"\nthe trials go on; {later}", err=True)
         raise click.exceptions.Exit(ExitStatus.FINDINGS) from None
     if launcher.scheduler.collect:
-        run([word.format(id=handed.identity, folder=folder) for word in launcher.scheduler.collect])
+        run([word.format(id=reply.identity, folder=folder) for word in launcher.scheduler.collect])
 
 
 def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
@@ -152,19 +152,19 @@ def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
     wide = max(map(len, layouts))
     yield f"Trials   {len(plans)} of {job.name}: {machines}, {launcher.name}"
     for number, (plan, words) in enumerate(zip(plans, layouts, strict=True), start=1):
-        yield f"{number:>6}   {words:<{wide}}  {seconds(float(plan.step_time.total_s))} a step"
+        yield f"{number:>6}   {words:<{wide}}  {seconds(float(plan.step_time.total_s))} per step"
 
 
-def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
+def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
     """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
     from .. import estimate  # here, to save start-up time
     from ..check.runs.trial_logs import outcomes
     from ..job.json_file import UnusableJson
     from ..programs.launcher import TRIAL, trial_folder
-    from .tried import Tried
+    from .trials_text import Trial
 
     found = outcomes(folder, TRIAL)
-    tried: list[Tried] = []
+    trials: list[Trial] = []
     for number in range(1, _MOST_TRIALS + 1):
         path = folder / trial_folder(number) / "plan.json"
         if not path.is_file():
@@ -174,10 +174,10 @@ def _tried(loader: JobLoader, folder: Path) -> list[Tried]:
         except UnusableJson as problem:
             refuse(f"{path} cannot be used: {problem}", "run the trials again")
         job = loader.unchecked({f"layout.{key}": value for key, value in layout.items()})
-        tried.append(Tried(number=number, plan=estimate(job), outcome=found.get(number)))
-    if not tried:
+        trials.append(Trial(number=number, plan=estimate(job), outcome=found.get(number)))
+    if not trials:
         refuse(f"{folder} has no trials", "name the folder with -o, or run them: dsgen tune without --read")
-    return sorted(tried, key=lambda one: (one.step_time_s is None, one.step_time_s, one.number))
+    return sorted(trials, key=lambda one: (one.step_time_s is None, one.step_time_s, one.number))
 
 
 def _report(loader: JobLoader, folder: Path, form: str) -> None:
@@ -185,20 +185,20 @@ def _report(loader: JobLoader, folder: Path, form: str) -> None:
     from ..programs.program import RenderedFile  # here, to save start-up time
     from .printing import echo, print_json
     from .tables import print_parts
-    from .tried import calibration_of, rows_of, table_of
+    from .trials_text import calibration_of, rows_of, table_of
     from .writing import write_files
 
-    tried = _tried(loader, folder)
-    measured = [one for one in tried if one.step_time_s is not None]
+    trials = _trials(loader, folder)
+    measured = [one for one in trials if one.step_time_s is not None]
     files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
     calibration = calibration_of(measured)
     files += [calibration] if calibration else []
     write_files(files, folder, force=True, hint="")
     if form == "json":
         paths = [str(folder / file.path) for file in files]
-        print_json({"trials": [one.to_dict() for one in tried], "files": paths})
+        print_json({"trials": [one.to_dict() for one in trials], "files": paths})
     else:
-        print_parts(*table_of(tried))
+        print_parts(*table_of(trials))
         echo("".join(f"\n{folder / file.path} written" for file in files))
     if not measured:
         refuse("no trial was measured", "look at the logs in the folders of the trials")

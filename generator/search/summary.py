@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -37,7 +38,7 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     """What one asks first: which plan, whether it fits, how fast it is, how long it takes and what it costs."""
     rates = plan.throughput
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-    speed = f"{step} a step, {count(rates.tokens_per_s)} tokens/s, MFU {percent(rates.mfu)}"
+    speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, MFU {percent(rates.mfu)}"
     return ((name, in_words(plan.layout)), ("Memory", memory_text(plan)), ("Speed", speed), ("Run", run_text(plan)))
 
 
@@ -74,13 +75,13 @@ def money(job: Job, amount: float) -> str:
 
 
 def price_text(job: Job) -> str:
-    """Where the price is from: `$32.77 a node-hour, the list price in eastus, 2025`."""
+    """Where the price is from: `$32.77 per node-hour, the list price in eastus, 2025`."""
     price = job.cluster.list_price
     if job.cluster.price_per_node_hour is None:
         return "set cluster.price_per_node_hour for a price"
     if price is None:
-        return f"{job.cluster.price_per_node_hour:g} a node-hour"
-    return f"${price.usd_per_node_hour:,.2f} a node-hour, list price in {price.region}, {price.date}"
+        return f"{job.cluster.price_per_node_hour:g} per node-hour"
+    return f"${price.usd_per_node_hour:,.2f} per node-hour, list price in {price.region}, {price.date}"
 
 
 def wall_band(plan: Plan, run: Run) -> Band:
@@ -181,3 +182,35 @@ def unlike(plan: Plan, best: Plan) -> str:
     own, others = details(plan.layout), details(best.layout)
     words = [*(word for word in own if word not in others), *(f"no {word}" for word in others if word not in own)]
     return ", ".join([*words, *(["no measured run"] if plan.uncertainty.evidence.beyond else [])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision of a plan against another value of the same key."""
+
+    key: str
+    chosen: str
+    other: str  #: empty where nothing else is legal and fits
+    change: str  #: of the step time: `+12%`
+    cause: str  #: `more bubble`
+
+
+_ALTERNATIVE: Final = re.compile(r"with (.+?) (?:the same|([+-]\d+%)(?: \(([^)]*)\))?)(?:, (?=with )|$)")
+
+
+def decisions(plan: Plan) -> Iterator[Decision]:
+    """What each decision is compared with: the best plans that decide otherwise, from the plan's reasons."""
+    for reason in plan.reasons[1:]:
+        said, _, compared_with = reason.partition("; ")
+        key, _, chosen = said.partition(": ")
+        if key == "pinned":
+            continue
+        found = [*_ALTERNATIVE.finditer(compared_with.removeprefix("step time "))]
+        if not found:
+            yield Decision(key=key, chosen=chosen, other="", change="", cause=compared_with)
+        for match in found:
+            change, cause = match[2] or "the same", match[3] or ""
+            more = "less" if change.startswith("-") else "more"
+            yield Decision(
+                key=key, chosen=chosen, other=match[1], change=change, cause=f"{more} {cause}" if cause else ""
+            )

@@ -73,3 +73,13 @@ def test_rows_say_how_they_differ() -> None:
     assert names[0] == "chosen"
     below = lines[lines.index(table(lines)[-1]) + 1 :]
     assert [name for name in names if not any(line.startswith(f"{name} ") for line in below)] == []
+
+
+def test_explain_is_tables() -> None:
+    """`--explain` has a row for each other value of a decision: its change of the step time and the cause in words."""
+    lines = run("plan", "--gpus", "1024", "--explain").stdout.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("decision "))
+    assert lines[start].split() == ["decision", "chosen", "other", "step", "time", "cause"]
+    rows = lines[start + 1 : lines.index("", start)]
+    assert any(re.search(r" [+-]\d+%  (more|less) [a-z]+", row) for row in rows)
+    assert all(re.match(r"[a-z_]+ +\S| {20}", row) for row in rows)

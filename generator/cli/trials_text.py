@@ -1,4 +1,4 @@
-"""Plans that were tried: what was measured, as a table on the screen, as a table of runs, and as a calibration."""
+"""Trials of plans: their measurements as a table on the screen, as a table of runs, and as a calibration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .tables import numbers, plan_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class Trial:
     """A plan, and what its trial came to; None where there is no log of it."""
 
     number: int
@@ -61,7 +61,7 @@ class Tried:
         }
 
 
-def rows_of(measured: Sequence[Tried]) -> str:
+def rows_of(measured: Sequence[Trial]) -> str:
     """A table of runs that `dsgen calibrate` reads, with the job's spec for the rest."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -75,7 +75,7 @@ def rows_of(measured: Sequence[Tried]) -> str:
     return text.getvalue()
 
 
-def calibration_of(measured: Sequence[Tried]) -> RenderedFile | None:
+def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
     """The fit to what was measured; None, and why, where nothing is near enough to its estimate."""
     runs = [
         MeasuredRun(
@@ -95,13 +95,15 @@ def calibration_of(measured: Sequence[Tried]) -> RenderedFile | None:
         return None
 
 
-def table_of(tried: Sequence[Tried]) -> tuple[RenderableType, ...]:
+def table_of(trials: Sequence[Trial]) -> tuple[RenderableType, ...]:
     """One row a trial: what was estimated and measured, how far off that is, and what ran out of memory."""
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
-    return (plan_table((numbers("trial"),), figures, (((str(one.number),), one.plan, _figures(one)) for one in tried)),)
+    return (
+        plan_table((numbers("trial"),), figures, (((str(one.number),), one.plan, _figures(one)) for one in trials)),
+    )
 
 
-def _figures(one: Tried) -> tuple[str, ...]:
+def _figures(one: Trial) -> tuple[str, ...]:
     plan, time_s = one.plan, one.step_time_s
     return (
         seconds_with_band(float(plan.step_time.total_s), plan.uncertainty.step_time),
