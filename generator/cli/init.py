@@ -137,13 +137,11 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
 
 
 def _fill_batch(draft: Any, told: Mapping[str, Any], why: str) -> None:
-    """Set a usual batch where nobody says one: tokens, or of a fine-tuning sequences that every replica has part of."""
-    from .loading import BATCH_TOKENS  # here, to save start-up time
-    from .questions import BATCHES, gpus_of
+    """Set a usual batch where nobody says one."""
+    from .loading import usual_batch  # here, to save start-up time
 
     if draft.get("training.global_batch") is None:
-        sequences, gpus = BATCHES.get(told.get("purpose", "")), gpus_of(told)
-        draft.set("training.global_batch", -(-sequences // gpus) * gpus if sequences else {"tokens": BATCH_TOKENS})
+        draft.set("training.global_batch", usual_batch(told.get("purpose", ""), told))
         draft.comments["training.global_batch"] = why
 
 

@@ -253,14 +253,27 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
         )
     batch = _default_batch(overrides)
     defaults = () if "framework" in given else (f"framework {DEFAULT_FRAMEWORK}",)
-    said = " and ".join((*defaults, *(f"batch of {BATCH_TOKENS:,} tokens" for _ in batch)))
+    sizes = (f"{size:,} sequences" if isinstance(size, int) else f"{BATCH_TOKENS:,} tokens" for size in batch.values())
+    said = " and ".join((*defaults, *(f"batch of {size}" for size in sizes)))
     return {**less, **batch, **overrides}, f"of the flags{f', with the default {said}' if said else ''}"
 
 
+def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
+    """A batch for what a job is for: tokens, or of a fine-tuning sequences that every GPU has a part of."""
+    from .questions import BATCHES, gpus_of  # here, to save start-up time
+
+    sequences, gpus = BATCHES.get(purpose), gpus_of(answers)
+    return -(-sequences // gpus) * gpus if sequences else {"tokens": BATCH_TOKENS}
+
+
 def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
-    """The batch in tokens where none is given."""
+    """The batch where none is given: of tokens; of sequences, where a model's weights are trained on."""
     if "training" in overrides or any(path.startswith("training.global_batch") for path in overrides):
         return {}
+    adapters = any(path.startswith("training.lora") for path in overrides)
+    on_weights = overrides.get("framework") == "huggingface" and "/" in str(overrides["model"])
+    if adapters or on_weights:
+        return {"training.global_batch": usual_batch("lora" if adapters else "fine-tuning", overrides)}
     length = overrides.get("training.sequence_length", 1)
     if not str(length).isdecimal() or BATCH_TOKENS % int(str(length)):
         raise click.UsageError(f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences")

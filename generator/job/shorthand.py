@@ -1,16 +1,18 @@
-"""Short forms that a spec may have, written out: `16x8xh100`, `sequence_length: 8k`, `duration: 100B`."""
+"""Short forms of a spec, written out: `16x8xh100`, `sequence_length: 8k`, `duration: 100B`, weights on the Hub."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-from ..catalog.names import counted
+from ..catalog.names import counted, find_model
 from .source import Source
 
 _KIBI: Final = re.compile(r"([1-9]\d{0,4}(?:\.5)?) ?[kK]")
+_MODELS: Final = ("--model_name_or_path", "--config_name", "--model_type", "--model", "--config")
 _TOKENS: Final = re.compile(r"\d+(?:\.\d+)?(?:e\d+)? ?[kmbt]?(?: tokens)?", re.IGNORECASE)
 
 
@@ -25,7 +27,26 @@ def written_out(source: Source) -> Source:
         data["nodes"] = machines.nodes
     if isinstance(training, dict):
         data["training"] = {**training, **_of_training(training)}
+    if data.get("framework") == "huggingface" and _is_of_the_hub(source, data.get("model")):
+        data["launch"] = _with_weights(data.get("launch"), str(data["model"]))
     return replace(source, data=data)
+
+
+def _is_of_the_hub(source: Source, model: object) -> bool:
+    """Tell whether a model is named as on the Hugging Face Hub, `OWNER/NAME`, and isn't a folder here."""
+    if not isinstance(model, str) or model.count("/") != 1 or find_model(model) is None:
+        return False
+    return not ((source.folder or Path()) / model).exists()
+
+
+def _with_weights(launch: object, model: str) -> object:
+    """`launch` with the model's weights as the Trainer's scripts take them, unless its arguments name a model."""
+    if not isinstance(launch, dict | None):
+        return launch
+    arguments = (launch or {}).get("arguments") or []
+    if not isinstance(arguments, list) or any(str(word).startswith(_MODELS) for word in arguments):
+        return launch
+    return {**(launch or {}), "arguments": ["--model_name_or_path", model, *arguments]}
 
 
 def _of_training(training: Mapping[str, Any]) -> dict[str, Any]:

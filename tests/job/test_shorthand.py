@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +57,15 @@ def test_machines_may_count_their_nodes() -> None:
 def test_a_list_of_counts_is_an_elastic_job() -> None:
     """`gpus: 64,128` has a plan for each count, and is planned on the most."""
     assert job({}, gpus="64, 8,128").elastic == (8, 64, 128)
+
+
+def test_a_model_of_the_hub_brings_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the Trainer, a model named as on the Hub is trained from its weights, unless the arguments name a model."""
+    monkeypatch.chdir(tmp_path)
+    name = "Qwen/Qwen2.5-7B-Instruct"
+    named = job({}, model=name, framework="huggingface")
+    assert named.launch.arguments == ("--model_name_or_path", name)
+    assert job({}, model=name, framework="megatron-lm").launch.arguments == ()
+    assert job({}, model="qwen2.5-7b", framework="huggingface").launch.arguments == ()
+    own = {"arguments": ["--config_name", "x"]}
+    assert job({}, model=name, framework="huggingface", launch=own).launch.arguments == ("--config_name", "x")
