@@ -167,10 +167,12 @@ def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: An
     **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with the engine. Without
     ZeRO, where the step's end is mostly the peak, they count as lasting: other programs zero them.
     """
+    if not job.framework.runs("DeepSpeed engine"):
+        return 0.0
     stage = layout.zero_stage
     once = (layout.gradient_accumulation == 1) & (layout.pipeline == 1) & (stage >= 1) & (stage <= 2)
     lasting = np.where(has_flat_gradients(job, layout), _FP32 * parameters, 0)
-    return np.where(once & job.framework.runs("DeepSpeed engine"), np.maximum(gradients - lasting, 0), 0)
+    return np.where(once, np.maximum(gradients - lasting, 0), 0)
 
 
 def conversion_bytes(job: Job, layout: LayoutLike, elements: Any) -> Any:

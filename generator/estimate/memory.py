@@ -118,7 +118,7 @@ def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dic
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
     # Gradients that come and go with a micro-batch take the place of activations in the backward pass.
     due = returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts)
-    passes = np.maximum(forward - due, np.maximum(last, backward * (due > 0)))
+    passes = np.maximum(forward - due, np.maximum(last, backward * (due > 0)) if np.any(due) else last)
     whole, peak = sum(states.values()), np.maximum(buffers + passes, np.maximum(buckets + reduction, net))
     # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
     # get_init_context: no zero.Init for it).
