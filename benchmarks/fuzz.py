@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,13 +28,15 @@ from typing import Any, Final
 
 from dsgen.cli import main as dsgen
 
-from .fuzz_inputs import Input, Known, documents, input_of, read_by_others
+from .fuzz_inputs import Input, documents, input_of, read_by_others
+
+Answer = Callable[[Any, Path], dict[str, Any]]
 
 MOST_S: Final = 2.0
 MOST_MIB: Final = 500
-_STOP_S: Final = 20  #: processor time after which an input is stopped
+STOP_S: Final = 20  #: processor time after which an input is stopped
 _LOST_S: Final = 120  #: time on the clock after which a worker is ended that says nothing
-_STATUSES: Final = frozenset(range(5))
+STATUSES: Final = frozenset(range(5))
 
 
 @dataclass(slots=True)
@@ -76,7 +78,7 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
         (folder / name).write_bytes(text.encode(errors="surrogatepass" if len(text) % 50 == 0 else "replace"))
     status: Any = None
     trace, text, before = "", "", time.process_time()
-    signal.setitimer(signal.ITIMER_PROF, _STOP_S)
+    signal.setitimer(signal.ITIMER_PROF, STOP_S)
     try:
         with (folder / ".output").open("w+", encoding="utf-8", errors="replace") as output:
             try:
@@ -87,7 +89,7 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
                 text = output.read()
     except SystemExit as end:
         status = end.code or 0
-        trace = "" if status in _STATUSES else f"status {status}"
+        trace = "" if status in STATUSES else f"status {status}"
     except (Exception, _TimeUp):
         trace = traceback.format_exc()
     signal.setitimer(signal.ITIMER_PROF, 0)
@@ -102,32 +104,31 @@ def answer_to(given: Input, folder: Path) -> dict[str, Any]:
     }
 
 
-def _work(made: Iterator[tuple[int, Input]], writer: int) -> None:
+def _work(numbers: range, given: Callable[[int], Any], answer: Answer, writer: int) -> None:
     """Answer inputs, a line each; ends early after one that took much memory."""
     resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30, 8 * 2**30))
     signal.signal(signal.SIGPROF, _time_up)
     with os.fdopen(writer, "w") as pipe, tempfile.TemporaryDirectory() as name:
-        for number, given in made:
-            folder = Path(name, str(number))
+        for number in numbers:
+            folder, one = Path(name, str(number)), given(number)
             folder.mkdir()
-            print(json.dumps({"number": number, "origin": given.origin}), file=pipe, flush=True)
-            answer = answer_to(given, folder)
+            print(json.dumps({"number": number, "origin": getattr(one, "origin", "")}), file=pipe, flush=True)
+            said = answer(one, folder)
             shutil.rmtree(folder)
-            print(json.dumps(answer), file=pipe, flush=True)
-            if answer["mib"] > MOST_MIB / 2 or answer["trace"]:
+            print(json.dumps(said), file=pipe, flush=True)
+            if said["mib"] > MOST_MIB / 2 or said["trace"]:
                 return
 
 
-def _answers(seed: int, number: int, count: int) -> Iterator[dict[str, Any]]:
-    """The answers to inputs number `number` to `count`, of one worker after another."""
-    known: tuple[list[Known], list[Known]] = (documents(), read_by_others())
+def answers(given: Callable[[int], Any], answer: Answer, number: int, count: int) -> Iterator[dict[str, Any]]:
+    """The answers to the inputs number `number` to `count`, of one worker after another."""
     while number < count:
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
             os.close(reader)
             try:
-                _work(((n, input_of(seed, n, *known)) for n in range(number, count)), writer)
+                _work(range(number, count), given, answer, writer)
             finally:
                 os._exit(0)
         os.close(writer)
@@ -161,7 +162,8 @@ def _lines(reader: int) -> Iterator[str]:
 def fuzz(seed: int, first: int, count: int) -> Tally:
     """Inputs number `first` to `count` answered."""
     tally = Tally()
-    for answer in _answers(seed, first, count):
+    known, others = documents(), read_by_others()
+    for answer in answers(lambda number: input_of(seed, number, known, others), answer_to, first, count):
         failures = len(tally.failures)
         tally.add(answer)
         if len(tally.failures) > failures:

@@ -97,8 +97,10 @@ def _carry_config(drafted: DraftedRun, plan: Plan, carried: list[tuple[str, ...]
     bare = _config_of(program_for(_less_config(plan)))
     patch = config_patch(draft, config, bare, fills=trainer) if config is not None else {}
     names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
-    inner = bare.get("optimizer", {}).get("params", {}) if patch.get("optimizer", {}) is not None else {}
-    own = (patch.get("optimizer") or {}).get("params") or {}
+    optimizer = patch.get("optimizer", {})
+    own = optimizer.get("params", {}) if isinstance(optimizer, dict) else None
+    inner = bare.get("optimizer", {}).get("params", {}) if isinstance(own, dict) else {}
+    own = own if isinstance(own, dict) else {}
     repeated: list[tuple[str, ...]] = []
     for key, options in _OF_ARGUMENTS.items() if trainer else ():
         if isinstance(values := own.get(key), list | float | int):

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -200,7 +201,9 @@ def _programs(folder: Path) -> Iterator[Path]:
 def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """The last release with each module that a program imports as it starts, no matter what."""
     try:
-        body = ast.parse(text).body
+        with warnings.catch_warnings():  # of what an old file writes
+            warnings.simplefilter("ignore")
+            body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in body:
