@@ -203,7 +203,7 @@ def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
     try:
         with warnings.catch_warnings():  # of what an old file writes
             warnings.simplefilter("ignore")
-            body = ast.parse(text).body
+            body = ast.parse(text, os.devnull).body  # what is no Python makes it look for the file
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in body:

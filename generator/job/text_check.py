@@ -113,7 +113,7 @@ def _hint(source: Source, secret: SpecSecret) -> str:
     name = secret.name if secret.pointer.startswith(_ENVIRONMENT) else secret.name.strip("-").replace("-", "_").upper()
     known = patterns()
     ways = known["ways"]
-    way = ways.get(source.value("/launch/target", known["usual_target"])) or ways["other"]
+    way = ways.get(str(source.value("/launch/target", known["usual_target"]))) or ways["other"]
     other = known["alternatives"].get(name) if "a file" in way else None
     return f"remove it; {way.format(name=name or 'TOKEN')}{f'; {other}' if other else ''}"
 

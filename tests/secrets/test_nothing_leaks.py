@@ -15,11 +15,13 @@ from click.testing import CliRunner
 
 from dsgen import InvalidJob, load_job
 from dsgen.cli import commands
-from dsgen.secrets import find
+from dsgen.secrets import find, mask
 
-from .samples import ARGUMENTS, HEX, HF, JWT, ORDINARY, ORDINARY_ARGUMENTS, PEM, PLACES, SAS, VARIABLES
+from .realistic import SECRETS
+from .samples import ARGUMENTS, HARMLESS, HEX, HF, JWT, ORDINARY, ORDINARY_ARGUMENTS, PEM, PLACES, SAS, VARIABLES
 
 TARGETS = ("slurm", "azureml", "shell")
+PLAIN_LINES = (Path(__file__).parent / "harmless.txt").read_text(encoding="utf-8").splitlines()
 FORMS = ("text", "json", "sarif", "github", "azure")
 SPECS: list[tuple[dict[str, Any], str]] = [
     *(({"environment": {name: value}}, value) for name, value in VARIABLES.items()),
@@ -255,3 +257,87 @@ def test_a_file_of_one_line_takes_as_long_as_one_of_many() -> None:
 def test_all_values_are_checked() -> None:
     """No sample's secret is so short that hiding it is luck."""
     assert min(map(len, chain(VARIABLES.values(), (secret for _, secret in ARGUMENTS)))) >= 7
+
+
+def _refused(words: list[str]) -> str:
+    """What is said of a spec with these arguments."""
+    with pytest.raises(InvalidJob) as raised:
+        load_job(spec({"arguments": words}))
+    assert any(finding.rule == "SPEC016" for finding in raised.value.findings)
+    return f"{raised.value} {raised.value.findings!r}"
+
+
+def test_there_are_a_hundred_realistic_ones() -> None:
+    """The list has at least 100 secrets, and 200 harmless values."""
+    assert len(SECRETS) >= 100
+    assert len(PLAIN_LINES) + len(HARMLESS) >= 200
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_a_realistic_secret_is_masked_and_refused(text: str, secret: str) -> None:
+    """Commands, tokens, URLs and words of other languages: shown nowhere, and refused in a spec."""
+    assert secret not in mask(text)
+    assert len(mask(text)) == len(text)
+    assert secret not in _refused([text])
+
+
+@pytest.mark.parametrize("words", [["-u", "me:pw4711x"], ["-pS3cretPw9"], ["--user", "me:hunter2!"]])
+def test_a_password_of_two_words_is_refused(words: list[str]) -> None:
+    """An option and its value are read together, as the program gets them."""
+    assert words[-1].removeprefix("-p") not in _refused(words)
+
+
+@pytest.mark.parametrize("line", PLAIN_LINES)
+def test_harmless_arguments_are_accepted(line: str) -> None:
+    """Globs, digests, images, hashes, addresses and names with `key` or `token` in them are no secrets."""
+    assert mask(line) == line
+    assert load_job(spec({"arguments": line.split(" ")}))
+
+
+def test_harmless_variables_are_accepted() -> None:
+    """What runs set in their environment is no secret."""
+    assert load_job(spec({"environment": HARMLESS}))
+
+
+@pytest.mark.parametrize("depth", [1, 3, 7])
+def test_escaped_quotes_hide_nothing(workdir: Path, depth: int) -> None:
+    """JSON in JSON in a flag: the refusal shows neither the key's value nor the flag's."""
+    (workdir / "job.yaml").write_text(yaml.safe_dump(spec({})))
+    quote = "\\" * depth + '"'
+    flag = f'launch.arguments=["--config","{{{quote}api_key{quote}: {quote}Zq9kLm42Qq7{quote}}}"]'
+    shown = run("plan", "job.yaml", "--set", flag)
+    assert_hidden("Zq9kLm42Qq7", shown)
+
+
+def test_a_diff_shows_no_secret_of_its_lines(workdir: Path) -> None:
+    """--fix --diff masks a secret behind escaped quotes, and the same secret on other lines."""
+    config = '{"train_batchsize": 8, "note": "{\\"api_key\\": \\"Zq9kLm42Qq7\\"}", "b": "run-Zq9kLm42Qq7"}'
+    (workdir / "ds_config.json").write_text(config)
+    shown = run("validate", ".", "--fix", "--diff")
+    assert_hidden("Zq9kLm42Qq7", shown)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("plan", "--gpus", "8", "--model", HF, "--cluster", "nvidia/dgx-h100"), ("plan", "--cluster", HF, "--gpus", "8")],
+)
+def test_a_token_as_a_flag_is_not_shown(workdir: Path, arguments: tuple[str, ...]) -> None:
+    """A token in place of a model or cluster is named as one, and not repeated."""
+    shown = run(*arguments)
+    assert "SPEC016" in shown
+    assert_hidden(HF, shown)
+
+
+def test_a_draft_keeps_no_secret_of_a_variable(workdir: Path) -> None:
+    """init --from leaves out a known secret wherever it is: in a name, a path, an image, a mount, a config."""
+    (workdir / "run.sh").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=8\nexport API_KEY=sEcr3tCanary99\n"
+        "srun --container-image=me:pw4711x@nvcr.io#pytorch --container-mounts=/scratch,/d:/d,/r-$API_KEY:/x "
+        "deepspeed train.py --key $API_KEY --name run-$API_KEY --out /o/$API_KEY -u me:pw4711y --deepspeed ds.json\n"
+    )
+    (workdir / "ds.json").write_text('{"train_batch_size": 64, "tensorboard": {"output_path": "/x/sEcr3tCanary99"}}')
+    shown = run("init", "--from", ".", "--model", "gpt2", "--cluster", "nvidia/dgx-h100", "-o", "new.yaml")
+    text = (workdir / "new.yaml").read_text()
+    for secret in ("sEcr3tCanary99", "pw4711x", "pw4711y"):
+        assert_hidden(secret, shown + text)
+    assert "container_mounts: [/scratch, /d:/d]" in text
