@@ -110,7 +110,8 @@ def _find(name: str, records: Mapping[str, _Record]) -> _Record | None:
 
 
 def _words(name: str) -> list[str]:
-    return re.findall(r"[a-z0-9.]+", name.lower())
+    """The parts of a name; none of text that can't be a name."""
+    return re.findall(r"[a-z0-9.]+", name.lower()) if re.fullmatch(r"[\w .@/()+-]*", name) else []
 
 
 @cache

@@ -6,21 +6,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from ..catalog import find_accelerator, find_model, find_node_type
+from ..catalog import find_accelerator, find_model, find_node_type, load_catalog
 from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
 from ..estimate.model_size import parameter_count
 from ..job.hf_config import model_from_config
 from ..units import GBIT_PER_S, TFLOPS, count, gib
 from .printing import unknown
-from .tables import Lines, Table, numbers, whole
+from .tables import Lines, Table, asides, numbers, whole
 
 
 def listing(records: Mapping[str, Any]) -> Table:
-    """One row per entry: its name and its main facts."""
-    table = Table(whole(), numbers(), numbers())
+    """One row per entry: its name, its main facts, and other names of it."""
+    table = Table(whole(), numbers(), numbers(), numbers(drop=2), asides(least=12, drop=1))
+    others = load_catalog().aliases.items()
     for name, record in records.items():
-        table.add_row(f"  {name}", *_facts(record))
+        also = ", ".join(alias for alias, of in others if of == name and alias != name.partition("/")[2])
+        table.add_row(f"  {name}", *_facts(record), _price(record), also)
     return table
+
+
+def _price(record: Accelerator | NodeType | ModelEntry) -> str:
+    price = record.list_price if isinstance(record, NodeType) else None
+    return f"${price.usd_per_node_hour:,.2f}/h" if price else ""
 
 
 _FIND: Final[Mapping[str, Any]] = {
