@@ -14,7 +14,6 @@ from ..search.sweep import Sweep
 from ..units import GIB, count, gib, long_time, seconds
 from .points import TIMES
 
-_JOULES_A_MWH = 3.6e9
 _MOST_BARS = 16
 
 #: What each part of the step time is.
@@ -131,8 +130,6 @@ def run_facts(plan: Plan) -> Iterator[Fact]:
     yield Fact("Checkpoints", f"{run.checkpoint_bytes / 1e12:,.3g} TB", saved)
     failures = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
     yield Fact("Failures expected", failures, f"{long_time(run.restart_s)} and the steps since the last save each")
-    if run.energy_j is not None:
-        yield Fact("Energy", f"{count(run.energy_j / _JOULES_A_MWH)} MWh")
     if run.segments is not None and run.segments > 1:
         yield Fact("Jobs", f"{run.segments:,}", "one after another, within the time limit")
 

@@ -13,8 +13,8 @@ from typing import Any
 from ..dataclass import dataclass
 from ..estimate.layout import in_words
 from ..search.feasible import Feasible
-from ..search.plan import MFU_CONVENTION, SearchResult
-from ..search.summary import further
+from ..search.plan import SearchResult
+from ..search.summary import decisions, further
 from ..search.sweep import Sweep
 from ..version import __version__
 from . import facts
@@ -91,9 +91,9 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
         "short": in_words(best.layout),
         "tiles": [*facts.tiles(best)],
         "table": facts.plans_table(answer),
+        "decisions": [*decisions(best)],
         "further": [line for line in further(best) if line[0] not in ("Job", "Step", "Length")],
         "run": [*facts.run_facts(best)],
-        "mfu_convention": MFU_CONVENTION,
         "ledger": facts.time_ledger(best),
         "rejected": facts.rejected(answer),
         "certainty": facts.certainty(best),
