@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from benchmarks.memory_reading import (
@@ -209,9 +210,14 @@ def _framework(row: dict[str, str]) -> Framework:
 
     Those that do take it wherever experts are, within a node as well.
     """
-    ours = FRAMEWORKS[OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")]
-    flex = ours.dispatches_by_node and row["dispatcher"] != "alltoall"
-    return replace(ours, dispatches_by_node=flex, dispatches_inside=flex)
+    name = OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")
+    return _dispatching(name, FRAMEWORKS[name].dispatches_by_node and row["dispatcher"] != "alltoall")
+
+
+@cache
+def _dispatching(name: str, flex: bool) -> Framework:
+    """One object for all rows of a program: frameworks are equal when they are the same."""
+    return replace(FRAMEWORKS[name], dispatches_by_node=flex, dispatches_inside=flex)
 
 
 def _job(row: dict[str, str]) -> Job | None:
