@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..estimate.layout import in_words
+from ..estimate.layout import details, dimensions, in_words
 from ..estimate.wording import MFU_NOTE, band_note, gib_with_band, percent, seconds_with_band
 from ..job.wording import in_spec
 from ..search.compare import Cause, Comparison, Difference
@@ -44,10 +44,17 @@ def comparison_notes(answers: Sequence[Comparison]) -> Iterator[RenderableType]:
 
 
 def _side_by_side(both: Difference) -> Table:
-    """Layout, time and memory by cause, MFU: ours, theirs, and the difference."""
+    """The decisions that differ, time and memory by cause, MFU: ours, theirs, and the difference."""
     ours, theirs = both.ours, both.theirs
     table = Table(whole(), words("chosen", least=12), words("asked", least=12), numbers("difference"))
-    table.add_row("layout", in_words(ours.layout), in_words(theirs.layout))
+    own, other = (
+        {**dimensions(plan.layout), "also": ", ".join(details(plan.layout)) or "nothing"} for plan in (ours, theirs)
+    )
+    for name, value in own.items():
+        if value != other[name]:
+            table.add_row(
+                name, *(cell or {"ZeRO": "0", "recompute": "none"}.get(name, "1") for cell in (value, other[name]))
+            )
     steps = (seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time) for plan in (ours, theirs))
     table.add_row("step time", *steps, f"{100 * both.slowdown:+.1f}%")
     for cause in both.time:

@@ -155,7 +155,7 @@ _AT_MOST = click.FloatRange(min=0, min_open=True)
     "--at-most",
     metavar="PRICE",
     type=_AT_MOST,
-    help="Name the smallest value that costs at most this, in cluster.price_per_node_hour's currency.",
+    help="Name the smallest value that costs at most this: in US dollars at list prices, else in your currency.",
 )
 @bold_option
 @form_option("table", "json", "csv")

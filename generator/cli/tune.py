@@ -148,11 +148,9 @@ def _announced(launcher: Launcher, plans: Sequence[Plan]) -> Iterator[str]:
 
     job = plans[0].job
     machines = f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}"
-    layouts = [in_words(plan.layout) for plan in plans]
-    wide = max(map(len, layouts))
     yield f"Trials   {len(plans)} of {job.name}: {machines}, {launcher.name}"
-    for number, (plan, words) in enumerate(zip(plans, layouts, strict=True), start=1):
-        yield f"{number:>6}   {words:<{wide}}  {seconds(float(plan.step_time.total_s))} per step"
+    for number, plan in enumerate(plans, start=1):
+        yield f"{number:>6}   {seconds(float(plan.step_time.total_s)):>8} per step: {in_words(plan.layout)}"
 
 
 def _trials(loader: JobLoader, folder: Path) -> list[Trial]:

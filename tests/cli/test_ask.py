@@ -54,7 +54,7 @@ def test_comparisons_are_printed_in_order() -> None:
     text = result.stdout
     assert text.index("tensor 8: ") < text.index("tensor 3: not allowed: ") < text.index("pipeline 4: ")
     assert "hint: use tensor: 1" in text
-    for row in ("layout", "step time", "  compute", "MFU", "memory", "  optimizer"):
+    for row in ("TP", "step time", "  compute", "MFU", "memory", "  optimizer"):
         assert f"\n{row}" in text
 
 
