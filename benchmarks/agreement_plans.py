@@ -4,7 +4,9 @@ N seeded plans (500 by default) for each program, of random legal layouts, each 
 rarest first. TREE is a checkout of NVIDIA/Megatron-LM (core_v0.16.1 and main were looked at) or of
 deepspeedai/Megatron-DeepSpeed: its own parse_args, validate_args and TransformerConfig are asked, on a CPU, with the
 version of Transformer Engine made up. Every ds_config.json is read by DeepSpeed, the installed one and `--deepspeed
-VERSION`; every batch script by `sbatch --test-only`, every job.yml by azure-ai-ml. All plans are to be accepted.
+VERSION`; every batch script by `sbatch --test-only`, every job.yml by azure-ai-ml, every job.yaml by the resource
+definitions of its kind, every task.yaml by SkyPilot, where SKYPILOT_PYTHON names an interpreter that has it, else by
+its schema. All plans are to be accepted.
 Each program is asked of plans of its own; how many of all differ is printed at the end.
 """
 
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import yaml
 
 import dsgen
 from benchmarks.agreement_azureml import loader_says
@@ -40,6 +43,7 @@ from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.rules.run import binding_rules
 from dsgen.search.feasible import make_plan
 from dsgen.search.plan import Plan
+from tests.programs.cluster_schemas import validator
 from tests.slurm_cluster import sbatch_test_only, slurm_for
 
 SEED: Final = 20261122
@@ -253,6 +257,69 @@ def _asked_azureml(count: int) -> bool:
         return _tried("azure-ai-ml", plans(count, tuple(FRAMEWORKS), "azure-ai-ml", launch=launch), why)
 
 
+def _asked_kubernetes(count: int) -> bool:
+    """The custom resource definitions, which know every key, as the API server does with strict validation."""
+
+    def why(plan: Plan) -> str | None:
+        kind = plan.job.launch.options["kind"]
+        (text,) = (file.text for file in dsgen.render(plan) if file.path == "job.yaml")
+        job = next(part for part in yaml.safe_load_all(text) if part["kind"] == kind)
+        return "; ".join(error.message for error in validator("kubernetes", str(kind)).iter_errors(job)) or None
+
+    agreed = []
+    for kind in ("PyTorchJob", "TrainJob", "JobSet"):
+        launch = {"target": "kubernetes", "kubernetes": {"kind": kind, "volumes": ["data:/d:ro", "runs:/c"]}}
+        drawn = plans(count // 3 + 1, tuple(FRAMEWORKS), kind, launch=launch)
+        agreed.append(_tried(f"Kubernetes {kind}", drawn, why))
+    return all(agreed)
+
+
+#: Reads the names of task files, and says of each what SkyPilot says, in JSON.
+_SKYPILOT: Final = """
+import json, sys, sky
+for line in sys.stdin:
+    try:
+        sky.Task.from_yaml(line.strip())
+        print(json.dumps(None), flush=True)
+    except Exception as problem:
+        print(json.dumps(str(problem) or type(problem).__name__), flush=True)
+"""
+
+
+def _asked_skypilot(count: int) -> bool:
+    python = os.environ.get("SKYPILOT_PYTHON")
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        task, folder = Path(name) / "task.yaml", Path(name)
+        real = None
+        if python is not None:
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            real = stack.enter_context(subprocess.Popen([python, "-c", _SKYPILOT], cwd=folder, **pipes))
+            stack.callback(real.terminate)
+
+        def why(plan: Plan) -> str | None:
+            (text,) = (file.text for file in dsgen.render(plan) if file.path == task.name)
+            task.write_text(text, encoding="utf-8")
+            if real is None or real.stdin is None or real.stdout is None:
+                found = validator("skypilot", "task").iter_errors(yaml.safe_load(text))
+                return "; ".join(error.message for error in found) or None
+            real.stdin.write(f"{task}\n")
+            real.stdin.flush()
+            said = json.loads(real.stdout.readline())
+            return None if said is None else str(said)
+
+        launch = {"target": "skypilot", "skypilot": {"infra": "aws", "use_spot": True, "workdir": "."}}
+        shown = "SkyPilot" if real else "SkyPilot's schema"
+        return _tried(shown, plans(count, tuple(FRAMEWORKS), "SkyPilot", launch=launch), why)
+
+
+_PROGRAMS: Final = {
+    "slurm": _asked_slurm,
+    "azureml": _asked_azureml,
+    "kubernetes": _asked_kubernetes,
+    "skypilot": _asked_skypilot,
+}
+
+
 def _tried(name: str, tried: Iterator[Plan], why: Callable[[Plan], str | None]) -> bool:
     """Print how many are accepted, and each kind of refusal once; whether all are."""
     verdicts, reported = Counter[str](), set[str]()
@@ -274,7 +341,7 @@ def main() -> None:
     parser.add_argument(
         "--deepspeed", metavar="VERSION", action="append", default=[], help="another release, installed"
     )
-    parser.add_argument("--ask", choices=("tree", "deepspeed", "slurm", "azureml"), help="this one alone")
+    parser.add_argument("--ask", choices=("tree", "deepspeed", *_PROGRAMS), help="this one alone")
     parser.add_argument("trees", nargs="*", type=Path)
     options = parser.parse_args()
     print(f"seed {SEED}")
@@ -283,11 +350,11 @@ def main() -> None:
     if options.ask == "deepspeed":
         sys.exit(not _asked_deepspeed(options.n, next(iter(options.deepspeed), None)))
     if options.ask:
-        sys.exit(not {"slurm": _asked_slurm, "azureml": _asked_azureml}[options.ask](options.n))
+        sys.exit(not _PROGRAMS[options.ask](options.n))
     again = [sys.executable, "-m", "benchmarks.agreement_plans", "-n", str(options.n)]
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as noted:
         os.environ[DIFFERENT] = noted.name
-        asked = [["tree", str(tree)] for tree in options.trees] + [["deepspeed"], ["slurm"], ["azureml"]]
+        asked = [["tree", str(tree)] for tree in options.trees] + [["deepspeed"], *([name] for name in _PROGRAMS)]
         agreed = [subprocess.run([*again, "--ask", *words]).returncode for words in asked]
         for version in options.deepspeed:
             folder = installed(version, CACHE)

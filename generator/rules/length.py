@@ -113,6 +113,8 @@ def checkpoints_have_room(saved: tuple[Job, Run]) -> Violations:
     room = job.output.space_tb
     if room is not None and run.kept_bytes > room * 1e12:
         hint = f"set save_interval to {ceil(run.steps / max(1, room * 1e12 // run.checkpoint_bytes)):,} or more steps"
+        if job.framework.runs("Megatron-LM"):
+            hint += ", or add --save-retain-interval to launch.arguments"
         keep = f", or keep to {int(room * 1e12 // run.checkpoint_bytes)}" if job.framework.keeps else ""
         message = f"{run.kept:,} checkpoints of {run.checkpoint_bytes / 1e12:,.3g} TB are kept; space_tb is {room:g}"
         yield violation(job, "/output/space_tb", message, hint + keep)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import dsgen
 from dsgen.job.records import Output
 from dsgen.programs.launchers import launch_files
 from dsgen.units import clock
@@ -241,6 +242,28 @@ def test_images_are_named_as_the_runtime_has_them(
     found = re.search(r"^  (?:enroot import --output|apptainer pull) \S+ (\S+)$", script, re.MULTILINE)
     assert (found[1].strip("'") if found else "") == pulled
     assert re.search(rf"^IMAGE=.*{re.escape(file or image[-5:])}'?$", script, re.MULTILINE)
+
+
+@pytest.mark.parametrize("runtime", ["pyxis", "apptainer"])
+def test_containers_see_data_and_tokenizer(runtime: str) -> None:
+    """Folders of data and tokenizer are mounted where the host has them, unless a mount has them or they are names."""
+    options: dict[str, object] = {"container_image": "a/b", "container_runtime": runtime, "partition": "p"}
+    spec = {
+        "framework": "megatron-lm", "model": "gpt2", "cluster": "nvidia/dgx-a100-80gb", "nodes": 2,
+        "training": {"global_batch": 64, "duration": {"steps": 100}}, "output": {"checkpoints": "/runs/a"},
+        "data": {"path": "/data/corpus/text", "tokenizer": {"path": "/data/tokenizer"}},
+        "launch": {"target": "slurm", "slurm": options},
+    }  # fmt: skip
+
+    def mounted(**changed: object) -> list[str]:
+        job = dsgen.load_job(spec, overrides={key.replace("__", "."): value for key, value in changed.items()})
+        (text,) = (file.text for file in dsgen.render(dsgen.search(job).plans[0]) if file.path == "launch.sbatch")
+        return re.findall(r"if \[\[ -e (\S+) ]]; then # data", text)
+
+    assert mounted() == ["/data/corpus", "/data/tokenizer"]
+    assert mounted(data__path="/data/text") == ["/data"]
+    assert mounted(data__tokenizer__path="meta-llama/Llama-3-8B") == ["/data/corpus"]
+    assert mounted(launch__slurm__container_mounts=["/lustre:/data"]) == []
 
 
 def test_containers_get_mounts_flags_and_variables(tmp_path: Path) -> None:

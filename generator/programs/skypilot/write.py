@@ -97,6 +97,8 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"`workdir` is that folder, which is uploaded and holds {script}; launch.skypilot.workdir names another."
     mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(options, key))
     yield from not_kept(plan, mounted, "launch.skypilot.buckets")
+    if options.get("use_spot"):
+        yield "sky launch starts nothing again when a machine is taken away: sky jobs launch does, with the same file."
     if options.get("passed_variables"):
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
 

@@ -8,7 +8,7 @@ environment_and_metadata (--no-eval, APPTAINERENV_), gpu (--nv, --rocm), docker_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ def values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict
         "image": image if is_file(image) else _NAMED[runtime](image),
         "pulled": pulled,
         "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
+        "read": tuple(_read(plan, options)),
         "gpu_flag": Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
         "passed": Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
     }
@@ -73,6 +74,18 @@ def _output_mounts(plan: Plan, options: Mapping[str, Any]) -> Iterable[str]:
     for folder in (plan.job.output.checkpoints, plan.job.output.logs):
         if folder is not None and folder.startswith("/") and _mount_of(folder, options) is None:
             yield f"{folder}:{folder}"
+
+
+def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
+    """Absolute paths of data and tokenizer that no mount has: they are the host's where the host has them."""
+    data, tokenizer = plan.job.data, plan.job.data.tokenizer
+    paths = [PurePosixPath(path) for path in data.path]
+    found = [path.parent for path in paths] if plan.job.framework.data_prefix else paths
+    found += [PurePosixPath(path) for path in (tokenizer.path, tokenizer.vocab_file, tokenizer.merges_file) if path]
+    for path in dict.fromkeys(found):
+        within = any(path != other and path.is_relative_to(other) for other in found)
+        if path.is_absolute() and len(path.parts) > 1 and not within and _mount_of(str(path), options) is None:
+            yield str(path)
 
 
 def host_path(path: str, options: Mapping[str, Any]) -> str:
