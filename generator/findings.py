@@ -80,6 +80,14 @@ class Violation:
 Violations = Iterator[Violation]
 
 
+def against(other: Location, violation: Violation) -> Violation:
+    """A violation of two places of different files; its message ends with the other one: `(ds_config.json:3)`."""
+    if other.path == violation.where.path:
+        return violation
+    place = other.name if other.line is None else f"{other.name}:{other.line}"
+    return replace(violation, message=f"{violation.message} ({place})")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One problem. `message` says what is wrong with both numbers; `hint` names a value that would pass.

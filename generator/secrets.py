@@ -166,7 +166,9 @@ _A_LINE: Final = 200  # characters of a text that is kept with its secrets
 _LONGEST_INDENT: Final = 200
 _LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
-_CODE: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|password|secret)", re.IGNORECASE)
+_CODE: Final = re.compile(
+    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|pass|password|passwd|pwd|secret)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...catalog import Model
 from ...dataclass import dataclass
-from ...findings import ERROR, WARNING, Violation, Violations
+from ...findings import ERROR, WARNING, Violation, Violations, against
 from ...job.records import Job
 from ...programs.deepspeed.config import Config
 from ...programs.megatron.arguments import MegatronArguments
@@ -75,7 +75,8 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     stage = job.pins.zero_stage
     if stage is not None and config.value(pointer) != "auto" and config.stage not in (None, stage):
         message = f"stage: {config.stage}, but the job pins zero_stage: {stage}"
-        yield Violation(config.locate(pointer), message, f'set "stage": {stage}')
+        found = Violation(config.locate(pointer), message, f'set "stage": {stage}')
+        yield against(job.origin.locate("/layout/zero_stage"), found)
 
 
 @_configs.rule("SUB005", ERROR, "silent", _PLANNED)
@@ -92,7 +93,8 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
         message = f"the config has precision {written}, the job {wanted}"
         hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
         block = config.bf16 if written == "bf16" else f"/{written}"
-        yield Violation(config.locate(f"{block}/enabled"), message, hint)
+        found = Violation(config.locate(f"{block}/enabled"), message, hint)
+        yield against(job.origin.locate("/training/precision"), found)
 
 
 @submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))

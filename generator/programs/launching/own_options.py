@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,9 @@ _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
 #: What leaves open which options there are: some that aren't known are passed over, or are made elsewhere.
 _OPEN: Final = frozenset({"parse_known_args", "add_subparsers", "REMAINDER", "parents", "return_remaining_strings"})
+#: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between commas.
+_IMPORTS: Final = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([^\n#;]+))", re.MULTILINE)
+_FIRST: Final = r"(?:^|,)\s*([\w.]+)"
 _PIPELINE: Final = "PipelineModule"  # of deepspeed.pipe
 _ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})  # of DeepSpeed
 
@@ -39,7 +43,8 @@ def own_options(program: str, holder: str, classes: Classes) -> frozenset[str] |
 @lru_cache(maxsize=128)
 def _parsed(program: Path, classes: Classes) -> frozenset[str] | None:
     for module in islice(_modules(program), _MOST_MODULES):
-        made = [node for node in module.calls if _name(node.func) in _PARSERS]
+        there = any(name in module.text for name in _PARSERS)
+        made = [node for node in module.calls if _name(node.func) in _PARSERS] if there else []
         if made:
             here = len(made) == 1 and any(_name(call.func) in _PARSES for call in module.calls)
             return _options(module, made[0], dict(classes)) if here else None
@@ -67,24 +72,36 @@ def pipeline_stages(launch: Launch) -> int | None:
 
 
 class _Module:
-    """A Python file: its calls, its classes, and the files in the repository that it imports."""
+    """A Python file: its calls, its classes, and the files in the repository that it imports; parsed when asked."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self.tree = ast.parse(text_around(path, path.parent, _MOST_BYTES))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            self.tree = ast.Module([], [])
-        self.nodes = list(ast.walk(self.tree))
-        self.calls = [node for node in self.nodes if isinstance(node, ast.Call)]
-        self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+        self.text = text_around(path, path.parent, _MOST_BYTES)
 
-    def imported(self) -> Iterator[Path]:
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All that is in it; nothing where it can't be parsed."""
+        try:
+            return list(ast.walk(ast.parse(self.text)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """The calls in it."""
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """The classes in it, by name."""
+        return {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+
+    @cached_property
+    def imported(self) -> tuple[Path, ...]:
         """The files of the modules that are imported by name, where they are in the repository."""
-        for node in self.nodes:
-            names = [f"{'.' * node.level}{node.module or ''}"] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            yield from filter(None, map(self._file, names))
+        found = _IMPORTS.findall(self.text)
+        names = [one for origin, several in found for one in ([origin] if origin else re.findall(_FIRST, several))]
+        return tuple(filter(None, map(self._file, dict.fromkeys(names))))
 
     def _file(self, name: str) -> Path | None:
         bare = name.lstrip(".")
@@ -105,7 +122,7 @@ def _modules(first: Path) -> Iterator[_Module]:
         if path not in seen:
             seen.add(path)
             yield (module := _module(path))
-            waiting += module.imported()
+            waiting += module.imported
 
 
 def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
@@ -147,7 +164,14 @@ def _fields_of(module: _Module, given: ast.expr | None, classes: Mapping[str, fr
 
 def _fields(module: _Module, name: str, classes: Mapping[str, frozenset[str]], depth: int) -> frozenset[str] | None:
     """The fields of a class by its name, with those of its bases; None where one isn't known."""
-    home = next((one for one in islice(_modules(module.path), _MOST_MODULES) if name in one.classes), None)
+    home = next(
+        (
+            one
+            for one in islice(_modules(module.path), _MOST_MODULES)
+            if f"class {name}" in one.text and name in one.classes
+        ),
+        None,
+    )
     if home is None or not depth:
         return classes.get(name)
     node = home.classes[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...estimate.layout import LayoutLike, Offload
-from ...findings import ERROR
+from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import InFiles
 from ..planned import Judgement, autotp_layouts, elsewhere, engine_layouts, given, layouts, lm_layouts, trainer_layouts
@@ -41,8 +41,9 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('zero_stage', 3)}, or {job.says('offload', Offload.OPTIMIZER)}"
 
 
+# Runs at stage 1 in bf16 are seen to end well all the same, so that files get a warning.
 @engine_layouts("offload", "pipeline").rule(
-    "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", InFiles()
+    "PIPE016", ERROR, "init", "deepspeedai/Megatron-DeepSpeed issue 369", InFiles(severity=WARNING)
 )
 def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """Offload is not combined with DeepSpeed's pipeline engine.

@@ -186,7 +186,7 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
 def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
     """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each node.
 
-    Prevents: Training on one node while the others are paid for. A warning where the file may be on another machine.
+    Prevents: Training on one node while the others are paid for. A note where the file may be on another machine.
     Fix: add --hostfile, or use srun torchrun"""
     asked: set[str] = set()
     for call in deepspeed_calls(submission):
@@ -208,7 +208,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             absolute = PurePath(hostfile.value).is_absolute()
             place = hostfile.value if absolute else f"{hostfile.value} in the script's folder"
             message = f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
-            severity = ERROR if several and not absolute else WARNING  # the job may run on another machine
+            severity = NOTE if absolute else ERROR if several else WARNING  # it may be on another machine
             hint = "write it before the job starts: a line HOST slots=8 for each node"
             yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
 from ....rules.numbers import divisors, listed, nearest
 from ....rules.sources import deepspeed_now, megatron_deepspeed
 from ...deepspeed.config import Config
@@ -175,7 +175,8 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
     severity = ERROR if ours == 3 else WARNING if theirs == 3 else NOTE
     message = f"{given}, but zero_optimization.stage is {theirs}"
-    yield at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
+    found = at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
+    yield against(config.locate("/zero_optimization/stage"), found)
 
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
@@ -194,7 +195,9 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     given = f"--{ours}" if ours else "neither --bf16 nor --fp16 is given"
     message = f"{given}, but the config has {theirs or 'neither'} enabled"
     where = run.locate(f"--{ours}") if ours else config.locate(f"/{theirs}/enabled")
-    yield Violation(where, message, f"use --{theirs}" if theirs else f'add "{ours}": {{"enabled": true}} to the config')
+    hint = f"use --{theirs}" if theirs else f'add "{ours}": {{"enabled": true}} to the config'
+    other = config.locate(f"/{theirs or 'bf16'}/enabled") if ours else run.locate("--deepspeed")
+    yield against(other, Violation(where, message, hint))
 
 
 @configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
@@ -210,13 +213,14 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
         if ours is not None and theirs is not None and ours != theirs:
             message = f"{name} {ours}, but {key} is {theirs} in the config"
             severity = None if name == MICRO else NOTE  # training.py calls set_train_batch_size in every step
-            yield at(run, name, message, f'set "{key}" to {ours} in the config', severity=severity)
+            hint = f'set "{key}" to {ours} in the config'
+            yield against(config.locate(f"/{key}"), at(run, name, message, hint, severity=severity))
     key, batch, unit = "gradient_accumulation_steps", run.global_batch, (run.micro_batch or 0) * (run.replicas or 0)
     steps, own = config.whole(f"/{key}"), batch // unit if batch and unit and batch % unit == 0 else None
     if steps and own and steps != own:
         product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
         message, hint = f"{key}: {steps}, but {product} is {own}", f'set "{key}" to {own}, or remove it'
-        yield Violation(config.locate(f"/{key}"), message, hint, severity=NOTE)
+        yield against(run.locate(GLOBAL), Violation(config.locate(f"/{key}"), message, hint, severity=NOTE))
 
 
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
@@ -230,7 +234,8 @@ def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violation
     given = isinstance(theirs, (int, float)) and not isinstance(theirs, bool)
     if ours is not None and given and run.has("--deepspeed") and theirs != ours:
         message = f"--clip-grad {ours:g} is ignored: gradient_clipping is {theirs:g} in the config"
-        yield at(run, "--clip-grad", message, f'set "gradient_clipping" to {ours:g}')
+        found = at(run, "--clip-grad", message, f'set "gradient_clipping" to {ours:g}')
+        yield against(config.locate("/gradient_clipping"), found)
 
 
 @configured_runs.rule("PIPE002", ERROR, "init", megatron_deepspeed("pretrain_gpt.py:54"))
@@ -245,7 +250,9 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
         return
     if run.pipeline == 1:  # more stages are reported by another rule
         message = f"zero_optimization.stage is {config.stage} without --no-pipeline-parallel"
-        yield at(run, "--deepspeed", f"{message}: one stage is a PipelineModule too", "add --no-pipeline-parallel")
+        message = f"{message}: one stage is a PipelineModule too"
+        given = at(run, "--deepspeed", message, "add --no-pipeline-parallel")
+        yield against(config.locate("/zero_optimization/stage"), given)
 
 
 @configured_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
@@ -261,7 +268,9 @@ def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -
     device, forced = config.offload("optimizer"), config.switch("/zero_force_ds_cpu_optimizer")
     if device in ("cpu", "nvme") and config.stage != 0 and run.lacks(own) and forced:
         message = f"offload_optimizer.device is {device} in the config, without {own}"
-        yield Violation(config.locate("/zero_optimization/offload_optimizer/device"), message, f"add {own}")
+        where = config.locate("/zero_optimization/offload_optimizer/device")
+        yield against(run.locate("--deepspeed"), Violation(where, message, f"add {own}"))
     if run.has(own) and run.lacks("--cpu-torch-adam") and device == "none":
         message = f"{own}, but the config offloads no optimizer: its parameters are on the GPU"
-        yield at(run, own, message, f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {own}')
+        hint = f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {own}'
+        yield against(config.locate("/zero_optimization"), at(run, own, message, hint))

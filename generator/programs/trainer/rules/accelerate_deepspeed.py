@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....job.wording import show, whole_number
 from ....rules.numbers import listed
 from ....rules.sources import accelerate
@@ -190,9 +190,11 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
     if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
         return
     if None not in (stage, linked.stage) and linked.stage != stage:
-        message = f"zero_stage is {stage} here and {linked.stage} in {linked.name}: one of them is not used"
+        message = f"zero_stage is {stage} here and {linked.stage} in the DeepSpeed config: one of them is not used"
         hint = f"set deepspeed_config_file to {linked.name}, and remove zero_stage"
-        yield violation(run.config, f"{_AT}/zero_stage", message, hint)
+        yield against(
+            linked.locate("/zero_optimization/stage"), violation(run.config, f"{_AT}/zero_stage", message, hint)
+        )
 
 
 @clusters.rule("ACC018", ERROR, "init", accelerate("utils/deepspeed.py (HfDeepSpeedConfig.__init__)"))
@@ -227,8 +229,9 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
     precision, config = call.text("--mixed_precision"), used_config(call.submission)
     other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value) if precision is not None else None
     if precision is not None and config is not None and other is not None and config.switch(f"/{other}/enabled"):
-        message = f"--mixed_precision {precision.value}, and {other} is enabled in {config.name}"
-        yield precision.bad_option(message, f"use --mixed_precision {other}, or remove it")
+        message = f"--mixed_precision {precision.value}, and {other} is enabled in the DeepSpeed config"
+        given = precision.bad_option(message, f"use --mixed_precision {other}, or remove it")
+        yield against(config.locate(f"/{other}/enabled"), given)
 
 
 @accelerate_calls.rule("HF012", WARNING, "silent", _PLUGIN, reads=("launch script", "DeepSpeed config"))
@@ -242,5 +245,6 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
         return
     value = whole_number(config.value("/gradient_accumulation_steps"))
     if value is not None and value != steps.value:
-        message = f"--gradient_accumulation_steps {steps.value} is not used: {config.name} has {value}"
-        yield steps.bad_option(message, f"use {value} in both, or only in the JSON")
+        message = f"--gradient_accumulation_steps {steps.value} is not used: the DeepSpeed config has {value}"
+        given = steps.bad_option(message, f"use {value} in both, or only in the JSON")
+        yield against(config.locate("/gradient_accumulation_steps"), given)

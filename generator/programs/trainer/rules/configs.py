@@ -10,7 +10,7 @@ from typing import Final
 from ....catalog import Model
 from ....dataclass import dataclass
 from ....facts.hjson.edits import replace_value
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....job.wording import show, whole_number
 from ....rules.sources import accelerate, transformers
 from ....rules.violations import violation
@@ -87,13 +87,13 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     if value is None or value == "auto" or value == expected.value:
         return
     name = expected.pointer[1:].replace("/", ".")
-    file = f" ({pair.arguments.path})" if pair.arguments.path != config.path and expected.written else ""
-    message = f"{name}: {_shown(value)} here, {expected.text} in TrainingArguments{file}"
+    message = f"{name}: {_shown(value)} here, {expected.text} in TrainingArguments"
     other = f"or {expected.other} to {_shown(value)}" if expected.other else f"or to {_shown(expected.value)}"
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     severity = None if expected.written else Severity.WARNING
     edits = replace_value(config.json, expected.pointer, "auto") if fixable and not config.embedded else ()
-    yield violation(config, expected.pointer, message, hint, severity=severity, edits=edits)
+    found = violation(config, expected.pointer, message, hint, severity=severity, edits=edits)
+    yield against(pair.arguments.locate(expected.other), found) if expected.written else found
 
 
 def _shown(value: object) -> str:
@@ -139,9 +139,10 @@ def accelerate_equals_the_arguments(run: tuple[TrainingArguments, Call, Accelera
         value = number_of_text(theirs)
         if value is None or ours is None or value == ours or call.options.has(f"--{key}"):
             continue
-        message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments ({arguments.path})"
+        message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments"
         severity = None if call.options.has("--config_file") else Severity.WARNING
-        yield violation(config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity)
+        found = violation(config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity)
+        yield against(arguments.locate(name), found)
 
 
 @pairs.rule("HF039", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:155-160"))
@@ -161,7 +162,8 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
         severity = None if batch.written else Severity.WARNING
         hint = f'set "train_batch_size" to "auto", or to {product}'
         edits = () if config.embedded else replace_value(config.json, "/train_batch_size", "auto")
-        yield violation(config, "/train_batch_size", message, hint, severity=severity, edits=edits)
+        found = violation(config, "/train_batch_size", message, hint, severity=severity, edits=edits)
+        yield against(pair.arguments.locate("per_device_train_batch_size"), found)
 
 
 @pairs.rule("HF002", ERROR, "init", transformers("src/transformers/integrations/deepspeed.py:244-263"))
@@ -311,7 +313,8 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
             decoupled = built == "adamw" or (built == "adam" and pair.config.switch(_DECOUPLED, True))
             both_adamw = key == "optimizer" and decoupled and pair.arguments.value("optim") in _ADAMW
             less = NOTE if both_adamw else None  # the same, whichever program implements it
-            yield violation(pair.arguments, name, message, "remove one of them", severity=less)
+            found = violation(pair.arguments, name, message, "remove one of them", severity=less)
+            yield against(pair.config.locate(f"/{key}/type"), found)
 
 
 @subject("training arguments", "DeepSpeed config")
