@@ -74,6 +74,7 @@ class Run:
     quality: str
     memory_quality: str
     recompute_known: bool
+    is_ours: bool  #: made by a program that we plan for, not by one that is only the nearest
 
 
 def runs() -> Iterator[Run]:
@@ -111,6 +112,7 @@ def _run(row: dict[str, str]) -> Run | None:
         quality=row["quality"],
         memory_quality=row["memory_quality"],
         recompute_known=recompute_known(row),
+        is_ours=any(name in row["framework"] for name in ("megatron", "deepspeed", "nemo")),
     )
 
 

@@ -80,8 +80,8 @@ def _peak_bytes(run: Run) -> float:
     """The estimate of what was measured: where it is more than the card has, the allocator gave its cache back."""
     ledger = memory(run.job, run.layout)
     estimated = float(getattr(ledger, f"{run.peak_memory_kind}_bytes"))
-    spare = float(ledger.capacity_bytes) - float(ledger.device_bytes) + float(ledger.reserved_bytes)
-    return estimated if run.peak_memory_kind == "allocated" else min(estimated, spare)
+    over = max(float(ledger.device_bytes) - float(ledger.capacity_bytes), 0.0)
+    return estimated if run.peak_memory_kind == "allocated" else max(estimated - over, float(ledger.allocated_bytes))
 
 
 def by_source(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:

@@ -19,7 +19,8 @@ from benchmarks.pairs import Seconds, left_out_seconds, shipped_seconds, timed
 from dsgen.estimate.layout import FIELDS, Layout, Layouts
 from dsgen.estimate.memory import memory
 from dsgen.job.records import Job
-from dsgen.search.rank import TIME_BAND, ranking
+from dsgen.search.choice import TIME_BAND, ranking
+from dsgen.search.feasible import Estimates
 
 #: Columns of `measured.csv` that are decided with the layout, measured, or about the row itself. Runs that agree in
 #: every other column are the same job. Over how many ranks ZeRO shards is one of these: InternEvo, the one program that
@@ -73,8 +74,10 @@ class Group:
         columns = {name: np.array([getattr(c.layout, name) for c in self.choices]) for name in FIELDS}
         layouts = Layouts(**columns)
         seconds = np.array([choice.estimated_s for choice in self.choices])
-        required = np.broadcast_to(memory(self.job, layouts).required_bytes, seconds.shape)
-        return self.choices[ranking(self.job, layouts, seconds, required, 1, band=band)[0]]
+        ledger = memory(self.job, layouts)
+        sizes = {name: np.broadcast_to(getattr(ledger, name), len(seconds)) for name in ("required_bytes", "device_bytes")}
+        ran = Estimates(layouts=layouts, total_s=seconds, savable={}, **sizes)
+        return self.choices[ranking(self.job, ran, 1, bold=True, band=band)[0]]
 
     def regret(self, pick: Choice) -> float:
         """Return what `pick` loses against the best, as a fraction."""

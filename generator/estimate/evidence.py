@@ -1,14 +1,15 @@
 """Distance of a layout from measured runs: far from all of them, an estimate is extrapolated, and less certain.
 
-A run is described by a few traits that its speed depends on in ways the formulae don't know exactly: how small the
-pieces are that each rank works on, and how many ranks work together. `evidence.json` has those of the published runs,
-without their times; `python -m benchmarks.uncertainty --write` makes it.
+A run is described by its kind (the program, the ZeRO stage, parallel experts, offload, LoRA) and by a few traits
+that its speed depends on in ways the formulae don't know exactly: how small the pieces are that each rank works on, and
+how many ranks work together. `evidence.json` has those of the published runs, without their times;
+`python -m benchmarks.uncertainty --write` makes it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -20,7 +21,7 @@ from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import local_tokens
 from .flops import layer_flops
-from .layout import Layout, LayoutLike, row_keys
+from .layout import FIELDS, Layout, LayoutLike, Layouts, Offload, once_each
 from .products import peak_flops_per_s
 
 Floats = NDArray[np.float64]
@@ -54,6 +55,33 @@ def _layer_ms(job: Job, layout: LayoutLike) -> Any:
     return 1e3 * layer_flops(job) * local_tokens(job, layout) / layout.tensor / peak_flops_per_s(job, fp8=True)
 
 
+#: Programs whose runs are told apart; what the last stands for is none that is planned for.
+PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed", "another program")
+
+
+def program_of(job: Job) -> int:
+    """The number of the program that trains: with DeepSpeed, Megatron's layers, or any others."""
+    if job.framework.runs("Megatron-LM"):
+        return 0
+    return 1 if job.framework.runs("Megatron layers") else 2
+
+
+def kind(job: Job, layout: LayoutLike) -> Any:
+    """A code of what is not a size. Traits tell tensor, pipeline and context parallelism apart."""
+    of_layout = layout.zero_stage + 4 * (layout.expert > 1) + 8 * (layout.offload != Offload.NONE)
+    return program_of(job) + len(PROGRAMS) * ((job.training.lora is not None) + 2 * of_layout)
+
+
+def _kind_in_words(job: Job, layout: Layout) -> str:
+    parts = {
+        "expert parallelism": layout.expert > 1,
+        "offload": layout.offload != Offload.NONE,
+        "LoRA": job.training.lora is not None,
+    }
+    program = "AutoTP" if layout.tensor > 1 and job.framework.runs("AutoTP") else PROGRAMS[program_of(job)]
+    return " and ".join([f"ZeRO {layout.zero_stage} in {program}", *(part for part, used in parts.items() if used)])
+
+
 TRAITS: Final[Mapping[str, Trait]] = {
     "context": Trait(
         value=lambda job, row: _where(row.context > 1, job.training.sequence_length / row.context),
@@ -82,6 +110,8 @@ UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
 }
 
 
+#: Fields on which traits depend.
+_COMPARED = (*FIELDS[: FIELDS.index("recompute")], "offload", "expert_tensor", "expert_overlap")
 _COMBINATION = "each part was measured, but not together"
 
 
@@ -103,13 +133,14 @@ class Evidence:
 
 
 @cache
-def _measured() -> tuple[Floats, NDArray[np.int64]]:
-    """The traits of the measured runs, as logarithms to base 2, and how many runs have each set of them."""
+def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Of the measured runs: how many have each set of values; their kinds; their traits, logarithms to base 2."""
     document = json.loads((files(__package__) / "evidence.json").read_text())
     if document["traits"] != list(TRAITS):
         raise ValueError(f"evidence.json has the traits {document['traits']}, not {list(TRAITS)}")
-    rows = [[np.nan if value is None else value for value in row] for _, row in document["runs"]]
-    return np.array(rows), np.array([count for count, _ in document["runs"]], np.int64)
+    counts, kinds, rows = zip(*document["runs"], strict=True)
+    values = [[np.nan if value is None else value for value in row] for row in rows]
+    return np.array(counts, np.int64), np.array(kinds, np.int64), np.array(values)
 
 
 def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
@@ -144,40 +175,37 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
     return total[number]
 
 
-def octaves_beyond(job: Job, layouts: LayoutLike, count: int, *, whatever: Collection[str] = ()) -> Floats:
-    """Distance of each of `count` layouts from the nearest measured run; `whatever`: traits that aren't compared."""
-    runs, _ = _measured()
-    compared = np.array([name not in whatever for name in TRAITS])
-    steps = np.rint(4 * np.nan_to_num(traits(job, layouts, count), nan=-_FAR)).astype(np.int64)
-    steps[:, ~compared] = 0
-    _, first, where = np.unique(row_keys([*steps.T]), return_index=True, return_inverse=True)
-    found = np.where(steps[first] > -2 * _FAR, steps[first] / 4, np.nan)
-    nearest = total_excess(found, np.where(compared, runs, 0.0)).min(axis=1)[where.reshape(-1)]
-    unseen = sum(
-        np.asarray(getattr(layouts, name) != usual) * _OTHER_KIND_OCTAVES for name, (usual, _) in UNSEEN.items()
-    )
-    total: Floats = nearest + np.broadcast_to(unseen, count)
-    return total
+def is_measured(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
+    """Find the layouts of which `evidence` names a run that is like them."""
+    _, kinds, runs = _measured()
+
+    def found(rows: LayoutLike) -> Mapping[str, Any]:
+        count = len(rows.data)
+        same = np.broadcast_to(kind(job, rows), count)[:, None] == kinds
+        return {"like": ((total_excess(traits(job, rows, count), runs) == 0) & same).any(axis=1)}
+
+    usual = np.all([np.asarray(getattr(layouts, name) == value) for name, (value, _) in UNSEEN.items()], axis=0)
+    like: NDArray[np.bool_] = once_each(layouts, _COMPARED, found)["like"] & usual
+    return like
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:
     """Find the measured runs that speak for the estimate of one layout."""
-    found, (runs, counts) = traits(job, layout, 1), _measured()
+    found, (counts, kinds, runs) = traits(job, layout, 1), _measured()
     each = zip(TRAITS.values(), found.T, runs.T, strict=True)
     octaves = np.stack([_excess(trait, mine, theirs)[0] for trait, mine, theirs in each], axis=1)
-    totals = octaves.sum(axis=1)
+    totals, same = octaves.sum(axis=1), kinds == int(kind(job, layout))
     nearest = octaves[totals.argmin()]
-    beyond = [
+    beyond = [] if same.any() else [_kind_in_words(job, layout)]
+    beyond += [
         says for i, name in enumerate(TRAITS) if nearest[i] > 0 and (says := _says(name, found[0, i], runs[:, i]))
     ]
     unseen = [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
-    beyond += unseen
-    if nearest.any() and not beyond:
-        beyond.append(_COMBINATION)
+    like = int(counts[(totals == 0) & same].sum())
     return Evidence(
-        runs=0 if beyond else int(counts[totals == 0].sum()),
+        runs=0 if unseen else like,
         octaves=float(totals.min()) + len(unseen) * _OTHER_KIND_OCTAVES,
-        beyond=tuple(beyond),
+        beyond=tuple(beyond + unseen or ([] if like else [_COMBINATION])),
     )
 
 

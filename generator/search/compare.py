@@ -8,7 +8,6 @@ from math import floor
 from typing import Any
 
 from ..dataclass import dataclass
-from ..estimate.layout import Offload
 from ..estimate.memory import memory
 from ..estimate.uncertainty import required_band
 from ..findings import Finding, Severity
@@ -19,9 +18,9 @@ from ..rules.layout.pins import known_values
 from ..rules.registry import FIT_RULES
 from ..rules.run import binding_rules, check_pins
 from ..units import GIB
+from .choice import TIME_BAND, why_first
 from .feasible import Feasible, feasible_layouts, make_plan
 from .plan import Plan, finding_document
-from .rank import OFFLOAD_MARGIN, TIME_BAND, complexity
 from .suggestions import best_plan
 
 #: Causes that a sentence names, and how large each has to be, as a share of the largest.
@@ -194,19 +193,11 @@ class Comparison:
 
     def _why_not(self, difference: Difference) -> str:
         """Say why a plan that is as fast, or faster, wasn't chosen; or where a slower one spends time to fit."""
-        job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
         if self.verdict == "slower":
             return self._memory_saved(difference)
         if self.overruled:
             return f"; the job pins {', '.join(self.overruled)}"
-        known = difference.theirs.uncertainty.evidence
-        if known.octaves > difference.ours.uncertainty.evidence.octaves and known.beyond:
-            return f"; extrapolated, so ranked by the slow end of what is likely: {', '.join(known.beyond)}"
-        if theirs.offload != Offload.NONE and ours.offload == Offload.NONE:
-            return f"; offload has to save {OFFLOAD_MARGIN:.0%} to be chosen, because its time is the least certain"
-        if complexity(job, theirs) > complexity(job, ours):
-            return "; ours has fewer parts"
-        return ""
+        return f"; ours: {why_first(difference.ours, difference.theirs)}"
 
     def _memory_saved(self, difference: Difference) -> str:
         """Say what the plan needs without the time that it spends to fit, where ours spends none and nobody asked."""

@@ -14,7 +14,7 @@ from ..estimate.layout import Layout, Layouts, Offload, Recompute, row_keys
 from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
-from ..estimate.uncertainty import required_band, uncertainty
+from ..estimate.uncertainty import memory_shares, required_band, uncertainty
 from ..job.records import Job
 from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
@@ -39,8 +39,7 @@ class Estimates:
     total_s: Floats
     savable: Mapping[str, Floats]  #: seconds by cause that would be saved if it were hidden
     required_bytes: Floats
-    device_bytes: Floats
-    doubt: Floats  #: least factor on the time for its distance to measured runs; 1 where it wasn't asked
+    device_bytes: Floats  #: what the card holds
 
     def take(self, rows: NDArray[Any] | slice) -> Estimates:
         """Some of the rows."""
@@ -50,7 +49,6 @@ class Estimates:
             savable={cause: seconds[rows] for cause, seconds in self.savable.items()},
             required_bytes=self.required_bytes[rows],
             device_bytes=self.device_bytes[rows],
-            doubt=self.doubt[rows],
         )
 
 
@@ -101,22 +99,40 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
 
 
 def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
-    """Find rows that only give time for memory that there is: they fit as they are without recomputation and offload.
+    """Find rows that only give time for memory that there is: a fifth of the card is left without what they give up.
 
     Model chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may
-    have to give time for them, unless its activations would fit twice. The smallest of all stays, for who looks for the
-    least memory.
+    have to give time for them, unless its activations would fit twice.
     """
     traded = (rows.recompute != Recompute.NONE) | (rows.offload != Offload.NONE)
-    room = ledger.capacity_bytes * (1 - job.headroom) - required_band(ledger).high - ledger.activations_bytes
     whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
+    chunked = np.logical_not(whole | (rows.pipeline == 1))
+    roomy = ledger.device_bytes + chunked * ledger.activations_bytes <= least_limit_bytes(job)
     others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
     _, group = np.unique(row_keys(others), return_inverse=True)
     free = np.zeros(len(rows), np.bool_)
-    free[group[fits & ~traded & (whole | (rows.pipeline == 1) | (room > 0))]] = True
+    free[group[fits & ~traded & roomy]] = True
     dominated: NDArray[np.bool_] = traded & free[group]
-    dominated[np.argmin(np.where(fits, ledger.required_bytes, np.inf))] = False
     return dominated
+
+
+#: Share of the card that a roomy plan leaves free.
+ROOM = 0.2
+
+
+def limit_bytes(job: Job) -> float:
+    """Device memory that a plan may hold by the middle of its estimate, so that its upper end is under the limit."""
+    return job.cluster.accelerator.memory_bytes * (1 - job.headroom) / float(memory_shares("device").high)
+
+
+def roomy_bytes(job: Job) -> float:
+    """Device memory that a plan holds which leaves a fifth of the card."""
+    return job.cluster.accelerator.memory_bytes * (1 - ROOM)
+
+
+def least_limit_bytes(job: Job) -> float:
+    """The tighter of both."""
+    return min(limit_bytes(job), roomy_bytes(job))
 
 
 def has_plan(job: Job) -> tuple[bool, int]:
@@ -152,9 +168,7 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
 
 
-def estimates(
-    job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Floats, doubt: Floats | None = None
-) -> Estimates:
+def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Floats) -> Estimates:
     """Estimate the step time of layouts of which the memory is known."""
     ledger = step_time(job, rows)
     total = np.broadcast_to(ledger.total_s, len(rows))
@@ -166,7 +180,6 @@ def estimates(
         savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {"bubble_s": ledger.bubble_s + 0.0},
         required_bytes=np.broadcast_to(required_bytes, len(rows)),
         device_bytes=np.broadcast_to(device_bytes, len(rows)),
-        doubt=np.ones(len(rows)) if doubt is None else doubt,
     )
 
 
@@ -186,7 +199,6 @@ def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
         },
         "required_bytes": np.concatenate([none, *(part.required_bytes for part in parts)]),
         "device_bytes": np.concatenate([none, *(part.device_bytes for part in parts)]),
-        "doubt": np.concatenate([none, *(part.doubt for part in parts)]),
     }
 
 

@@ -1,7 +1,7 @@
 """Details that only trade memory for time, or hide one kind of communication: turned where they can matter.
 
 The enumeration leaves them at their defaults. What is best with them is found by branch and bound: a layout is refined
-only where its step time, without all that its details could still save, is within reach of the best.
+only where its step time, without all that its details could still save, is within reach of the chosen, fastest or roomy.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..estimate.layout import FIELDS, Layouts, Offload, Recompute
+from ..estimate.memory import memory
 from ..estimate.stages import inner_layers
 from ..findings import Severity
 from ..job.framework import Software
@@ -24,9 +25,20 @@ from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.recompute import module_choices
 from ..rules.numbers import divisors
 from ..rules.run import binding_rules
+from .choice import TIME_BAND
 from .enumerate import joined
-from .feasible import CHUNK_ROWS, Estimates, Feasible, Floats, estimates, fitting, joined_estimates
-from .rank import TIME_BAND, judged_time, least_doubt, ranking_time
+from .feasible import (
+    CHUNK_ROWS,
+    Estimates,
+    Feasible,
+    Floats,
+    estimates,
+    fitting,
+    joined_estimates,
+    least_limit_bytes,
+    limit_bytes,
+    roomy_bytes,
+)
 
 Settings = Iterator[Mapping[str, Any]]
 #: Shares of a chunk's layers that are repeated, and of the optimizer's states that are moved.
@@ -140,85 +152,107 @@ def open_details(job: Job) -> list[Detail]:
     return [d for d in mine if all(getattr(job.pins, name) is None for name in d.turns)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """The step time up to which a layout can have a name: by what the card holds of it, the most first.
+
+    No detail makes of a layout one that is smaller, so that what may be chosen of it, or roomy, is small as it is.
+    """
+
+    limits: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def under(self, rows: Estimates) -> NDArray[np.int64]:
+        """The number of limits that each row stays under."""
+        return sum(np.asarray(rows.device_bytes <= limit, np.int64) for limit in self.limits)  # type: ignore[return-value]
+
+    def of(self, rows: Estimates) -> Floats:
+        """The reach of each row: the latest of those that it is small enough for."""
+        reach = np.full(len(rows.total_s), -np.inf)
+        for limit, seconds in zip(self.limits, self.seconds, strict=True):
+            reach = np.where(rows.device_bytes <= limit, np.maximum(reach, seconds), reach)
+        return reach
+
+    def after(self, rows: Estimates) -> Reach:
+        """The reach once these rows were found, too."""
+        times = (rows.total_s[rows.device_bytes <= limit].min(initial=np.inf) for limit in self.limits)
+        near = ((1 + TIME_BAND) ** 2, 1.0, 1.0)  # what is chosen may be slower than the fastest under its limit
+        found = (factor * time for factor, time in zip(near, times, strict=True))
+        return replace(self, seconds=tuple(map(min, self.seconds, found)))
+
+
 def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
-    """Add to what was found those layouts that its details make of it and that can come to the top.
+    """Add to what was found those layouts that its details make of it and that can have a name.
 
     The most promising are refined first: their times decide how far away the others may be.
     """
     if not len(found.layouts):
         return found
-    details, reach = open_details(job), _reach(job, found, bold)
-    near = found.take(_least_s(job, found, details) <= reach)
-    if not bold:
-        near = replace(near, doubt=least_doubt(job, near.layouts))
-    least = _least_s(job, near, details)
+    limits = (np.inf if bold else limit_bytes(job), np.inf, roomy_bytes(job))
+    details, reach = open_details(job), Reach(limits=limits, seconds=(np.inf,) * 3).after(found)
+    least = _least_s(job, found, details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
     for start, stop in pairwise((0, *_WAVES, len(order))):
-        rows = order[start:stop]
-        wave = _turned(job, near.take(rows[least[rows] <= reach]), details, reach)
-        reach = min([reach, *(_reach(job, better, bold) for better in wave if len(better.layouts))])
+        rows = found.take(order[start:stop])
+        wave = _turned(job, rows.take(least[order[start:stop]] <= reach.of(rows)), details, reach)
+        for better in wave:
+            reach = reach.after(better)
         made += wave
     return found.extended(*made)
 
 
 def refined_rows(job: Job, rows: Estimates) -> list[Estimates]:
     """Turn all details of some layouts, however slow the result is."""
-    return _turned(job, rows, open_details(job), np.inf)
+    return _turned(job, rows, open_details(job), Reach(limits=(np.inf,), seconds=(np.inf,)))
 
 
 def _least_s(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
     """Least time of layouts with other model chunks, with less that is repeated, and with all details."""
-    floor = _floor(job, found, details)
+    floor = _floor(found, details)
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return floor
     return floor * (1 - found.savable["bubble_s"] / found.total_s)
 
 
-def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> list[Estimates]:
+def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach) -> list[Estimates]:
     """Turn the details of layouts as far as the result is within reach."""
     hiding = [d for d in details if not d.replaces]
     made = [found, _interleaved(job, found, details, reach)]
     for detail in (d for d in details if d.replaces):
         made.append(_traded(job, joined_estimates(made), detail, details, reach))
-    tops = joined_estimates(rows.take(_floor(job, rows, hiding) <= reach) for rows in made)
+    tops = joined_estimates(rows.take(_floor(rows, hiding) <= reach.of(rows)) for rows in made)
     tops = tops.take(_within(job, tops, {}, hiding, reach))
     for number, detail in enumerate(hiding):
-        better, rows = _hidden(job, tops, detail)
+        better, rows = _hidden(job, tops, detail, reach)
         made.append(better)
-        order = np.arange(len(tops.total_s))
-        order[rows] = len(order) + np.arange(len(rows))
-        tops = joined_estimates([tops, better]).take(order)
-        tops = tops.take(_floor(job, tops, hiding[number + 1 :]) <= reach)
+        kept = np.ones(len(tops.total_s), np.bool_)
+        kept[rows] = reach.under(better) < reach.under(tops)[rows]  # what a larger one replaces may still be roomy
+        tops = joined_estimates([tops.take(kept), better])
+        tops = tops.take(_floor(tops, hiding[number + 1 :]) <= reach.of(tops))
     return made[1:]
 
 
-def _reach(job: Job, found: Estimates, bold: bool) -> float:
-    """The step time from which on a layout can't be chosen."""
-    return float(ranking_time(job, found.layouts, found.total_s, 1, bold=bold).min()) * (1 + TIME_BAND)
-
-
-def _floor(job: Job, found: Estimates, details: Iterable[Detail]) -> Floats:
+def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
     """Least time of layouts when all that these details can save is saved."""
-    seconds = found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
-    return judged_time(job, found.layouts, seconds) * found.doubt
+    return found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
 
 
-def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail], reach: float) -> Mask:
+def _within(job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail], reach: Reach) -> Mask:
     """Find layouts within reach with `values`, when details with one best setting have it and others hide all."""
     settled = {name: value for d in details for name, value in d.best.items()}
     rest = [d for d in details if not d.best]
     columns = _set(rows.layouts, {**settled, **values})
-    changed = estimates(job, columns, rows.required_bytes, rows.device_bytes, rows.doubt)
-    mask: Mask = _floor(job, changed, rest) <= reach
+    changed = estimates(job, columns, rows.required_bytes, rows.device_bytes)
+    mask: Mask = _floor(changed, rest) <= reach.of(rows)
     return mask
 
 
-def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: float) -> Estimates:
+def _interleaved(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach) -> Estimates:
     """Layouts whose stages are cut into model chunks: all numbers of them, for each leaves other memory to the rest."""
     if job.pins.virtual_pipeline is not None or not job.framework.runs("Megatron-LM"):
         return found.take(slice(0, 0))
-    rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, details) <= reach))
+    rows = found.take((found.layouts.pipeline > 1) & (_least_s(job, found, details) <= reach.of(found)))
     fastest = {**_largest(details), "virtual_pipeline": chunk_counts(job, rows.layouts).max(axis=1)}
     rows = rows.take(_within(job, rows, fastest, details, reach))
     return _made(job, rows, _CHUNKS, details, reach)[0]
@@ -229,26 +263,27 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
     return {name: value for d in details for name, value in d.largest.items()}
 
 
-def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: float) -> Estimates:
-    """Layouts that do in part what others do wholly, where these fit, and are too large without any such detail."""
+def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach) -> Estimates:
+    """Layouts that do in part what others do wholly, where these fit, and leave no room without any such detail."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
-    rows = found.take(whole & (_floor(job, found, details) <= reach))
+    rows = found.take(whole & (_floor(found, details) <= reach.of(found)))
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
-    rows = rows.take(~fitting(job, _set(rows.layouts, _largest(details)))[0])
+    largest = memory(job, _set(rows.layouts, _largest(details)))
+    rows = rows.take(np.broadcast_to(largest.device_bytes > least_limit_bytes(job), len(rows.total_s)))
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
 
 
-def _hidden(job: Job, tops: Estimates, detail: Detail) -> tuple[Estimates, NDArray[np.int64]]:
+def _hidden(job: Job, tops: Estimates, detail: Detail, reach: Reach) -> tuple[Estimates, NDArray[np.int64]]:
     """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
     matters = np.flatnonzero(tops.savable[detail.saves or ""] > _LEAST_GAIN * tops.total_s)
-    made, at = _made(job, tops.take(matters), detail, (), np.inf, gain=_LEAST_GAIN)
+    made, at = _made(job, tops.take(matters), detail, (), reach, gain=_LEAST_GAIN)
     best = np.lexsort((made.total_s, at))
     own, first = np.unique(at[best], return_index=True)
     return made.take(best[first]), matters[own]
 
 
 def _made(
-    job: Job, rows: Estimates, detail: Detail, later: Iterable[Detail], reach: float, *, gain: float = 0.0
+    job: Job, rows: Estimates, detail: Detail, later: Iterable[Detail], reach: Reach, *, gain: float = 0.0
 ) -> tuple[Estimates, NDArray[np.int64]]:
     """Every legal layout that a detail makes of some, that fits and is faster, and which rows they are of.
 
@@ -269,9 +304,9 @@ def _made(
         piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
         fits, ledger = fitting(job, piece)
         required, device = ledger.required_bytes[fits], ledger.device_bytes[fits]
-        timed = estimates(job, piece.take(fits), required, device, rows.doubt[own[fits]])
+        timed = estimates(job, piece.take(fits), required, device)
         useful = timed.total_s < rows.total_s[own[fits]] * (1 - gain)
-        useful &= _floor(job, timed, later) <= reach
+        useful &= _floor(timed, later) <= reach.of(timed)
         parts.append((timed.take(useful), own[fits][useful]))
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 

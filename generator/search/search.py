@@ -14,15 +14,13 @@ from ..job.records import Job
 from ..rules.layout.pins import pinned_values
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import check_length, check_pins
+from .choice import named_rows, ranking, reason
 from .enumerate import Enumeration
 from .feasible import Feasible, feasible_layouts, make_plan, make_plans
 from .plan import Infeasible, Plan, SearchResult
-from .rank import Reasons, ranking, rivals
-from .refine import refined, refined_rows
+from .reasons import reasons
+from .refine import refined
 from .suggestions import suggestions
-
-#: Share of the card that a roomy plan leaves free.
-_ROOM = 0.2
 
 
 def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
@@ -62,7 +60,7 @@ def search_with_estimates(job: Job, *, top: int = 10, bold: bool = False) -> tup
     found = refined(job, feasible_layouts(job), bold=bold)
     if not len(found.layouts):
         binding, nearest = binding_rule(job, found)
-        why = Infeasible(
+        none = Infeasible(
             job=job,
             considered=found.considered,
             rejected_by=found.rejected_by,
@@ -70,40 +68,27 @@ def search_with_estimates(job: Job, *, top: int = 10, bold: bool = False) -> tup
             nearest=nearest,
             suggestions=tuple(suggestions(job)),
         )
-        return why, found
-    rows = ranking(job, found.layouts, found.total_s, found.required_bytes, top, bold=bold)
-    elapsed = time.perf_counter() - started
-    named = {"chosen": rows[0], **_named(job, found)}
-    plans = _plans(job, found, [*dict.fromkeys([*rows, *named.values()])], bold=bold)
-    plans[rows[0]] = _timed(plans[rows[0]])
+        return none, found
+    rows = ranking(job, found, top, bold=bold)
+    named = named_rows(job, found, rows[0])
+    needed = [*dict.fromkeys([*rows, *named.values()])]
+    plans = dict(zip(needed, make_plans(job, found.layouts.take(np.array(needed))), strict=True))
+    by_name = {name: plans[row] for name, row in named.items()}
+    why = {name: reason(name, by_name, found.fitting) for name in named}
+    chosen = plans[rows[0]]
+    decisions = reasons(job, found, rows[0], chosen.step_time)
+    plans[rows[0]] = replace(_timed(chosen), reasons=(why["chosen"], *decisions))
     result = SearchResult(
         job=job,
         plans=tuple(plans[row] for row in rows),
         named={name: plans[row] for name, row in named.items()},
-        why={name: plans[row].reasons[0] for name, row in named.items()},
+        why=why,
         considered=found.considered,
         feasible=found.fitting,
         rejected_by=found.rejected_by,
-        search_s=elapsed,
+        search_s=time.perf_counter() - started,
     )
     return result, found
-
-
-def _plans(job: Job, found: Feasible, rows: list[int], *, bold: bool) -> dict[int, Plan]:
-    """The plans of some rows, with why each was chosen."""
-    rivals_refined = refined_rows(job, found.take(rivals(job, found)))
-    why = Reasons(job, found.extended(*rivals_refined), bold=bold)
-    plans = zip(rows, make_plans(job, found.layouts.take(np.array(rows))), strict=True)
-    return {row: replace(plan, reasons=why.of(row, plan.step_time)) for row, plan in plans}
-
-
-def _named(job: Job, found: Feasible) -> dict[str, int]:
-    """The fastest row, and the fastest that leaves a fifth of the card."""
-    named = {"fastest": int(np.lexsort((found.required_bytes, found.total_s))[0])}
-    roomy = np.flatnonzero(found.device_bytes <= (1 - _ROOM) * job.cluster.accelerator.memory_bytes)
-    if len(roomy):
-        named["roomy"] = int(roomy[np.lexsort((found.required_bytes[roomy], found.total_s[roomy]))[0]])
-    return named
 
 
 def estimate(job: Job) -> Plan:

@@ -16,9 +16,9 @@ from ..estimate.layout import FIELDS
 from ..estimate.uncertainty import required_band
 from ..job.records import Job
 from ..rules.numbers import divisors
+from .choice import ranking
 from .feasible import Feasible, feasible_layouts, has_plan, make_plan
 from .plan import Plan, Suggestion
-from .rank import ranking
 from .refine import refined
 
 #: Legal layouts that all searches together may look at; about a second's worth on one core.
@@ -86,7 +86,7 @@ def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
     if not len(found.layouts):
         return None
     every = refined(job, found, bold=bold)
-    (row,) = ranking(job, every.layouts, every.total_s, every.required_bytes, 1, bold=bold)
+    (row,) = ranking(job, every, 1, bold=bold)
     return make_plan(job, every.layouts[row])
 
 

@@ -1,0 +1,165 @@
+"""The choice among the layouts that fit: which comes first, which others have a name, and the rule that decided.
+
+1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated.
+2. A layout gives way to one that is faster and smaller, and to one within the band of its time that needs 15 % less
+   memory, is as well measured, and has no more kinds of parallelism.
+3. Of the rest, those within the band of the fastest can't be told apart: first what measured runs are like, then fewer
+   kinds of parallelism, then fewer collectives between nodes, then less memory.
+
+More memory adds layouts that none of the old ones gives way to, so what is chosen gets no slower by more than the band.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.communication import group
+from ..estimate.evidence import is_measured
+from ..estimate.layout import LayoutLike
+from ..estimate.uncertainty import ordering_band
+from ..job.records import Job
+from ..units import GIB
+from .feasible import ROOM, Estimates, Floats, limit_bytes, roomy_bytes
+from .plan import Plan
+
+#: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
+#: (`benchmarks.uncertainty`). Much less than the uncertainty of each alone: two layouts share most of what is unknown.
+TIME_BAND = ceil(100 * ordering_band()) / 100
+#: Share of a layout's memory with which another one is clearly smaller.
+LESS = 0.85
+
+Rows = NDArray[np.int64]
+
+
+def kinds(layout: LayoutLike) -> Any:
+    """Kinds of parallelism beside data parallelism: tensor, pipeline, context, expert."""
+    sizes = (layout.tensor, layout.pipeline, layout.context, layout.expert)
+    return sum(np.asarray(size > 1, np.int64) for size in sizes)
+
+
+def collectives(job: Job, layout: LayoutLike) -> Any:
+    """Collectives and sends of a rank between nodes, a step.
+
+    A layer and micro-batch has four of tensor parallelism, four all-to-alls of experts, as many sends as the ring has
+    other ranks in both directions, and three of ZeRO 3 (two gathers, one reduction); ZeRO 2 reduces once each. ZeRO 1
+    reduces and gathers every layer once a step. **Assumes** that nothing is recomputed.
+    """
+
+    def leaves(size: Any, stride: Any) -> Any:
+        return (size > 1) & (size > group(job, size, stride).per_node)
+
+    replicas, inner = layout.data * layout.context, layout.tensor * layout.context
+    by_layer = 4 * leaves(layout.tensor, 1)
+    by_layer = by_layer + 4 * leaves(layout.expert, layout.expert_tensor)
+    by_layer = by_layer + 2 * (layout.context - 1) * leaves(inner, 1)
+    sharded = np.where(layout.zero_stage >= 3, 3, 1 * (layout.zero_stage == 2))
+    across = leaves(replicas, layout.tensor)
+    layers = job.model.layers / layout.pipeline
+    passes = layout.gradient_accumulation
+    sends = 2 * passes * layout.virtual_pipeline * leaves(layout.pipeline, layout.tensor * replicas)
+    return passes * layers * (by_layer + sharded * across) + 2 * layers * across * (layout.zero_stage < 2) + sends
+
+
+def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: float = TIME_BAND) -> list[int]:
+    """Row numbers of the `top` best, best first: what is chosen, then what would be if all before it weren't there.
+
+    Where nothing stays under the limit, what the card holds of it decides.
+    """
+    limit = np.inf if bold else limit_bytes(job)
+    rows = np.argsort(found.total_s, kind="stable")
+    rows = rows[found.device_bytes[rows] <= limit]
+    if not len(rows):
+        return [int(row) for row in np.lexsort((found.total_s, found.device_bytes))[:top]]
+    picked: list[int] = []
+    while len(picked) < top and len(rows):
+        tied = _tied(job, found, rows, band)
+        picked += tied.tolist()
+        rows = rows[~np.isin(rows, tied)]
+    return picked[:top]
+
+
+def _tied(job: Job, found: Estimates, rows: Rows, band: float) -> Rows:
+    """Rows that the model can't tell apart and that give way to none, the preferred first; `rows` are by time."""
+    times = found.total_s[rows]
+    reach = times[0] * (1 + band) ** 3
+    while True:
+        near = rows[: np.searchsorted(times, reach, side="right")]
+        layouts = found.layouts.take(near)
+        measured = is_measured(job, layouts)
+        seconds, required = found.total_s[near], found.required_bytes[near]
+        kept = ~_gives_way(seconds, required, measured, kinds(layouts), band)
+        until = seconds[kept].min() * (1 + band) if kept.any() else np.inf
+        if until * (1 + band) <= reach or len(near) == len(rows):
+            break
+        reach *= (1 + band) ** 2
+    tied = np.flatnonzero(kept & (seconds <= until))
+    own = layouts.take(tied)
+    parts = kinds(own) + (own.zero_stage >= 3)  # a layer that is sharded is another way to be parallel
+    order = np.lexsort((seconds[tied], required[tied], collectives(job, own), parts, ~measured[tied]))
+    best: Rows = near[tied[order]]
+    return best
+
+
+def _gives_way(seconds: Floats, required: Floats, measured: Any, parts: Any, band: float) -> NDArray[np.bool_]:
+    """Find rows, sorted by time, that another one beats in time and memory, or in memory alone at about its time."""
+    least = np.concatenate([[np.inf], np.minimum.accumulate(required)])
+    beaten: NDArray[np.bool_] = least[np.searchsorted(seconds, seconds)] < required
+    until = np.searchsorted(seconds, seconds * (1 + band), side="right") - 1
+    for known in (False, True):
+        for most in np.unique(parts):
+            like = (measured >= known) & (parts <= most)
+            least = np.minimum.accumulate(np.where(like, required, np.inf))
+            beaten |= (measured == known) & (parts == most) & (least[until] <= LESS * required)
+    return beaten
+
+
+def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
+    """Rows that have a name: the chosen one, the fastest of all, and the fastest that leaves a fifth of the card."""
+    order = np.lexsort((found.required_bytes, found.total_s))
+    roomy = order[found.device_bytes[order] <= roomy_bytes(job)]
+    return {"chosen": chosen, "fastest": int(order[0]), **({"roomy": int(roomy[0])} if len(roomy) else {})}
+
+
+def reason(name: str, plans: dict[str, Plan], count: int) -> str:
+    """The rule by which one of `count` layouts that fit has its name, in a sentence."""
+    plan, fastest = plans[name], plans["fastest"]
+    capacity, device = _gib(plan.memory.capacity_bytes), _gib(plan.memory.device_bytes)
+    if count == 1:
+        return "the only layout that fits"
+    if name == "roomy":
+        return f"fastest of the layouts that leave {ROOM:.0%} of the card: nvidia-smi will show {device} of {capacity}"
+    if plan.layout == fastest.layout:
+        return f"fastest of {count:,} layouts that fit"
+    own, first = float(plan.step_time.total_s), float(fastest.step_time.total_s)
+    return f"{why_first(plan, fastest)} ({own:.3g} s against {first:.3g} s of the fastest; {count:,} layouts fit)"
+
+
+def why_first(ours: Plan, theirs: Plan) -> str:
+    """The first rule by which a plan comes before another one, which isn't slower."""
+    job, limit = ours.job, ours.job.cluster.accelerator.memory_bytes * (1 - ours.job.headroom)
+    high = float(theirs.uncertainty.device.high)
+    if high > limit:
+        if float(ours.uncertainty.device.high) > limit:
+            return "holds least on the card, and nothing stays under its limit at the upper end of its range"
+        return f"the faster may hold up to {_gib(high)} on the card, over the limit of {_gib(limit)}"
+    memory = f"needs {_gib(ours.memory.required_bytes)} instead of {_gib(theirs.memory.required_bytes)}"
+    if ours.memory.required_bytes <= LESS * theirs.memory.required_bytes:
+        return memory
+    tie = f"within {TIME_BAND:.0%}, which the model can't tell apart, "
+    if ours.uncertainty.evidence.runs and not theirs.uncertainty.evidence.runs:
+        return f"{tie}measured runs are like it"
+    mine, other = (int(kinds(plan.layout)) + (plan.layout.zero_stage >= 3) for plan in (ours, theirs))
+    if mine < other:
+        return f"{tie}it has fewer kinds of parallelism"
+    mine, other = (round(float(collectives(job, plan.layout))) for plan in (ours, theirs))
+    if mine < other:
+        return f"{tie}it has fewer collectives between nodes, {mine:,} a step instead of {other:,}"
+    return f"{tie}it {memory}"
+
+
+def _gib(count: Any) -> str:
+    return f"{float(count) / GIB:.1f} GiB"
