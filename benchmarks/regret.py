@@ -75,7 +75,9 @@ class Group:
         layouts = Layouts(**columns)
         seconds = np.array([choice.estimated_s for choice in self.choices])
         ledger = memory(self.job, layouts)
-        sizes = {name: np.broadcast_to(getattr(ledger, name), len(seconds)) for name in ("required_bytes", "device_bytes")}
+        sizes = {
+            name: np.broadcast_to(getattr(ledger, name), len(seconds)) for name in ("required_bytes", "device_bytes")
+        }
         ran = Estimates(layouts=layouts, total_s=seconds, savable={}, **sizes)
         return self.choices[ranking(self.job, ran, 1, bold=True, band=band)[0]]
 

@@ -25,7 +25,7 @@ from benchmarks.ordering import ordering
 from benchmarks.pairs import Pair, Seconds, left_out_seconds, memory_pairs, shipped_seconds, time_pairs, timed
 from benchmarks.regret import groups
 from dsgen.estimate import uncertainty as shipped
-from dsgen.estimate.evidence import PROGRAMS, TRAITS, kind, program_of, total_excess, traits
+from dsgen.estimate.evidence import TRAITS, kind, total_excess, traits
 from dsgen.estimate.uncertainty import COVERAGE, MEMORY_KINDS, TIME_REGIMES, time_regime
 
 FILE = Path(shipped.__file__).with_name("uncertainty.yaml")
@@ -117,7 +117,9 @@ def _covered(found: Sequence[Residual], source: str, widths: dict[str, float], w
 
 def evidence_document(rows: Iterable[Run]) -> str:
     """The text of `evidence.json`: kind and traits of every timed run, as logarithms, and how many runs share them."""
-    found = Counter((_kind_of(run), _traits_of(run)) for run in timed(rows))
+    found = Counter[tuple[int, tuple[float | None, ...]]]()
+    for run in timed(rows):  # those of another program tell of their kind alone
+        found[int(kind(run.job, run.layout)), _traits_of(run)] += run.is_ours
     lines = [json.dumps([count, of, list(values)]) for (of, values), count in sorted(found.items(), key=str)]
     return '{"traits": ' + json.dumps(list(TRAITS)) + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
 
@@ -140,11 +142,6 @@ def _accuracy_of(source: str, pairs: Sequence[Pair]) -> dict[str, object]:
         "error": round(float(np.mean([abs(pair.error) for pair in pairs])), 4),
         "bias": round(float(np.mean([pair.error for pair in pairs])), 4),
     }
-
-
-def _kind_of(run: Run) -> int:
-    other = 0 if run.is_ours else len(PROGRAMS) - 1 - program_of(run.job)
-    return int(kind(run.job, run.layout)) + other
 
 
 def _traits_of(run: Run) -> tuple[float | None, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.published import RUNS, compare
+from dsgen.search.choice import TIME_BAND
 from dsgen.search.plan import SearchResult
-from dsgen.search.rank import TIME_BAND
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)

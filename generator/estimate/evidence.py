@@ -1,6 +1,6 @@
 """Distance of a layout from measured runs: far from all of them, an estimate is extrapolated, and less certain.
 
-A run is described by its kind (the program, the ZeRO stage, parallel experts, offload, LoRA) and by a few traits
+A run is described by its kind (the program, the ZeRO stage, the kinds of parallelism, offload, LoRA) and by traits
 that its speed depends on in ways the formulae don't know exactly: how small the pieces are that each rank works on, and
 how many ranks work together. `evidence.json` has those of the published runs, without their times;
 `python -m benchmarks.uncertainty --write` makes it.
@@ -23,6 +23,7 @@ from .activations import local_tokens
 from .flops import layer_flops
 from .layout import FIELDS, Layout, LayoutLike, Layouts, Offload, once_each
 from .products import peak_flops_per_s
+from .states import has_flat_gradients
 
 Floats = NDArray[np.float64]
 _FAR = 1000.0  #: more octaves than there are between any two values
@@ -55,8 +56,8 @@ def _layer_ms(job: Job, layout: LayoutLike) -> Any:
     return 1e3 * layer_flops(job) * local_tokens(job, layout) / layout.tensor / peak_flops_per_s(job, fp8=True)
 
 
-#: Programs whose runs are told apart; what the last stands for is none that is planned for.
-PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed", "another program")
+#: Programs whose runs are told apart.
+PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed")
 
 
 def program_of(job: Job) -> int:
@@ -66,20 +67,31 @@ def program_of(job: Job) -> int:
     return 1 if job.framework.runs("Megatron layers") else 2
 
 
+#: Parts of a kind beside the program and the ZeRO stage.
+_PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
+    "tensor": lambda job, row: row.tensor > 1,
+    "pipeline": lambda job, row: row.pipeline > 1,
+    "context": lambda job, row: row.context > 1,
+    "expert parallelism": lambda job, row: row.expert > 1,
+    "a mixture of experts": lambda job, row: job.model.is_moe,
+    "LoRA": lambda job, row: job.training.lora is not None,
+    "offload": lambda job, row: row.offload != Offload.NONE,
+}
+
+
 def kind(job: Job, layout: LayoutLike) -> Any:
-    """A code of what is not a size. Traits tell tensor, pipeline and context parallelism apart."""
-    of_layout = layout.zero_stage + 4 * (layout.expert > 1) + 8 * (layout.offload != Offload.NONE)
-    return program_of(job) + len(PROGRAMS) * ((job.training.lora is not None) + 2 * of_layout)
+    """A code of what is not a size: the program, the ZeRO stage, and which kinds of parallelism there are."""
+    parts = (np.asarray(part(job, layout), np.int64) << place for place, part in enumerate(_PARTS.values(), start=4))
+    stage = np.where(
+        has_flat_gradients(job, layout), 1, layout.zero_stage
+    )  # under a pipeline 0 shards the optimizer too
+    return sum(parts) + 4 * program_of(job) + stage
 
 
 def _kind_in_words(job: Job, layout: Layout) -> str:
-    parts = {
-        "expert parallelism": layout.expert > 1,
-        "offload": layout.offload != Offload.NONE,
-        "LoRA": job.training.lora is not None,
-    }
     program = "AutoTP" if layout.tensor > 1 and job.framework.runs("AutoTP") else PROGRAMS[program_of(job)]
-    return " and ".join([f"ZeRO {layout.zero_stage} in {program}", *(part for part, used in parts.items() if used)])
+    used = [name for name, part in _PARTS.items() if part(job, layout)]
+    return f"ZeRO {layout.zero_stage} in {program}{' with ' if used else ''}{', '.join(used)}"
 
 
 TRAITS: Final[Mapping[str, Trait]] = {
@@ -120,6 +132,7 @@ class Evidence:
     """Measured runs that speak for an estimate."""
 
     runs: int  #: measured runs that are like the layout in every trait
+    level: int  #: 2 where there are any, 1 where runs of its kind have other sizes or another program, else 0
     octaves: float  #: how far beyond them the nearest is, all traits together; 0 where there are any
     beyond: tuple[str, ...]  #: in what: a phrase for each trait
 
@@ -175,18 +188,19 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
     return total[number]
 
 
-def is_measured(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
-    """Find the layouts of which `evidence` names a run that is like them."""
-    _, kinds, runs = _measured()
+def likeness(job: Job, layouts: Layouts) -> NDArray[np.int64]:
+    """How well the layouts are measured: 2 where `evidence` names a run that is like them, 1 where their kind is."""
+    counts, kinds, runs = _measured()
 
     def found(rows: LayoutLike) -> Mapping[str, Any]:
         count = len(rows.data)
         same = np.broadcast_to(kind(job, rows), count)[:, None] == kinds
-        return {"like": ((total_excess(traits(job, rows, count), runs) == 0) & same).any(axis=1)}
+        like = ((total_excess(traits(job, rows, count), runs) == 0) & same & (counts > 0)).any(axis=1)
+        return {"level": same.any(axis=1).astype(np.int64) + like}
 
     usual = np.all([np.asarray(getattr(layouts, name) == value) for name, (value, _) in UNSEEN.items()], axis=0)
-    like: NDArray[np.bool_] = once_each(layouts, _COMPARED, found)["like"] & usual
-    return like
+    level: NDArray[np.int64] = once_each(layouts, _COMPARED, found)["level"] * usual
+    return level
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:
@@ -196,14 +210,15 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     octaves = np.stack([_excess(trait, mine, theirs)[0] for trait, mine, theirs in each], axis=1)
     totals, same = octaves.sum(axis=1), kinds == int(kind(job, layout))
     nearest = octaves[totals.argmin()]
-    beyond = [] if same.any() else [_kind_in_words(job, layout)]
+    beyond = [] if (same & (counts > 0)).any() else [_kind_in_words(job, layout)]
     beyond += [
         says for i, name in enumerate(TRAITS) if nearest[i] > 0 and (says := _says(name, found[0, i], runs[:, i]))
     ]
     unseen = [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
-    like = int(counts[(totals == 0) & same].sum())
+    like = int(counts[(totals == 0) & same].sum())  # another program's runs count as none
     return Evidence(
         runs=0 if unseen else like,
+        level=0 if unseen else int(same.any()) + (like > 0),
         octaves=float(totals.min()) + len(unseen) * _OTHER_KIND_OCTAVES,
         beyond=tuple(beyond + unseen or ([] if like else [_COMBINATION])),
     )

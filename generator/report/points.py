@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.evidence import is_measured
+from ..estimate.evidence import likeness
 from ..estimate.layout import FIELDS, Layout, Layouts, in_words
 from ..estimate.ledgers import Memory
 from ..estimate.memory import every_stage, memory
@@ -121,7 +121,7 @@ def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
         "near": points.near,
         "layout": [in_words(layout) for layout in rows],
         "front": np.flatnonzero(points.front).tolist(),
-        "extrapolated": np.flatnonzero(~is_measured(job, rows)).tolist(),
+        "extrapolated": np.flatnonzero(likeness(job, rows) < 2).tolist(),
         "names": {str(number): points.names[number] for number in sorted(points.names)},
         "step_s": _six(time.total_s, len(rows)),
         "required_bytes": _six(ledger.required_bytes, len(rows)),

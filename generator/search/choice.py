@@ -1,12 +1,14 @@
 """The choice among the layouts that fit: which comes first, which others have a name, and the rule that decided.
 
 1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated.
-2. A layout gives way to one that is faster and smaller, and to one within the band of its time that needs 15 % less
-   memory, is as well measured, and has no more kinds of parallelism.
-3. Of the rest, those within the band of the fastest can't be told apart: first what measured runs are like, then fewer
-   kinds of parallelism, then fewer collectives between nodes, then less memory.
+2. A layout gives way to one that is faster and smaller. One of a kind that was never measured also gives way to a
+   smaller one of a measured kind, where that is slower by less than the range of published runs.
+3. Of the rest, those within the band of the fastest can't be told apart. First comes what measured runs are like, or at
+   least of one kind with; then fewer parts; then one of which none within the band, as well measured and with no more
+   parts, needs 15 % less memory; then half the collectives between nodes; then the least product of time and memory.
 
-More memory adds layouts that none of the old ones gives way to, so what is chosen gets no slower by more than the band.
+More memory adds larger layouts, to which none of the old ones gives way, so that what is chosen gets no slower by more
+than the band.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.communication import group
-from ..estimate.evidence import is_measured
+from ..estimate.evidence import likeness
 from ..estimate.layout import LayoutLike
-from ..estimate.uncertainty import ordering_band
+from ..estimate.uncertainty import ordering_band, time_shares
 from ..job.records import Job
 from ..units import GIB
 from .feasible import ROOM, Estimates, Floats, limit_bytes, roomy_bytes
@@ -35,10 +37,10 @@ LESS = 0.85
 Rows = NDArray[np.int64]
 
 
-def kinds(layout: LayoutLike) -> Any:
-    """Kinds of parallelism beside data parallelism: tensor, pipeline, context, expert."""
-    sizes = (layout.tensor, layout.pipeline, layout.context, layout.expert)
-    return sum(np.asarray(size > 1, np.int64) for size in sizes)
+def parts(layout: LayoutLike) -> Any:
+    """Kinds of parallelism beside data parallelism (tensor, pipeline, context, expert), full sharding, offload."""
+    used = (layout.tensor > 1, layout.pipeline > 1, layout.context > 1, layout.expert > 1, layout.zero_stage >= 3)
+    return sum(np.asarray(each, np.int64) for each in (*used, layout.offload))
 
 
 def collectives(job: Job, layout: LayoutLike) -> Any:
@@ -89,32 +91,57 @@ def _tied(job: Job, found: Estimates, rows: Rows, band: float) -> Rows:
     while True:
         near = rows[: np.searchsorted(times, reach, side="right")]
         layouts = found.layouts.take(near)
-        measured = is_measured(job, layouts)
+        measured, used = likeness(job, layouts), parts(layouts)
         seconds, required = found.total_s[near], found.required_bytes[near]
-        kept = ~_gives_way(seconds, required, measured, kinds(layouts), band)
+        span = np.broadcast_to(time_shares(job, layouts).high, len(near))
+        kept = ~(_is_beaten(seconds, required) | _is_unproven(seconds, required, measured, span))
         until = seconds[kept].min() * (1 + band) if kept.any() else np.inf
         if until * (1 + band) <= reach or len(near) == len(rows):
             break
         reach *= (1 + band) ** 2
+    large = _is_large(seconds, required, measured, used, band)
     tied = np.flatnonzero(kept & (seconds <= until))
     own = layouts.take(tied)
-    parts = kinds(own) + (own.zero_stage >= 3)  # a layer that is sharded is another way to be parallel
-    order = np.lexsort((seconds[tied], required[tied], collectives(job, own), parts, ~measured[tied]))
+    like, count, *others = preference(job, own, seconds[tied], required[tied], measured[tied])
+    order = np.lexsort((*reversed(others), large[tied], count, like))
     best: Rows = near[tied[order]]
     return best
 
 
-def _gives_way(seconds: Floats, required: Floats, measured: Any, parts: Any, band: float) -> NDArray[np.bool_]:
-    """Find rows, sorted by time, that another one beats in time and memory, or in memory alone at about its time."""
+def preference(job: Job, layout: LayoutLike, seconds: Any, required_bytes: Any, measured: Any) -> tuple[Any, ...]:
+    """Numbers by which plans that are as fast are compared, one after the other: the least comes first.
+
+    Half the collectives are clearly less; memory is weighed against time, percent for percent.
+    """
+    halves = np.floor(np.log2(1 + collectives(job, layout)))
+    return -measured, parts(layout), halves, required_bytes * seconds
+
+
+def _is_beaten(seconds: Floats, required: Floats) -> NDArray[np.bool_]:
+    """Find rows, sorted by time, that another one beats in time and memory."""
     least = np.concatenate([[np.inf], np.minimum.accumulate(required)])
     beaten: NDArray[np.bool_] = least[np.searchsorted(seconds, seconds)] < required
-    until = np.searchsorted(seconds, seconds * (1 + band), side="right") - 1
-    for known in (False, True):
-        for most in np.unique(parts):
-            like = (measured >= known) & (parts <= most)
-            least = np.minimum.accumulate(np.where(like, required, np.inf))
-            beaten |= (measured == known) & (parts == most) & (least[until] <= LESS * required)
     return beaten
+
+
+def _is_large(seconds: Floats, required: Floats, measured: Rows, used: Rows, band: float) -> NDArray[np.bool_]:
+    """Find rows, sorted by time, where one within the band needs much less, is as well measured, has no more parts."""
+    until = np.searchsorted(seconds, seconds * (1 + band), side="right") - 1
+    large = np.zeros(len(seconds), np.bool_)
+    for known in np.unique(measured):
+        for most in np.unique(used):
+            like = (measured >= known) & (used <= most)
+            least = np.minimum.accumulate(np.where(like, required, np.inf))
+            large |= (measured == known) & (used == most) & (least[until] <= LESS * required)
+    return large
+
+
+def _is_unproven(seconds: Floats, required: Floats, measured: Rows, span: Floats) -> NDArray[np.bool_]:
+    """Find rows, sorted by time, of a kind that was never measured, where a smaller one in their range is of one."""
+    until = np.searchsorted(seconds, seconds * span, side="right") - 1
+    least = np.minimum.accumulate(np.where(measured > 0, required, np.inf))
+    unproven: NDArray[np.bool_] = (measured == 0) & (least[until] < required)
+    return unproven
 
 
 def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
@@ -150,14 +177,20 @@ def why_first(ours: Plan, theirs: Plan) -> str:
     if ours.memory.required_bytes <= LESS * theirs.memory.required_bytes:
         return memory
     tie = f"within {TIME_BAND:.0%}, which the model can't tell apart, "
-    if ours.uncertainty.evidence.runs and not theirs.uncertainty.evidence.runs:
-        return f"{tie}measured runs are like it"
-    mine, other = (int(kinds(plan.layout)) + (plan.layout.zero_stage >= 3) for plan in (ours, theirs))
-    if mine < other:
-        return f"{tie}it has fewer kinds of parallelism"
-    mine, other = (round(float(collectives(job, plan.layout))) for plan in (ours, theirs))
-    if mine < other:
-        return f"{tie}it has fewer collectives between nodes, {mine:,} a step instead of {other:,}"
+    words = ("measured runs are more like it", "it has fewer parts", "it has fewer collectives between nodes")
+    mine, other = (
+        preference(
+            job,
+            plan.layout,
+            plan.step_time.total_s,
+            plan.memory.required_bytes,
+            plan.uncertainty.evidence.level,
+        )
+        for plan in (ours, theirs)
+    )
+    for less, one, two in zip(words, mine, other, strict=False):
+        if one != two:
+            return f"{tie}{less}" if one < two else f"{tie}{memory}"
     return f"{tie}it {memory}"
 
 

@@ -99,21 +99,22 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
 
 
 def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
-    """Find rows that only give time for memory that there is: a fifth of the card is left without what they give up.
+    """Find rows that only give time for memory that there is without recomputation and offload.
 
+    Recomputation is needed until a fifth of the card is left, offload until what the card holds is under its limit.
     Model chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may
     have to give time for them, unless its activations would fit twice.
     """
-    traded = (rows.recompute != Recompute.NONE) | (rows.offload != Offload.NONE)
     whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
-    chunked = np.logical_not(whole | (rows.pipeline == 1))
-    roomy = ledger.device_bytes + chunked * ledger.activations_bytes <= least_limit_bytes(job)
+    most = ledger.device_bytes + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
+    recomputes, offloads = rows.recompute != Recompute.NONE, rows.offload != Offload.NONE
     others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
     _, group = np.unique(row_keys(others), return_inverse=True)
-    free = np.zeros(len(rows), np.bool_)
-    free[group[fits & ~traded & roomy]] = True
-    dominated: NDArray[np.bool_] = traded & free[group]
-    return dominated
+    free = np.full(len(rows), np.inf)
+    plain = fits & ~recomputes & ~offloads
+    free[group[plain]] = most[plain]
+    dominated: NDArray[np.bool_] = offloads & (free[group] <= limit_bytes(job))
+    return dominated | recomputes & (free[group] <= least_limit_bytes(job))
 
 
 #: Share of the card that a roomy plan leaves free.

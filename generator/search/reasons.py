@@ -47,9 +47,7 @@ def reasons(job: Job, found: Estimates, row: int, own: StepTime) -> tuple[str, .
         for other, share, cause in zip(rows, longer.tolist(), causes, strict=True)
     }
     pinned = [name for name in FIELDS if getattr(pins, name) is not None]
-    decisions = (
-        _decision(job, found, name, chosen, best[name], speeds) for name in _DECISIONS if name not in pinned
-    )
+    decisions = (_decision(job, found, name, chosen, best[name], speeds) for name in _DECISIONS if name not in pinned)
     as_pinned = ", ".join(job.says(name, chosen.to_dict()[name]) for name in pinned)
     return (*filter(None, decisions), *([f"pinned: {as_pinned}"] if pinned else []))
 

@@ -8,9 +8,9 @@ import pytest
 
 import dsgen
 from dsgen.estimate.ledgers import Memory
+from dsgen.search.choice import TIME_BAND
 from dsgen.search.compare import Comparison, compare
 from dsgen.search.plan import Plan
-from dsgen.search.rank import TIME_BAND
 from tests.jobs import job
 
 BIG = {"model": "gpt3-175b", "framework": "megatron-lm", "gpus": 512, "training__global_batch": 512}
