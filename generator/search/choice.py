@@ -1,8 +1,9 @@
 """The choice among the layouts that fit: which comes first, which others have a name, and the rule that decided.
 
 1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated.
-2. A layout gives way to one that is faster and smaller. One of a kind that was never measured also gives way to a
-   smaller one of a measured kind, where that is slower by less than the range of published runs.
+2. A layout gives way to one that is faster and smaller. One of a kind that was never measured also gives way to
+   one of a measured kind that is smaller, or leaves a fifth of the card, and slower by less than the range of published
+   runs.
 3. Of the rest, those within the band of the fastest can't be told apart. First comes what measured runs are like, or at
    least of one kind with; then fewer parts; then one of which none within the band, as well measured and with no more
    parts, needs 15 % less memory; then half the collectives between nodes; then the least product of time and memory.
@@ -87,18 +88,20 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
 def _tied(job: Job, found: Estimates, rows: Rows, band: float) -> Rows:
     """Rows that the model can't tell apart and that give way to none, the preferred first; `rows` are by time."""
     times = found.total_s[rows]
-    reach = times[0] * (1 + band) ** 3
+    farthest = float(np.max(time_shares(job, found.layouts).high)) * (1 + band)
+    reach = times[0] * (1 + band) * farthest
     while True:
         near = rows[: np.searchsorted(times, reach, side="right")]
-        layouts = found.layouts.take(near)
+        layouts, roomy = found.layouts.take(near), found.device_bytes[near] <= roomy_bytes(job)
         measured, used = likeness(job, layouts), parts(layouts)
         seconds, required = found.total_s[near], found.required_bytes[near]
         span = np.broadcast_to(time_shares(job, layouts).high, len(near))
-        kept = ~(_is_beaten(seconds, required) | _is_unproven(seconds, required, measured, span))
-        until = seconds[kept].min() * (1 + band) if kept.any() else np.inf
-        if until * (1 + band) <= reach or len(near) == len(rows):
+        kept = ~_is_beaten(seconds, required)
+        kept &= ~_is_unproven(seconds, required, np.where(kept, measured, 0), roomy, span) | (measured > 0)
+        until = seconds[kept].min() * (1 + band)
+        if until * farthest <= reach or len(near) == len(rows):
             break
-        reach *= (1 + band) ** 2
+        reach = until * farthest
     large = _is_large(seconds, required, measured, used, band)
     tied = np.flatnonzero(kept & (seconds <= until))
     own = layouts.take(tied)
@@ -136,11 +139,16 @@ def _is_large(seconds: Floats, required: Floats, measured: Rows, used: Rows, ban
     return large
 
 
-def _is_unproven(seconds: Floats, required: Floats, measured: Rows, span: Floats) -> NDArray[np.bool_]:
-    """Find rows, sorted by time, of a kind that was never measured, where a smaller one in their range is of one."""
+def _is_unproven(
+    seconds: Floats, required: Floats, measured: Rows, roomy: NDArray[np.bool_], span: Floats
+) -> NDArray[np.bool_]:
+    """Find rows, sorted by time, in whose range is one that is `measured`, and smaller or so small as to be roomy.
+
+    With more room on the card there are then no others of these, so that what is chosen stays.
+    """
     until = np.searchsorted(seconds, seconds * span, side="right") - 1
-    least = np.minimum.accumulate(np.where(measured > 0, required, np.inf))
-    unproven: NDArray[np.bool_] = (measured == 0) & (least[until] < required)
+    least = np.minimum.accumulate(np.where(measured > 0, np.where(roomy, 0.0, required), np.inf))
+    unproven: NDArray[np.bool_] = least[until] < required
     return unproven
 
 

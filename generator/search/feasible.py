@@ -99,22 +99,27 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
 
 
 def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
-    """Find rows that only give time for memory that there is without recomputation and offload.
+    """Find rows that only give time for memory that there is.
 
-    Recomputation is needed until a fifth of the card is left, offload until what the card holds is under its limit.
-    Model chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may
-    have to give time for them, unless its activations would fit twice.
+    Recomputation is needed until a fifth of the card is left without it; offload, whose time hangs on host memory and
+    PCIe, until something recomputed stays under the limit without it. Model chunks keep up to half as many
+    micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may have to give time for them, unless
+    its activations would fit twice.
     """
     whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
-    most = ledger.device_bytes + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
+    twice = ledger.device_bytes + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
     recomputes, offloads = rows.recompute != Recompute.NONE, rows.offload != Offload.NONE
     others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
     _, group = np.unique(row_keys(others), return_inverse=True)
-    free = np.full(len(rows), np.inf)
-    plain = fits & ~recomputes & ~offloads
-    free[group[plain]] = most[plain]
-    dominated: NDArray[np.bool_] = offloads & (free[group] <= limit_bytes(job))
-    return dominated | recomputes & (free[group] <= least_limit_bytes(job))
+    dominated = np.zeros(len(rows), np.bool_)
+    for spent, plain in (
+        (recomputes, ~recomputes & ~offloads & (twice <= least_limit_bytes(job))),
+        (offloads, ~offloads & (ledger.device_bytes <= limit_bytes(job))),
+    ):
+        spared = np.zeros(len(rows), np.bool_)
+        spared[group[fits & plain]] = True
+        dominated |= spent & spared[group]
+    return dominated
 
 
 #: Share of the card that a roomy plan leaves free.

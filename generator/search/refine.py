@@ -18,6 +18,7 @@ from ..dataclass import dataclass
 from ..estimate.layout import FIELDS, Layouts, Offload, Recompute
 from ..estimate.memory import memory
 from ..estimate.stages import inner_layers
+from ..estimate.uncertainty import time_shares
 from ..findings import Severity
 from ..job.framework import Software
 from ..job.records import Job
@@ -175,11 +176,10 @@ class Reach:
             reach = np.where(rows.device_bytes <= limit, np.maximum(reach, seconds), reach)
         return reach
 
-    def after(self, rows: Estimates) -> Reach:
-        """The reach once these rows were found, too."""
+    def after(self, rows: Estimates, factors: tuple[float, ...]) -> Reach:
+        """The reach once these rows were found too: so many times the fastest under each limit."""
         times = (rows.total_s[rows.device_bytes <= limit].min(initial=np.inf) for limit in self.limits)
-        near = ((1 + TIME_BAND) ** 2, 1.0, 1.0)  # what is chosen may be slower than the fastest under its limit
-        found = (factor * time for factor, time in zip(near, times, strict=True))
+        found = (factor * time for factor, time in zip(factors, times, strict=True))
         return replace(self, seconds=tuple(map(min, self.seconds, found)))
 
 
@@ -191,7 +191,9 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     if not len(found.layouts):
         return found
     limits = (np.inf if bold else limit_bytes(job), np.inf, roomy_bytes(job))
-    details, reach = open_details(job), Reach(limits=limits, seconds=(np.inf,) * 3).after(found)
+    # What is chosen may be as much slower than the fastest under its limit as the range of a kind that wasn't measured.
+    factors = (float(np.max(time_shares(job, found.layouts).high)) * (1 + TIME_BAND), 1.0, 1.0)
+    details, reach = open_details(job), Reach(limits=limits, seconds=(np.inf,) * 3).after(found, factors)
     least = _least_s(job, found, details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
@@ -199,7 +201,7 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
         rows = found.take(order[start:stop])
         wave = _turned(job, rows.take(least[order[start:stop]] <= reach.of(rows)), details, reach)
         for better in wave:
-            reach = reach.after(better)
+            reach = reach.after(better, factors)
         made += wave
     return found.extended(*made)
 

@@ -1,0 +1,136 @@
+"""The choice: which of the layouts that fit comes first, which others have a name, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dsgen
+from benchmarks.choice import violations
+from dsgen.estimate.evidence import evidence, likeness
+from dsgen.estimate.layout import Layout, Layouts
+from dsgen.estimate.memory import memory
+from dsgen.estimate.uncertainty import time_shares
+from dsgen.search.choice import LESS, TIME_BAND, collectives, parts, ranking
+from dsgen.search.feasible import Estimates, limit_bytes, roomy_bytes
+from dsgen.search.plan import Plan, SearchResult
+from dsgen.search.search import search_with_estimates
+from tests.jobs import job
+
+JOBS: dict[str, dict[str, Any]] = {
+    "megatron-lm": {"model": "llama-2-13b", "gpus": 16, "training__global_batch": 32},
+    "experts": {"model": "mixtral-8x7b", "gpus": 16, "training__global_batch": 32},
+    "megatron-deepspeed": {"framework": "megatron-deepspeed", "model": "gpt-neox-20b", "gpus": 16},
+    "deepspeed": {"framework": "deepspeed", "model": "llama-2-7b", "gpus": 8, "training__global_batch": 64},
+    "huggingface": {"framework": "huggingface", "model": "llama-2-13b", "gpus": 8, "training__global_batch": 32},
+}
+
+
+def found(**keys: Any) -> tuple[SearchResult, Estimates]:
+    """The answer, and all layouts that it chose from."""
+    answer, estimated = search_with_estimates(job(**keys))
+    assert isinstance(answer, SearchResult)
+    return answer, estimated
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_no_claim_of_the_choice_is_violated(name: str) -> None:
+    """What `benchmarks.choice` asks of random jobs holds for one of every framework, and for experts."""
+    assert list(violations(job(**JOBS[name]))) == []
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_names_equal_a_plain_loop(name: str) -> None:
+    """Chosen, fastest and roomy are what loops over all pairs of layouts find by the rules of the documentation."""
+    answer, estimated = found(**JOBS[name])
+    own = answer.job
+    seconds, device = estimated.total_s, estimated.device_bytes
+    assert answer.named["fastest"].step_time.total_s == pytest.approx(seconds.min())
+    if "roomy" in answer.named:
+        roomy = seconds[device <= roomy_bytes(own)]
+        assert answer.named["roomy"].step_time.total_s == pytest.approx(roomy.min())
+    fits = device <= limit_bytes(own)
+    rows = np.flatnonzero(fits & (seconds <= 1.4 * seconds[fits].min()))
+    layouts, t, m = estimated.layouts.take(rows), seconds[rows], estimated.required_bytes[rows]
+    level, used, spare = likeness(own, layouts), parts(layouts), device[rows] <= roomy_bytes(own)
+    spans = np.broadcast_to(time_shares(own, layouts).high, len(rows))
+
+    beaten = np.array([((t < t[i]) & (m < m[i])).any() for i in range(len(rows))])
+
+    def gives_way(i: int) -> bool:
+        """Whether a layout is of a kind that was never measured, and another one isn't."""
+        surer = ~beaten & (level > 0) & (spare | (m < m[i])) & (t <= t[i] * spans[i])
+        return bool(level[i] == 0 and surer.any())
+
+    def order(i: int) -> tuple[Any, ...]:
+        """The least comes first."""
+        near = (t <= t[i] * (1 + TIME_BAND)) & (level >= level[i]) & (used <= used[i])
+        halves = int(np.log2(1 + float(collectives(own, layouts[i]))))
+        return -level[i], used[i], (near & (m <= LESS * m[i])).any(), halves, m[i] * t[i]
+
+    left = [i for i in range(len(rows)) if not beaten[i] and not gives_way(i)]
+    first = min(t[i] for i in left)
+    chosen = min((i for i in left if t[i] <= first * (1 + TIME_BAND)), key=order)
+    assert answer.plans[0].layout == layouts[chosen]
+
+
+def test_what_fills_the_card_is_not_chosen() -> None:
+    """A faster layout of which the card may hold more than its limit gives way, and `bold` takes it."""
+    tight = job(framework="huggingface", model="llama-2-13b", gpus=8, training__global_batch=32)
+    answer, bold = dsgen.search(tight), dsgen.search(tight, bold=True)
+    assert isinstance(answer, SearchResult) and isinstance(bold, SearchResult)
+    assert device(answer.plans[0]) <= limit_bytes(tight)
+    assert float(bold.plans[0].step_time.total_s) <= float(answer.plans[0].step_time.total_s) * (1 + TIME_BAND)
+
+
+def test_what_holds_least_is_chosen_where_nothing_stays_under_the_limit() -> None:
+    """Where even the smallest layout may fill the card, it is the smallest that is chosen, and it is said."""
+    own = job(model="llama-2-7b", framework="deepspeed", gpus=8, training__global_batch=64)
+    _, estimated = found(model="llama-2-7b", framework="deepspeed", gpus=8, training__global_batch=64)
+    tight = replace(own, headroom=1 - float(estimated.device_bytes.min()) / own.cluster.accelerator.memory_bytes)
+    (row,) = ranking(tight, estimated, 1)
+    assert estimated.device_bytes[row] == estimated.device_bytes.min()
+
+
+def device(plan: Plan) -> float:
+    """What the card holds of a plan."""
+    return float(plan.memory.device_bytes)
+
+
+def test_device_memory_is_not_cut_off_at_the_card() -> None:
+    """What the card would hold of a layout that is too large is more than the card has."""
+    own = job(model="gpt3-175b", gpus=8, training__global_batch=8)
+    ledger = memory(own, Layout(data=8, micro_batch=1))
+    assert float(ledger.device_bytes) > 2 * float(ledger.capacity_bytes)
+
+
+def test_evidence_is_of_the_program_the_stage_and_the_kinds_of_parallelism() -> None:
+    """Runs of Megatron-LM speak for no ZeRO stage 2, for no AutoTP, and for no experts under ZeRO-3."""
+    usual = Layout(data=8, tensor=8, zero_stage=1, sequence_parallel=True)
+    dense, experts = (job(model=name, gpus=64) for name in ("llama-3-70b", "mixtral-8x7b"))
+    assert evidence(dense, usual).level > 0
+    assert "ZeRO 2 in Megatron-LM with tensor" in evidence(dense, replace(usual, zero_stage=2)).beyond
+    sharded = Layout(data=64, zero_stage=3)
+    assert "ZeRO 3 in Megatron-LM with a mixture of experts" in evidence(experts, sharded).beyond
+    auto = evidence(job(framework="huggingface", model="llama-2-13b", gpus=8), Layout(data=1, tensor=8, zero_stage=1))
+    assert auto.level == 0 and "AutoTP" in auto.beyond[0]
+
+
+def test_columns_are_as_well_measured_as_each_row() -> None:
+    """The level of a column of layouts is that of each layout alone."""
+    _, estimated = found(**JOBS["experts"])
+    rows: Layouts = estimated.layouts.take(slice(0, None, max(len(estimated.total_s) // 60, 1)))
+    own = job(**JOBS["experts"])
+    assert likeness(own, rows).tolist() == [evidence(own, layout).level for layout in rows]
+
+
+def test_full_sharding_counts_its_collectives_in_every_pass() -> None:
+    """ZeRO-3 gathers and reduces a layer with each micro-batch, ZeRO-1 once a step; within a node nothing counts."""
+    own = job(framework="megatron-deepspeed", model="gpt-neox-20b", gpus=96)
+    layers = own.model.layers
+    assert collectives(own, Layout(data=96, zero_stage=3, gradient_accumulation=16)) == 3 * 16 * layers
+    assert collectives(own, Layout(data=96, zero_stage=1, gradient_accumulation=16)) == 2 * layers
+    assert collectives(own, Layout(data=1, tensor=8, gradient_accumulation=16)) == 0
