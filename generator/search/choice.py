@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.communication import group
 from ..estimate.evidence import likeness
+from ..estimate.groups import group
 from ..estimate.layout import LayoutLike
 from ..estimate.uncertainty import ordering_band, time_shares
 from ..job.records import Job

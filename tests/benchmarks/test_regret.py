@@ -44,13 +44,13 @@ def test_identical_layouts_are_one_choice() -> None:
 def test_the_band_prefers_less_memory() -> None:
     """Within the band the ranking takes the layout that needs less; with none the fastest."""
     rows = [
-        run("plain", step_time_s=8.0, micro_batch=4),
-        run("recomputing", step_time_s=10.0, micro_batch=4, recompute=2),
-        run("slow", step_time_s=30.0, micro_batch=2),
+        run("plain", step_time_s=8.0),
+        run("sharded", step_time_s=10.0, zero_stage=1),
+        run("slow", step_time_s=30.0, zero_stage=2),
     ]
-    found = regret.group(rows, lambda row: 20.0 if row.layout.micro_batch == 2 else 6.0 + 0.1 * row.layout.recompute)
-    assert found.ranked(band=0.0).layout.recompute == 0
-    assert found.ranked(band=0.5).layout.recompute == 2
+    found = regret.group(rows, lambda row: {0: 6.0, 1: 6.1, 2: 20.0}[row.layout.zero_stage])
+    assert found.ranked(band=0.0).layout.zero_stage == 0
+    assert found.ranked(band=0.5).layout.zero_stage == 1
 
 
 def test_groups_are_jobs_with_three_layouts() -> None:

@@ -1,13 +1,13 @@
 #!/bin/bash
 # Written by dsgen 0.1.0: dsgen generate
 # Job gpt-neox-20b: deepspeed trains gpt-neox-20b on 4 × gcp/a3-highgpu-8g.
-# 32 GPUs = 32 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute full, offload none.
+# 32 GPUs = 32 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload none.
 # 1024 sequences a step = 8 micro batch × 4 accumulated × 32 data. plan.json has the estimates and reasons.
 # Written for torch >=2.0.0, DeepSpeed 0.19.8.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 4769 optimizer steps: the script must stop there.
 # Checkpoints are the script's to write and read: on every rank it must call before the first step
-# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1193 steps
+# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1112 steps
 # engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but
 # for the one in `latest`.
 #
@@ -35,6 +35,7 @@ ENVIRONMENT=(
   PYTHONUNBUFFERED=1 # what a rank prints is seen at once
   # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=26
+  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 )
 
 SAVED_IN=/mnt/checkpoints/gpt-neox-20b
@@ -72,7 +73,7 @@ ARGUMENTS=(
   --data_path /mnt/data/pile
   --tokenizer /mnt/data/20B_tokenizer.json
   --save_dir /mnt/checkpoints/gpt-neox-20b
-  --save_interval 1193
+  --save_interval 1112
   --load_dir /mnt/checkpoints/gpt-neox-20b
 )
 
