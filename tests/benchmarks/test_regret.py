@@ -42,7 +42,7 @@ def test_identical_layouts_are_one_choice() -> None:
 
 
 def test_the_band_prefers_less_memory() -> None:
-    """Within the band the ranking takes the layout that needs less; with none the fastest, beyond the range of others."""
+    """Within the band the ranking takes the layout that needs less; with none the fastest."""
     rows = [
         run("plain", step_time_s=8.0),
         run("sharded", step_time_s=10.0, zero_stage=1),
