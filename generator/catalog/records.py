@@ -32,7 +32,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPrice:
-    """What a provider asks for a node on demand, without taxes and discounts."""
+    """The price of a node on demand, without taxes and discounts."""
 
     usd_per_node_hour: float
     region: str

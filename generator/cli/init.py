@@ -246,7 +246,7 @@ def _tell(outcome: Outcome) -> None:
             echo(f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]", err=True)
     if outcome.infeasible is not None:
         print_parts(*obstacle(outcome.infeasible))
-        echo("The spec is written as the answers have it; it has no plan that fits.", err=True)
+        echo("The spec was written, but no layout of it fits.", err=True)
     elif outcome.plan is not None:
         print_parts(best_line(outcome.plan, "best plan"))
 

@@ -255,7 +255,7 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
     defaults = () if "framework" in given else (f"framework {DEFAULT_FRAMEWORK}",)
     sizes = (f"{size:,} sequences" if isinstance(size, int) else f"{BATCH_TOKENS:,} tokens" for size in batch.values())
     said = " and ".join((*defaults, *(f"batch of {size}" for size in sizes)))
-    return {**less, **batch, **overrides}, f"of the flags{f', with the default {said}' if said else ''}"
+    return {**less, **batch, **overrides}, f"from the flags{f', with the default {said}' if said else ''}"
 
 
 def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:

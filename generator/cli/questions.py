@@ -196,7 +196,7 @@ def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_terminal(questions: list[Question], found: Proposals) -> dict[str, Any]:
-    """What is found here; all that is still missing is an error."""
+    """The proposals of this folder; a missing answer is an error."""
     taken = [one for one in questions if one.key in found.values]
     _tell_taken(taken, found)
     missing = [one for one in questions if one not in taken and one.is_needed]

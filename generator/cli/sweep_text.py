@@ -22,7 +22,7 @@ _DAY = 86400
 
 
 def sweep_report(found: Sweep) -> Iterator[RenderableType]:
-    """What meets the goal, the table, the rules where there is no plan, and the curve."""
+    """The point that meets the goal, the table, the rules of points without a plan, and the curve."""
     if found.goal is not None:
         yield from (*_answer(found, found.goal), "")
     yield _table(found)

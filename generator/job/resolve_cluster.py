@@ -147,7 +147,7 @@ def _unknown_node_type(source: Source, pointer: str, value: str) -> Resolved:
 
 
 def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str = "") -> Finding:
-    """That the catalog has no `kind` (model, accelerator, node type) called `value`, with the name most like it."""
+    """Report a name that no `kind` (model, accelerator, node type) of the catalog has, with the name most like it."""
     near = nearest(value, f"{kind.replace(' ', '_')}s")
     known = getattr(load_catalog(), f"{kind.replace(' ', '_')}s")
     example = f"{pointer.rpartition('/')[2]}: {next(iter(known))}"

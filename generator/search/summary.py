@@ -35,7 +35,7 @@ _JOULES_A_KWH: Final = 3.6e6
 
 
 def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
-    """What one asks first: which plan, whether it fits, how fast it is, how long it takes and what it costs."""
+    """The lines that come first: the plan, its memory, its speed, its length and cost."""
     rates = plan.throughput
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
     speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, MFU {percent(rates.mfu)}"
@@ -75,7 +75,7 @@ def money(job: Job, amount: float) -> str:
 
 
 def price_text(job: Job) -> str:
-    """Where the price is from: `$32.77 per node-hour, the list price in eastus, 2025`."""
+    """The source of a price: `$32.77 per node-hour, the list price in eastus, 2025`."""
     price = job.cluster.list_price
     if job.cluster.price_per_node_hour is None:
         return "set cluster.price_per_node_hour for a price"
@@ -199,7 +199,7 @@ _ALTERNATIVE: Final = re.compile(r"with (.+?) (?:the same|([+-]\d+%)(?: \(([^)]*
 
 
 def decisions(plan: Plan) -> Iterator[Decision]:
-    """What each decision is compared with: the best plans that decide otherwise, from the plan's reasons."""
+    """Decisions against the best plans with other values, read from the plan's reasons."""
     for reason in plan.reasons[1:]:
         said, _, compared_with = reason.partition("; ")
         key, _, chosen = said.partition(": ")
