@@ -10,6 +10,7 @@ from typing import Final
 from ....facts.hjson.edits import move_member, rename_key, replace_value
 from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, printable
+from ...lookup import is_slip
 from ..config import ZERO, Config
 from ..schema import (
     DeepSpeedSchema,
@@ -82,8 +83,10 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if rule == "PREC004":
         return place.problem(rule, message, "remove it", at_key=True, fix=place.removal)
     hint, home = _meant(name, section, schema)
+    slip = any(is_slip(name, known) and known not in place.siblings for known in section.known_names())
     fix = None if home is None else partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
-    return place.problem(rule, message, hint, at_key=True, fix=fix)
+    severity = Severity.ERROR if slip else None
+    return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 
 
 def _is_for_others(place: Place, name: str, refused: bool) -> bool:

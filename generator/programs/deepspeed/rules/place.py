@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 
 from ....dataclass import dataclass
@@ -35,6 +36,11 @@ class Place:
     def name(self) -> str:
         """The pointer as people write it, in backquotes."""
         return named(self.pointer)
+
+    @property
+    def siblings(self) -> Mapping[str, object]:
+        """The keys beside it, and their values."""
+        return self.config.block(self.pointer.rpartition("/")[0])
 
     @property
     def shown(self) -> str:

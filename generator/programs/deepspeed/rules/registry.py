@@ -9,6 +9,7 @@ from . import (
     batch,
     choices,
     compile,
+    compression,
     data,
     elastic,
     experts,
@@ -25,7 +26,7 @@ from . import (
     zero_limits,
 )
 
-_PARSER: Final = (text, reported, auto, batch, choices, elastic)
+_PARSER: Final = (text, reported, auto, batch, choices, compression, elastic)
 _ENGINE: Final = (precision, zero, zero_limits, offload, optimizer, optimizer_params, schedule)
 _OTHERS: Final = (parallel, experts, running, compile, data)
 MODULES: Final = (*_PARSER, *_ENGINE, *_OTHERS)

@@ -10,7 +10,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, 
 from ....rules.sources import deepspeed
 from ...subjects import ds_configs, submissions
 from ...submission import Submission
-from ..config import Config
+from ..config import Config, has_auto
 from .subjects import edits_of
 from .templates import bare_placeholders, is_filled_in, is_used_as_it_is, leftover, placeholders
 from .walk import problems_of
@@ -48,11 +48,12 @@ def text_is_json(config: Config) -> Violations:
     strict = "Transformers, accelerate and Megatron-DeepSpeed don't"
     others = "Lightning doesn't" if config.consumer == "lightning" else strict
     message += f" {others}"
+    sure = not config.guessed or has_auto(config)  # which none but these fill in
     yield Violation(
         config.json.lines.locate(slips[0].start),
         message,
         "write strict JSON: double quotes, commas between members only, no comments",
-        severity=Severity.WARNING if config.guessed or config.consumer == "deepspeed" else Severity.ERROR,
+        severity=Severity.ERROR if sure and config.consumer != "deepspeed" else None,
         edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
     )
 

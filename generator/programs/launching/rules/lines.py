@@ -178,7 +178,8 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     shell = script.shell
     if shell.place is not None or shell.unterminated is not None:
         return
-    yield from _cut_off(script)
+    cut_off = [*_cut_off(script)]
+    yield from cut_off
     starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
     spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
     for match in _BROKEN_LINE.finditer(shell.text.content):
@@ -190,3 +191,24 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
             message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
             message = message if not inside else "a blank follows the backslash: it stays in the text, as a word"
             yield Violation(shell.locate(at), message, "remove the blanks at the end of the line", severity=severity)
+    seen = {match.start(1) for match in _BROKEN_LINE.finditer(shell.text.content)}
+    for launch in script.launches if not cut_off else ():
+        last = launch.arguments[-1] if launch.arguments else None
+        if last is not None and last.raw.startswith("\\") and last.value == " " and last.offset not in seen:
+            message = "a blank follows the backslash: the command ends here, and the blank is its last argument"
+            yield Violation(shell.locate(last), message, "remove the blanks at the end of the line")
+
+
+@launcher_calls.rule("LNCH044", ERROR, "launcher", _TABLES)
+def launchers_start_a_program(call: LauncherCall) -> Violations:
+    """A launcher is given the program to start.
+
+    Prevents: error: the following arguments are required: training_script
+    Fix: name the program after the launcher's options"""
+    launch, options = call.launch, call.call.options
+    if launch.calls[-1] is call.call and launch.program is None and not launch.arguments and not options.opaque:
+        asks = options.unknown or call.has("--help", "--module", "--no-python", "--no_python", "--version")
+        if not asks and options.entries:
+            message = f"{call.program} is given options and no program: the command ends here"
+            where = call.shell.locate(options.entries[-1].written)
+            yield Violation(where, message, "end every line but the last in a backslash, and name the program")

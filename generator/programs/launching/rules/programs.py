@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Final
 
+from ....facts.around import folders_above
 from ....findings import ERROR, Violation, Violations
-from ....rules.sources import transformers
+from ....rules.sources import derived, transformers
+from ...lookup import is_slip
 from ...subjects import launches
 from ...trainer.training_arguments import gone_arguments, known_arguments
 from ..launch_line import Launch
 from ..own_options import own_options
-from ..program_options import program_path
+from ..program_options import find_program, program_path
 
 _NEAR: Final = 0.6  # how alike a name must be to be named as meant
 #: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
@@ -24,6 +27,22 @@ def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
     """The fields of the classes of transformers that parsers make options of; those of older releases too."""
     fields = frozenset({*known_arguments(), *gone_arguments(), "local_rank", "generation_config"})
     return ("TrainingArguments", fields), ("Seq2SeqTrainingArguments", fields | {*_OF_SEQUENCES})
+
+
+@launches.rule("LNCH043", ERROR, "launcher", derived("Python: can't open file: No such file or directory"))
+def program_is_there(launch: Launch) -> Violations:
+    """The program that a line starts is not a letter off one that is there.
+
+    Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory
+    Fix: correct the program's path"""
+    program, holder = program_path(launch), launch.script.text.path
+    if launch.program is None or not program or not program.endswith(".py") or find_program(program, holder):
+        return
+    beside = (path for folder in folders_above(holder) for path in sorted((folder / program).parent.glob("*.py")))
+    near = next((path.name for path in beside if is_slip(PurePath(program).name, path.name)), None)
+    if near is not None:
+        message, hint = f"the program {program} is not there", f"did you mean {PurePath(program).with_name(near)}?"
+        yield Violation(launch.script.locate(launch.program), message, hint)
 
 
 @launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")

@@ -71,7 +71,7 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
     slip = run.table.near(name, slip=True) is not None
     if run.parser is not None and (run.is_own_program or slip):
         named = run.launch is not None and run.launch.program is not None and run.launch.program.value is not None
-        return ERROR if named else WARNING
+        return ERROR if named or slip else WARNING
     if not run.is_own_program:
         return NOTE if slip and not foreign else None
     if slip or (foreign and equivalents().get(name)):
