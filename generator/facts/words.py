@@ -6,25 +6,21 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
+#: `<name>`, `{{ name }}`, `{name}`, `@NAME@`, `__NAME__`, `XXX`, `your_name`: marks that templates have.
 _PLACEHOLDER: Final = re.compile(
     r"<\s*[A-Za-z][^<>]*>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|"
-    r"\b(?:your|my)[_-](?:partition|account|qos|project|name|email|cluster|compute|queue)\b|"
-    r"\b(?:CHANGE[_-]?ME|REPLACE[_-]?ME|FIXME|XXX+|TODO|PARTITION_NAME|ACCOUNT_NAME)\b",
+    r"\byour[_-]|\bXXX+\b",
     re.IGNORECASE,
 )
-#: A value that is left to the reader: `...`, `xx`, `x.x.x.x`, `10.0.0.x`, `<ip>`, or words such as `node_ip` alone.
+_CONSTANT: Final = re.compile(r"[A-Z]+(?:[_-][A-Z]+)+")  # `CHANGE_ME`, `PARTITION_NAME`
+#: A value that is left to the reader: `...`, `xx`, `x.x.x.x`, `10.0.0.x`, `/path/to/data`, `%s`.
 _LEFT_OPEN: Final = re.compile(
     r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}|"
     r"(?:[xX#?*]{1,5}[.:]){1,7}[xX#?*]{1,5}|%(?:\(\w+\))?[ds]|.*(?<![A-Za-z])(?:your[_ -]|path[/_]to[/_]).*",
     re.IGNORECASE,
 )
-_GENERIC: Final = re.compile(
-    r"(?:(?:your|my|the|some|first|second|other|remote|master|main|worker|head|node|machine|server|host|private|public|"
-    r"ip|ipv4|addr|address|name|hostname|port|rank|value|number|num|here|placeholder)(?:[_.\s-]+|$))+",
-    re.IGNORECASE,
-)
-#: Names of one word that a machine or setting really may have.
-_REAL: Final = frozenset({"master", "main", "worker", "head", "node", "machine", "server", "host"})
+#: Words that no number is, and no name of a host, which has neither blanks nor underscores (RFC 1123, section 2.1).
+_WORDS: Final = re.compile(r"[a-z]+(?:[_ .-]*[_ ]+[a-z]+)+", re.IGNORECASE)
 
 #: The same in a shell's words, where `<` and `>` would be redirections: `<path to data>`, but neither `<in >out`
 #: nor `<in>out` nor `<in 2> err`.
@@ -35,16 +31,20 @@ IN_WORDS: Final = re.compile(
 
 def is_placeholder(text: str) -> bool:
     """Return whether a text holds a placeholder that is to be filled in."""
-    return _PLACEHOLDER.search(text) is not None
+    return _PLACEHOLDER.search(text) is not None or _CONSTANT.fullmatch(text) is not None
 
 
 def is_left_open(text: str, name: str = "") -> bool:
-    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`, `node_ip`, `--port=port`."""
+    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`, `--port=port`."""
     text = text.strip().strip("\"'[]")
-    own = name.lstrip("-").replace("-", "_").lower()
-    if is_placeholder(text) or _LEFT_OPEN.fullmatch(text) or (own and text.replace("-", "_").lower() == own):
-        return True
-    return text.lower() not in _REAL and _GENERIC.fullmatch(text) is not None
+    own = set(re.split(r"[_-]+", name.lstrip("-").lower()))
+    named = set(re.split(r"[_ .-]+", text.lower())) <= own
+    return named or is_placeholder(text) or _LEFT_OPEN.fullmatch(text) is not None
+
+
+def is_words(text: str) -> bool:
+    """Return whether a text is words, as no number is and no host: `node_ip`, `number of nodes`."""
+    return _WORDS.fullmatch(text) is not None
 
 
 #: A number, an amount or a time that is to be written: `NUM_GPUS`, `XXG`, `hh:mm:ss`.

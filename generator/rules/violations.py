@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Protocol
 
-from ..facts.words import is_to_fill
+from ..facts.words import is_to_fill, is_words
 from ..findings import NOTE, Edit, Location, Severity, Violation
 from .numbers import listed
 
@@ -33,7 +33,7 @@ def violation(
 
 def note_if_to_fill(text: object, name: str = "", otherwise: Severity | None = None) -> Severity | None:
     """The severity of what is wrong with the value of `name`: a note where the reader is to write another."""
-    return NOTE if isinstance(text, str) and is_to_fill(text, name) else otherwise
+    return NOTE if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)) else otherwise
 
 
 def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:

@@ -201,7 +201,7 @@ _OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/
 _WHOLE: Final = "every rank loads the whole model into the node's memory"
 
 
-@ds_configs.rule("MEM003", WARNING, "training", derived("DeepNVMe reads and writes the states of every step"))
+@ds_configs.rule("MEM003", NOTE, "training", derived("DeepNVMe reads and writes the states of every step"))
 def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
     """Offloading to NVMe goes to a disk of the node's own.
 

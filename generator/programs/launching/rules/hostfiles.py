@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final
 
 from ....catalog.names import closest
-from ....facts.words import is_left_open, is_placeholder
+from ....facts.words import is_left_open, is_placeholder, is_words
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show
 from ....rules.numbers import listed
@@ -69,7 +69,7 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
 def _is_to_fill(entry: HostEntry) -> bool:
     """Return whether somebody is to fill in the host or its slots: `x.x.x.x`, `[master address]`, `slots=N`."""
     host, _, slots = entry.raw.partition("slots=")
-    return is_placeholder(entry.raw) or is_left_open(host) or slots[:1].isalpha()
+    return is_placeholder(entry.raw) or is_left_open(host) or is_words(host.strip(" []")) or slots[:1].isalpha()
 
 
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
