@@ -129,6 +129,7 @@ class Table:
             yield Lines(((column.heading, text) for column, text in pairs if text.plain), least=least)
 
 
+_LAST = 9  #: of the columns that go where there is no room
 PlanRow = tuple[Sequence[str], Plan | None, Sequence[str]]  #: cells before and after a plan's dimensions
 
 
@@ -145,7 +146,10 @@ def plan_table(
     shown = iter(dimension_cells([plan for _, plan, _ in known if plan]))
     used = [(next(shown) if plan else {}) for _, plan, _ in known]
     headings = [*max(used, key=len, default={})]
-    sizes = [Column(heading=name, right=True, gap=1 if name != headings[-1] else _GAP) for name in headings]
+    sizes = [
+        Column(heading=name, right=True, gap=1 if name != headings[-1] else _GAP, drop=_LAST * (name == "recompute"))
+        for name in headings
+    ]
     table = Table(*labels, *sizes, *figures)
     for (names, plan, values), own in zip(known, used, strict=True):
         table.add_row(*names, *(own.get(name, "") for name in headings), *values, style="" if plan else ASIDE)

@@ -234,7 +234,7 @@ def in_words(layout: Layout) -> str:
     Layouts that differ have different words.
     """
     passes = f"{layout.gradient_accumulation:,} micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
-    return ", ".join((_product(layout), *_parts(layout), *details(layout), f"{passes} of {layout.micro_batch:,}"))
+    return ", ".join((_product(layout), *_parts(layout), *_others(layout), f"{passes} of {layout.micro_batch:,}"))
 
 
 def _product(layout: Layout) -> str:
@@ -258,6 +258,11 @@ def _parts(layout: Layout) -> Iterator[str]:
 
 def details(layout: Layout) -> tuple[str, ...]:
     """The decisions that have no column in tables, in words: `sequence parallel`, `optimizer offloaded`."""
+    several = layout.recompute is Recompute.SELECTIVE and len(layout.recompute_modules.labels) > 1
+    return (*_others(layout), *([f"recompute of {_recomputed(layout)}"] if several else []))
+
+
+def _others(layout: Layout) -> tuple[str, ...]:
     words = (word.format(getattr(layout, name)) for name, word in _DETAILS.items() if _differs(layout, name))
     share = f"{layout.offload_fraction:.0%} of the " if layout.offload_fraction < 1 else ""
     both = " and parameters" if layout.offload is Offload.OPTIMIZER_AND_PARAMETERS else ""
@@ -270,7 +275,9 @@ def dimensions(layout: Layout) -> dict[str, str]:
         heading: f"{getattr(layout, name):,}" if _differs(layout, name) or name in ("data", "micro_batch") else ""
         for heading, name in _COLUMNS.items()
     }
-    return {**shown, "recompute": _recomputed(layout) if layout.recompute else ""}
+    modules = layout.recompute_modules.labels if layout.recompute is Recompute.SELECTIVE else []
+    recompute = f"{len(modules)} modules" if len(modules) > 1 else _recomputed(layout) if layout.recompute else ""
+    return {**shown, "recompute": recompute}
 
 
 _COLUMNS: Final[Mapping[str, str]] = {

@@ -30,7 +30,7 @@ Line = tuple[str, str]  #: a name and a text
 _CAUSES: Final = (
     *("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"),
 )
-_SHOWN_SHARE: Final = 0.01  #: of a step, from which a cause is named
+_SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
 _JOULES_A_KWH: Final = 3.6e6
 
 
@@ -128,7 +128,7 @@ def _batch(plan: Plan) -> str:
 
 
 def causes(plan: Plan) -> list[tuple[str, float]]:
-    """The causes of the step time in seconds, largest first; those under a percent are left out."""
+    """The causes of the step time in seconds, largest first; those under two percent are left out."""
     total = float(plan.step_time.total_s)
     parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
     return sorted(((name, s) for name, s in parts.items() if s >= _SHOWN_SHARE * total), key=lambda part: -part[1])
