@@ -169,26 +169,24 @@ def lay_out(made: Folder, folder: Path) -> None:
                 _special(made, place, folder)
             else:
                 content = _content(made, name).encode(errors="surrogatepass")
-                place.write_bytes(content)
+                _write_new(place, content)
                 made.bytes += len(content)
+
+
+def _write_new(place: Path, content: bytes) -> None:
+    """Write a file where nothing is yet: never through a link, or into a pipe, that was made before."""
+    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "wb") as file:
+        file.write(content)
 
 
 def _special(made: Folder, place: Path, folder: Path) -> None:
     """A link, a named pipe, a socket or a device."""
     rng = made.rng
-    targets = (
-        "../elsewhere/t.json",
-        "/etc/passwd",
-        str(folder / "elsewhere/config.json"),
-        "/proc/self/environ",
-        "..",
-        ".",
-    )
+    # None leads to the machine's own files: what dsgen would do wrong must harm this folder's neighbour alone.
+    targets = ("../elsewhere/t.json", str(folder / "elsewhere/config.json"), "../elsewhere/plan.json", "..", ".")
     match rng.randrange(6):
         case 0 | 1 | 2:
-            place.symlink_to(
-                rng.choice((*targets, "/dev/zero", "nowhere", place.name, "../../elsewhere", *_KNOWN["names"][:9]))
-            )
+            place.symlink_to(rng.choice((*targets, "nowhere", place.name, "../../elsewhere", *_KNOWN["names"][:9])))
         case 3:
             os.mkfifo(place)
         case 4:

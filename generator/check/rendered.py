@@ -36,7 +36,7 @@ def check_rendered(files: Iterable[RenderedFile], job: Job, folder: Path | None 
     whole, release = tuple(reading.documents), job.deepspeed_version
     parts = tuple(submissions_of(whole, Files(whole)))
     contexts = [(whole, Context(job=job, deepspeed_version=release))]  # as with --job, and as without
-    contexts += [(part, Context(deepspeed_version=release)) for part in parts if len(parts) > 1]
+    contexts += [(part, Context(deepspeed_version=release)) for part in parts]
     with checking([folder] if folder else (), [folder / file.path for file in files] if folder else ()):
         found = [*reading.findings]
         for documents, context in contexts:
