@@ -1,6 +1,7 @@
 """The choice among the layouts that fit: which comes first, which others have a name, and the rule that decided.
 
-1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated.
+1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated,
+   and for no measured kind.
 2. A layout gives way to one that is faster and smaller. One of a kind that was never measured also gives way to
    one of a measured kind that is smaller, or leaves a fifth of the card, and slower by less than the range of published
    runs.
@@ -79,13 +80,13 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
         return [int(row) for row in np.lexsort((found.total_s, found.device_bytes))[:top]]
     picked: list[int] = []
     while len(picked) < top and len(rows):
-        tied = _tied(job, found, rows, band)
+        tied = _tied(job, found, rows, band, bold)
         picked += tied.tolist()
         rows = rows[~np.isin(rows, tied)]
     return picked[:top]
 
 
-def _tied(job: Job, found: Estimates, rows: Rows, band: float) -> Rows:
+def _tied(job: Job, found: Estimates, rows: Rows, band: float, bold: bool) -> Rows:
     """Rows that the model can't tell apart and that give way to none, the preferred first; `rows` are by time."""
     times = found.total_s[rows]
     farthest = float(np.max(time_shares(job, found.layouts).high)) * (1 + band)
@@ -97,7 +98,8 @@ def _tied(job: Job, found: Estimates, rows: Rows, band: float) -> Rows:
         seconds, required = found.total_s[near], found.required_bytes[near]
         span = np.broadcast_to(time_shares(job, layouts).high, len(near))
         kept = ~_is_beaten(seconds, required)
-        kept &= ~_is_unproven(seconds, required, np.where(kept, measured, 0), roomy, span) | (measured > 0)
+        if not bold:
+            kept &= ~_is_unproven(seconds, required, np.where(kept, measured, 0), roomy, span) | (measured > 0)
         until = seconds[kept].min() * (1 + band)
         if until * farthest <= reach or len(near) == len(rows):
             break

@@ -99,12 +99,11 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
 
 
 def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory) -> NDArray[np.bool_]:
-    """Find rows that only give time for memory that there is.
+    """Find rows that only give time for memory that there is: a fifth of the card is left without them.
 
-    Recomputation is needed until a fifth of the card is left without it; offload, whose time hangs on host memory and
-    PCIe, until something recomputed stays under the limit without it. Model chunks keep up to half as many
-    micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may have to give time for them, unless
-    its activations would fit twice.
+    Offload, whose time hangs on host memory and PCIe, isn't needed either where recomputation leaves as much. Model
+    chunks keep up to half as many micro-batches more (2104.04473 sec 2.2): a stage that is to be interleaved may have
+    to give time for them, unless its activations would fit twice.
     """
     whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
     twice = ledger.device_bytes + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
@@ -113,8 +112,8 @@ def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory)
     _, group = np.unique(row_keys(others), return_inverse=True)
     dominated = np.zeros(len(rows), np.bool_)
     for spent, plain in (
-        (recomputes, ~recomputes & ~offloads & (twice <= least_limit_bytes(job))),
-        (offloads, ~offloads & (ledger.device_bytes <= limit_bytes(job))),
+        (recomputes, ~recomputes & ~offloads & (twice <= roomy_bytes(job))),
+        (offloads, ~offloads & (ledger.device_bytes <= roomy_bytes(job))),
     ):
         spared = np.zeros(len(rows), np.bool_)
         spared[group[fits & plain]] = True
@@ -134,11 +133,6 @@ def limit_bytes(job: Job) -> float:
 def roomy_bytes(job: Job) -> float:
     """Device memory that a plan holds which leaves a fifth of the card."""
     return job.cluster.accelerator.memory_bytes * (1 - ROOM)
-
-
-def least_limit_bytes(job: Job) -> float:
-    """The tighter of both."""
-    return min(limit_bytes(job), roomy_bytes(job))
 
 
 def has_plan(job: Job) -> tuple[bool, int]:

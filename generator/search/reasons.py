@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.layout import DEFAULTS, FIELDS, Layout
+from ..estimate.layout import DEFAULTS, FIELDS, Layout, is_constant
 from ..estimate.ledgers import StepTime
 from ..estimate.step_time import step_time
 from ..job.records import Job
@@ -69,7 +69,7 @@ def _decision(
 
 def _firsts(column: NDArray[Any], order: NDArray[np.int64], most: int) -> Iterator[tuple[Any, Any]]:
     """Each value of a column, and the first rows in `order` that have it: `most`, or the one."""
-    ordered = column[order]
+    ordered = column[order[:most] if is_constant(column) else order]
     for value in np.unique(ordered):
         rows = order[np.flatnonzero(ordered == value)[:most]]
         yield value.item(), int(rows[0]) if most == 1 else rows

@@ -36,7 +36,6 @@ from .feasible import (
     estimates,
     fitting,
     joined_estimates,
-    least_limit_bytes,
     limit_bytes,
     roomy_bytes,
 )
@@ -103,7 +102,6 @@ class Detail:
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: values for which it does a part
     largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
-    limit: Callable[[Job], float] = limit_bytes  #: device memory that the largest may hold before it is needed
 
 
 def _node_choices(job: Job, rows: Layouts) -> Settings:
@@ -127,7 +125,6 @@ DETAILS: tuple[Detail, ...] = (
         saves="recompute_s",
         replaces={"recompute": Recompute.FULL},
         largest={"recompute": Recompute.NONE},
-        limit=least_limit_bytes,
     ),
     Detail(
         turns=("offload", "offload_fraction"),
@@ -273,7 +270,7 @@ def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail
     rows = found.take(whole & (_floor(found, details) <= reach.of(found)))
     rows = rows.take(_within(job, rows, _largest(details), details, reach))
     largest = memory(job, _set(rows.layouts, _largest(details)))
-    rows = rows.take(np.broadcast_to(largest.device_bytes > detail.limit(job), len(rows.total_s)))
+    rows = rows.take(np.broadcast_to(largest.device_bytes > roomy_bytes(job), len(rows.total_s)))
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
 
 

@@ -22,7 +22,7 @@ from dsgen.job.records import Job
 from dsgen.rules.numbers import divisors
 from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
 from dsgen.search.enumerate import STAGES, Enumeration, joined
-from dsgen.search.feasible import Floats, feasible_layouts, fitting, limit_bytes
+from dsgen.search.feasible import Floats, feasible_layouts, fitting, roomy_bytes
 from dsgen.search.plan import Infeasible
 from dsgen.search.refine import DETAILS, chunk_choices, refined
 from tests.jobs import job
@@ -143,10 +143,10 @@ def with_details(job: Job) -> Layouts:
 
 
 def needless_offload(job: Job, rows: Layouts) -> NDArray[np.bool_]:
-    """Rows that offload where the same without it, however recomputed, stays under the limit."""
+    """Rows that offload where the same without it, however recomputed, leaves a fifth of the card."""
     columns = [getattr(rows, name).tolist() for name in STAGES if name not in ("recompute", "offload")]
     keys = list(zip(*columns, strict=True))
-    kept = (rows.offload == Offload.NONE) & (memory(job, rows).device_bytes <= limit_bytes(job))
+    kept = (rows.offload == Offload.NONE) & (memory(job, rows).device_bytes <= roomy_bytes(job))
     spared = {key for key, stays in zip(keys, kept, strict=True) if stays}
     return (rows.offload != Offload.NONE) & np.array([key in spared for key in keys])
 
