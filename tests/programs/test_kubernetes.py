@@ -249,3 +249,15 @@ def test_a_pod_that_is_told_to_stop_lets_its_script_save(tmp_path: Path, saved: 
         time.sleep(0.05)
     pod.terminate()
     assert pod.wait(timeout=HANGS_S) == status
+
+
+def test_a_long_command_of_a_train_job_is_in_two_lists() -> None:
+    """A TrainJob takes 128 words in its command and as many arguments: the schema has both, the pod gets every word."""
+    job = example(launch__kubernetes__kind="TrainJob", launch__arguments=[f"--flag-{n}" for n in range(110)])[
+        "TrainJob"
+    ]
+    assert [error.message for error in validator("kubernetes", "TrainJob").iter_errors(job)] == []
+    trainer = job["spec"]["trainer"]
+    words = [*trainer["command"], *trainer["args"]]
+    assert len(words) > 128
+    assert words[-1] == "--flag-109"

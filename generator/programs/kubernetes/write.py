@@ -35,6 +35,7 @@ _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": 
 _PINS_MEMORY: Final = re.compile(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
 #: What `$` begins in a command or a variable's value: a reference to another variable, or `$` itself.
 _REFERENCE: Final = re.compile(r"\$(?=[$(])")
+_LONGEST_LIST: Final = 128  # of words, in a TrainJob. Source: its custom resource definition
 _LONGEST_NAME: Final = 40  # of 63 characters of a pod's name; the rest is for -worker-12345 and the like
 _INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>\w+))?")
@@ -276,7 +277,8 @@ def _pytorch_job(job: _Job) -> Entry:
 
 def _train_job(job: _Job) -> Entry:
     """The runtime has the pods; its plugin for torch sets the PET_ variables, and patches add the volumes."""
-    container = {"name": "node", **job.in_container()}
+    words, container = job.command(), {"name": "node", **job.in_container()}
+    parts = words[:_LONGEST_LIST], words[_LONGEST_LIST:]  # the container starts the one with the other behind it
     pod = {"spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}}
     patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pod}]}}}
     return {
@@ -290,7 +292,7 @@ def _train_job(job: _Job) -> Entry:
                 "image": job.image,
                 "numNodes": job.plan.job.nodes,
                 "numProcPerNode": processes_per_node(job.plan),
-                "command": job.command(),
+                **{key: words for key, words in zip(("command", "args"), parts, strict=True) if words},
                 "env": job.environment(),
                 "resourcesPerNode": job.resources(),
             },
