@@ -1,0 +1,211 @@
+"""What is read and written stays within what was named, and what users give is read within limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import run
+
+CONFIG = '{"train_batch_size": 8, "zero_optimization": {"stage": 2, "cpu_offload": true}}'
+JOB = """name: small
+framework: deepspeed
+model: gpt2
+cluster: azure/standard_nd96amsr_a100_v4
+gpus: 16
+training: {global_batch: 64}
+launch: {target: azureml, script: train.py, azureml: {code: ./src, compute: gpu, environment: "azureml:env:1"}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in the working directory, and one beside it that is not named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "t.json").write_text(CONFIG)
+    (tmp_path / "repo").mkdir()
+    return tmp_path / "repo"
+
+
+def test_a_link_out_of_the_folder_is_not_followed(repo: Path) -> None:
+    """Neither a line of its target is shown, nor is it rewritten."""
+    (repo / "ds_config.json").symlink_to("../elsewhere/t.json")
+    assert "cpu_offload" not in run("validate", "repo", "--fix").output
+    assert (repo.parent / "elsewhere" / "t.json").read_text() == CONFIG
+
+
+def test_a_link_within_the_folder_is_read_and_not_written(repo: Path) -> None:
+    """The file is checked once, by its own name; through a link alone it is not fixed."""
+    (repo / "zero1.data").write_text(CONFIG)
+    (repo / "ds_config.json").symlink_to("zero1.data")
+    assert "cpu_offload" in run("validate", "repo", "--fix").output
+    assert (repo / "zero1.data").read_text() == CONFIG
+    assert (repo / "ds_config.json").is_symlink()
+
+
+def test_a_file_of_the_folder_is_still_fixed(repo: Path) -> None:
+    """A config whose kind is certain is fixed beside links that are not."""
+    (repo / "ds_config.json").write_text(CONFIG)
+    (repo / "ds_other.json").symlink_to("../elsewhere/t.json")
+    run("validate", "repo", "--fix")
+    assert '"offload_optimizer"' in (repo / "ds_config.json").read_text()
+
+
+def test_programs_around_are_read_in_the_project_alone(repo: Path) -> None:
+    """A release that is named above the folder is not looked for there."""
+    (repo.parent / "requirements.txt").write_text("deepspeed==0.9.5\n")
+    (repo / "ds_config.json").write_text(
+        '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "mics_shard_size": 8}}'
+    )
+    assert "0.9.5" not in run("validate", "repo").output
+    (repo / "requirements.txt").symlink_to("../requirements.txt")
+    assert "0.9.5" not in run("validate", "repo").output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"dsgen_baseline": 1, "findings": [{"rule": "A", "path": "b", "line": "c", "count": 1e999}]}',
+        '{"dsgen_baseline": 1, "findings": [{"rule": 5, "path": "b", "line": "c", "count": 1}]}',
+        '{"dsgen_baseline": 1, "findings": 7}',
+        "9" * 5000,
+    ],
+)
+def test_json_of_users_is_read_within_limits(repo: Path, text: str) -> None:
+    """A baseline, plan or model that is nested, infinite or of other types is refused in words."""
+    (repo / "ds_config.json").write_text(CONFIG)
+    (repo / "b.json").write_text(text)
+    assert "is no baseline of dsgen" in run("validate", "repo", "--baseline", "repo/b.json").output
+    (repo / "plan.json").write_text(text)
+    assert "cannot be used" in run("submit", "repo", "--dry-run").output
+    (repo / "config.json").write_text(text)
+    assert "SPEC013" in run("plan", "--model", "repo/config.json", "--cluster", "nvidia/dgx-h100", "--gpus", "8").output
+
+
+def test_a_plan_of_an_unknown_target_is_refused_without_its_values(repo: Path) -> None:
+    """Nothing of plan.json is quoted: it may hold what nobody else may see."""
+    Path("job.yaml").write_text(JOB.replace("code: ./src, ", ""))
+    run("generate", "job.yaml", "-o", "out")
+    plan = json.loads(Path("out/plan.json").read_text())
+    Path("out/plan.json").write_text(json.dumps({**plan, "job": {**plan["job"], "target": "hush-4711"}}))
+    output = run("submit", "out", "--dry-run").output
+    assert "job.target is none of" in output
+    assert "hush-4711" not in output
+
+
+def test_a_named_pipe_is_no_plan(repo: Path) -> None:
+    """submit doesn't wait for what nobody writes."""
+    os.mkfifo(repo / "plan.json")
+    assert "has no plan.json" in run("submit", "repo", "--dry-run").output
+
+
+@pytest.mark.parametrize("line", ["{'loss': 1.0, ", "iteration 1/ ", "steps: 1 loss: ", "time (ms) | fwd: 1 "])
+def test_a_long_line_of_a_log_takes_no_longer_than_short_ones(repo: Path, line: str) -> None:
+    """The time to read a log grows with its size, whatever its lines."""
+    (repo / "train.log").write_text(
+        f"{line * (400_000 // len(line))}'epoch': elapsed time per iteration iter time time (ms)"
+    )
+    before = time.process_time()
+    run("calibrate", "repo/train.log", "-o", "cal.json")
+    assert time.process_time() - before < 5
+
+
+def test_what_is_left_out_is_kept_in_linear_time(repo: Path) -> None:
+    """init --from names each of 10,000 keys that a spec lacks."""
+    keys = "".join(f"key_{number}: {number}\n" for number in range(10_000))
+    (repo / "acc.yaml").write_text(f"compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n{keys}")
+    before = time.process_time()
+    run(
+        "init",
+        "--from",
+        "repo/acc.yaml",
+        "-o",
+        "x.yaml",
+        "--model",
+        "gpt2",
+        "--cluster",
+        "nvidia/dgx-h100",
+        "--gpus",
+        "8",
+    )
+    assert time.process_time() - before < 10
+
+
+def test_lines_of_a_diff_end_at_line_feeds(repo: Path) -> None:
+    """U+2028 within a line is no end of it."""
+    (repo / "ds_config.json").write_text(CONFIG.replace("true}", 'true, "x": "a\u2028b"}'))
+    output = run("validate", "repo", "--fix", "--diff").output
+    assert sum(line.startswith(("-{", "+{")) for line in output.split("\n")) == 2
+    assert "\\ No newline" in output
+
+
+def test_code_beside_the_spec_is_written_from_the_job_file(repo: Path) -> None:
+    """The job uploads the folder that lies beside the spec, and validate agrees."""
+    (repo / "src").mkdir()
+    (repo / "job.yaml").write_text(JOB)
+    assert run("generate", "repo/job.yaml", "-o", "repo/out").exit_code == 0
+    assert "code: ../src\n" in (repo / "out" / "job.yml").read_text()
+    assert "AML021" not in run("validate", "repo/out").output
+
+
+@pytest.mark.parametrize("command", ["generate", "submit"])
+def test_code_that_is_nowhere_is_refused(repo: Path, command: str) -> None:
+    """What validate would refuse is not written."""
+    (repo / "job.yaml").write_text(JOB)
+    output = run(command, "repo/job.yaml", "-o", "repo/out", *(["--yes"] if command == "submit" else [])).output
+    assert "[AML021]" in output
+    assert not (repo / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"training": {"global_batch": {"tokens": 1e18}}}, "1 to 10,000,000,000"),
+        ({"training": {"duration": {"tokens": "999999999999T"}}}, "up to 10,000 T"),
+        ({"model": {"model_type": "llama", "vocab_size": 1}}, "4 to 134,217,728"),
+        ({"reliability": {"storage_gbytes_per_s": 1e-12}}, "0.01 to 100,000"),
+        ({"reliability": {"node_days_between_failures": 1e-9}}, "0.01 to 1,000,000"),
+        (
+            {"cluster": {"accelerator": "h100-sxm", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 1e-9}},
+            "0.1 to 100,000",
+        ),
+    ],
+)
+def test_sizes_that_no_run_has_are_refused_with_their_range(repo: Path, spec: dict[str, object], said: str) -> None:
+    """The message gives both ends."""
+    whole = {"model": "gpt2", "cluster": "nvidia/dgx-h100", "gpus": 8, "training": {"global_batch": 64}, **spec}
+    (repo / "job.json").write_text(json.dumps(whole))
+    assert said in run("plan", "repo/job.json").output
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"framework": "huggingface", "model": "llama-3.1-70b", "training": {"global_batch": 64, "lora": {"rank": 16}}},
+        {"framework": "deepspeed", "model": "llama-3.1-8b", "training": {"global_batch": 64, "kernels": "fused"}},
+        {"framework": "deepspeed", "model": "gpt3-1.3b", "gpus": "8..32:8", "training": {"global_batch": 256}},
+        {
+            "framework": "deepspeed",
+            "deepspeed_version": "0.19.6",
+            "model": "gpt2",
+            "training": {"global_batch": 64},
+            "layout": {"zero_stage": 3, "zero_copies": 2},
+            "deepspeed_config": {"sparse_gradients": True},
+        },
+    ],
+)
+def test_files_of_a_spec_are_right_with_it(repo: Path, more: dict[str, object]) -> None:
+    """LoRA, fused kernels, several counts and an older release: validate agrees, with the spec and without."""
+    (repo / "job.json").write_text(json.dumps({"cluster": "nvidia/dgx-h100", "gpus": 8, **more}))
+    assert run("generate", "repo/job.json", "-o", "out").exit_code == 0
+    for flags in ((), ("--job", "repo/job.json")):
+        output = run("validate", "out", *flags).output
+        assert "error:" not in output
+        assert "warning:" not in output
