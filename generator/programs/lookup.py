@@ -144,7 +144,9 @@ class Files:
 
     def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
         """The path of the document that lies where `holder` would write `path`."""
-        here = (one for place in self._places(path, holder, starts) for one in self._by_place.get(place, ()))
+        ends = self._ends(path, holder) if isabs(path) else []
+        places = (*self._places(path, holder, starts), *(ends if len(ends) == 1 else ()))
+        here = (one for place in places for one in self._by_place.get(place, ()))
         return next((one.path for one in here if one.path != holder and not is_written(one)), None)
 
     def has_folder(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
@@ -187,6 +189,7 @@ class Files:
             end = "/".join(parts)
             beside = [place_of(join(dirname(place_of(holder)), end))]
             return [place for place in same if f"/{place}".endswith(f"/{end}")] if len(parts) > 1 else beside
+        same = [place for place in same if not all(map(is_written, self._by_place[place]))]
         for first in range(len(parts) - 1):
             end = f"/{'/'.join(parts[first:])}"
             if ends := [place for place in same if join(self._here, place).endswith(end)]:

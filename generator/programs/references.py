@@ -125,7 +125,8 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
     found = set[str]()
     for script in (one for one in documents if isinstance(one, LaunchScript)):
         for word in script.shell.written:
-            if word.value and (path := files.document_at(word.value, script.path, _starts(script))):
+            known = (word.path or "") if word.value or "/" in (word.path or "") else ""
+            if known and (path := files.document_at(known, script.path, _starts(script))):
                 found.add(path)
     return frozenset(found)
 

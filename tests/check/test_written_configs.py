@@ -40,10 +40,12 @@ BAD = '{"train_batch_size": 8, "zero_optimization": {"stage": 7}}'
         "envsubst < other.tmpl | tee ds.json",
         "yq -o json other.yaml --output ds.json",
         "sed s/A/B/ other.json > ./ds.json",
+        "echo x > $PWD/ds.json; cat other.json > /home/me/%s/ds.json",
     ],
 )
 def test_a_file_that_a_script_writes_is_not_judged_as_it_lies_there(tmp_path: Path, writes: str) -> None:
     """What an older run left on the disk says nothing of a config that the script writes before it launches."""
+    writes = writes.replace("%s", tmp_path.name)
     script = f"#!/bin/bash\n{writes}\ndeepspeed train.py --deepspeed --deepspeed_config ds.json\n"
     assert _found(tmp_path, {"ds.json": BAD, "train.sh": "deepspeed train.py --deepspeed_config ds.json\n"})
     assert not [rule for rule, name, *_ in _found(tmp_path, {"train.sh": script}) if name == "ds.json"]

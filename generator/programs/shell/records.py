@@ -30,10 +30,10 @@ class Word(NamedTuple):
         """The path that it is; its end where the folders before it are a variable: `$HERE/ds.json`."""
         if self.value is not None:
             return self.value
+        tail = ((self.parts[-1] if self.parts else None) or "").partition("/")[2]
         name = self.raw.strip("\"'").rpartition("/")[2].strip("\"'")
         if not name or set(name) & set("$`*?{}\"'"):
-            return None
-        tail = ((self.parts[-1] if self.parts else None) or "").partition("/")[2]
+            return tail or None
         return tail if tail.endswith(name) else name
 
 
