@@ -80,7 +80,12 @@ def obstacle(answer: Infeasible) -> list[RenderableType]:
     """Say why nothing fits: changes after which it does, the nearest miss, and the rules that removed the layouts."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    parts: list[RenderableType] = [Text(head, style=BAD)]
+    near = _batch(job) if answer.nearest is None else _nearest(answer.nearest)
+    binding = ("Binding", f"{answer.binding_rule}: {title_of(answer.binding_rule)}")
+    indivisible = answer.nearest is None and job.training.global_batch % job.gpus > 0
+    # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have nothing else to do.
+    first, last = ([near], [binding]) if indivisible else ([], [near, binding])
+    parts: list[RenderableType] = [Text(head, style=BAD), *([Lines(first)] if first else [])]
     if answer.suggestions:
         parts += [
             "Each of these changes makes it fit (checked by searching again):",
@@ -88,9 +93,7 @@ def obstacle(answer: Infeasible) -> list[RenderableType]:
         ]
     else:
         parts.append("No single change of GPUs, batch, recomputation, offload or ZeRO stage makes it fit.")
-    near = _batch(job) if answer.nearest is None else _nearest(answer.nearest)
-    binding = ("Binding", f"{answer.binding_rule}: {title_of(answer.binding_rule)}")
-    return [*parts, "", Lines([near, binding]), "", "Ruled out, by rule:", _rejected_table(answer.rejected_by)]
+    return [*parts, "", Lines(last), "", "Ruled out, by rule:", _rejected_table(answer.rejected_by)]
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
@@ -150,7 +153,7 @@ def _batch(job: Job) -> Line:
     grown = "" if ramp is None else f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
     return (
         "Replicas",
-        f"data divides both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
+        f"data has to divide both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
         f"{batch:,}{_at(job, '/training/global_batch')}{grown}, so it is {one_of(choices)}.",
     )
 

@@ -15,7 +15,9 @@ from typing import Any
 from ..estimate.layout import FIELDS
 from ..estimate.uncertainty import required_band
 from ..job.records import Job
+from ..job.wording import in_spec
 from ..rules.numbers import divisors
+from ..rules.run import check_job
 from .choice import ranking
 from .feasible import Feasible, feasible_layouts, has_plan, make_plan
 from .plan import Plan, Suggestion
@@ -97,6 +99,29 @@ def suggestions(job: Job) -> Iterator[Suggestion]:
     yield from _other_gpu_counts(job, searches)
     yield from _other_batches(job, searches)
     yield from _less_headroom(job, searches)
+    yield from _smaller_numbers(job, searches)
+
+
+def _smaller_numbers(job: Job, searches: _Searches) -> Iterator[Suggestion]:
+    """Each key of `training` that saves memory and may change results, so that it stays the user's to set.
+
+    Keys that the job sets, and values that framework or accelerator don't have, are left out.
+    """
+    training, known = job.training, {finding.rule for finding in check_job(job)}
+    keys: dict[str, tuple[bool, Any]] = {
+        "kernels": (training.kernels is None, "fused"),
+        "gradient_dtype": (training.gradient_dtype is None and training.precision != "fp32", "same"),
+        "fp8_parameters": (training.precision == "fp8" and not training.fp8_parameters, True),
+        "moment_dtype": (training.moment_dtype is None, "bf16"),
+        "optimizer": (training.optimizer == "adamw", "adamw-8bit"),
+    }
+    for name, (is_open, value) in keys.items():
+        changed: dict[str, Any] = {name: value}
+        other = replace(job, training=replace(training, **changed))
+        is_legal = is_open and {finding.rule for finding in check_job(other)} <= known
+        if is_legal and (plan := searches.best(other)):
+            path = f"training.{name}"
+            yield Suggestion(path=path, value=value, text=f"{path}: {in_spec(value)}", plan=plan)
 
 
 def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
@@ -112,6 +137,12 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
         found = searches.fastest(jobs)
         if found is not None and _speed(found) > _MUCH_FASTER * _speed(plan):
             yield _changed(key, found)
+    for name in ("recompute", "offload"):  # a pin that costs
+        freed = replace(plan.job, pins=replace(plan.job.pins, **{name: None}))
+        found = searches.best(freed) if getattr(plan.job.pins, name) else None
+        if found is not None and _speed(found) > _MUCH_FASTER * _speed(plan):
+            value = found.layout.to_dict()[name]
+            yield Suggestion(path=f"layout.{name}", value=str(value), text=plan.job.says(name, value), plan=found)
 
 
 def _changed(path: str, plan: Plan) -> Suggestion:

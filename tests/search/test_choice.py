@@ -134,3 +134,19 @@ def test_full_sharding_counts_its_collectives_in_every_pass() -> None:
     assert collectives(own, Layout(data=96, zero_stage=3, gradient_accumulation=16)) == 3 * 16 * layers
     assert collectives(own, Layout(data=96, zero_stage=1, gradient_accumulation=16)) == 2 * layers
     assert collectives(own, Layout(data=1, tensor=8, gradient_accumulation=16)) == 0
+
+
+def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None:
+    """Where too little of the card may be used, number formats and kernels are offered with which there is a plan."""
+    keys: dict[str, Any] = {"model": "gpt3-6.7b", "gpus": 2, "training__global_batch": 8, "layout__offload": "none"}
+    _, estimated = found(**keys)
+    most = 0.95 * float(estimated.required_bytes.min()) / job(**keys).cluster.accelerator.memory_bytes
+    answer = dsgen.search(job(**keys, memory__headroom=1 - most))
+    assert not isinstance(answer, SearchResult)
+    offers = [
+        offer for offer in answer.suggestions if offer.path in ("training.gradient_dtype", "training.moment_dtype")
+    ]
+    assert offers
+    for offer in offers:
+        changed = {offer.path.replace(".", "__"): offer.value}
+        assert dsgen.search(job(**keys, memory__headroom=1 - most, **changed)).plans
