@@ -158,6 +158,11 @@ def context_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
     return (chunks - 1) * steps + np.where(heads > 1, (2 + again) * exchange, 0.0)
 
 
+#: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132 multiprocessors
+#: (2412.19437 sec 3.2.2; deepseek-ai/DeepEP, deep_ep/buffer.py, num_sms).
+_DEEPEP_COST = 20 / (132 - 20)
+
+
 def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
     """Seconds of dispatch and combine of a MoE layer, forward and backward, once more with full recomputation.
 
@@ -181,7 +186,7 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
     whole = passes * (np.where(layout.expert > 1, one, 0.0) + np.where(layout.expert_tensor > 1, gathered, 0.0))
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)
-    beside = exposed_s(job, whole, time.forward_s + time.backward_s)
+    beside = exposed_s(job, whole, time.forward_s + time.backward_s, cost=_DEEPEP_COST * once)
     return np.where(layout.expert_overlap, alone * whole + (1 - alone) * beside, whole)
 
 

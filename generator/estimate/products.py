@@ -71,14 +71,14 @@ def linear(job: Job, m: Any, k: Any, n: Any, count: Any = 1, *, fp8: bool = True
     return Passes(count * (forward + start), count * (inputs + gradients + 2 * start))
 
 
-def exposed_s(job: Job, communication_s: Any, window_s: Any, first_s: Any = 0.0) -> Any:
+def exposed_s(job: Job, communication_s: Any, window_s: Any, first_s: Any = 0.0, cost: Any = 0.0) -> Any:
     """Seconds that communication adds to a step which computes for `window_s` meanwhile.
 
     `first_s`: the part that nothing can hide, because no work is ready yet, or none is left. What is hidden slows the
-    compute beside it.
+    compute beside it, by `cost` of its seconds where that is more than collectives take.
     """
     left = np.maximum(communication_s - window_s, np.minimum(first_s, communication_s))
-    return left + rates(job).overlap_cost * (communication_s - left)
+    return left + np.maximum(rates(job).overlap_cost, cost) * (communication_s - left)
 
 
 def spread_s(job: Job, communication_s: Any, chunk_pass_s: Any, chunks: Any, apart: Any, messages: Any) -> Any:
