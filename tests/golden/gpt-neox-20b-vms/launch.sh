@@ -7,7 +7,7 @@
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 4769 optimizer steps: the script must stop there.
 # Checkpoints are the script's to write and read: on every rank it must call before the first step
-# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1112 steps
+# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1114 steps
 # engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but
 # for the one in `latest`.
 #
@@ -73,7 +73,7 @@ ARGUMENTS=(
   --data_path /mnt/data/pile
   --tokenizer /mnt/data/20B_tokenizer.json
   --save_dir /mnt/checkpoints/gpt-neox-20b
-  --save_interval 1112
+  --save_interval 1114
   --load_dir /mnt/checkpoints/gpt-neox-20b
 )
 
