@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from docs.make_reference import pages, write
+from tests.docs.blocks import written_pages
 from tests.needs import needs_mkdocs
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,12 @@ def test_nothing_is_loaded_from_the_network(site: Path) -> None:
         for address in _loaded(page.read_text(encoding="utf-8")):
             start = site if address.startswith("/") else page.parent  # the page of status 404 may be anywhere
             assert (start / address.lstrip("/")).is_file(), f"{page.name}: {address}"
+
+
+def test_written_pages_stay_short() -> None:
+    """The pages of docs/ that are written by hand have at most 25,000 words in all."""
+    pages = [page for page in written_pages() if page.is_relative_to(ROOT / "docs")]
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= 25_000
 
 
 def test_reference_is_fresh(update_golden: bool) -> None:
