@@ -1,5 +1,5 @@
 #!/bin/bash
-# Written by dsgen 0.1.0: dsgen generate
+# Written by dsgen 0.2.0: dsgen generate
 # Job llama-3-8b-lora: huggingface trains llama-3.1-8b on 1 × aws/g5.48xlarge.
 # 8 GPUs = 2 data × 1 tensor × 1 pipeline × 4 context; ZeRO 1, recompute none, offload none.
 # 64 sequences a step = 1 micro batch × 32 accumulated × 2 data. plan.json has the estimates and reasons.
