@@ -427,3 +427,10 @@ def test_an_escaped_quote_closes_no_directive(tmp_path: Path) -> None:
     """sbatch reads an escaped double quote within double quotes as a character, as Slurm 22.05.8 does."""
     (tmp_path / "job.sbatch").write_text('#!/bin/bash\n#SBATCH --comment="x\\"a b"\n#SBATCH --nodes=1\nsrun true\n')
     assert [f for f in dsgen.validate(tmp_path) if f.rule in ("SLM050", "SLM027")] == []
+
+
+@pytest.mark.parametrize(("option", "expected"), [("--learning_rat", []), ("--learnin_rate", ["warning"])])
+def test_the_beginning_of_a_name_is_the_name(option: str, expected: list[str], tmp_path: Path) -> None:
+    """argparse takes the beginning of an option's name for the option, and refuses another slip."""
+    line = f"torchrun --nproc_per_node 8 train.py --output_dir out --do_train {option} 1e-4\n"
+    assert severities(tmp_path, {"run.sh": line}, "HF024") == expected

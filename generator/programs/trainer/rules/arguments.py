@@ -56,6 +56,8 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     Fix: correct the argument's name"""
     known = known_arguments()
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
+        if arguments.launch is not None and any(one.startswith(name) for one in known):
+            continue  # argparse takes the beginning of a name for the name
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=_SLIP)
         if close and not arguments.has(close[0]):
             yield violation(arguments, name, f"TrainingArguments has no argument {name}", f"did you mean {close[0]}?")
