@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -164,7 +165,7 @@ def _read(program: Path) -> ProgramOptions:
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
     return ProgramOptions(
         strings=frozenset(word for one in texts for word in _STRING.findall(one)),
-        parser=parser.as_posix() if parser and whole else None,
+        parser=Path(os.path.relpath(parser)).as_posix() if parser and whole else None,
         types=dict(_TYPED.findall(rules)),
         refuses_removed=not rules or "no longer valid" in rules,
         of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
