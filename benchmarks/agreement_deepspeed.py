@@ -25,7 +25,7 @@ from benchmarks.deepspeed_mutations import WORLD, for_world, mutants
 REPOSITORY = Path(__file__).parents[1]
 CACHE = Path.home() / ".cache" / "dsgen-deepspeed"  #: of releases of DeepSpeed
 CONFIGS = REPOSITORY / "tests" / "programs" / "ds_configs"
-RELEASES = ("0.19.8", "0.16.9", "0.14.5", "0.12.6")
+RELEASES = ("0.19.8", "0.16.9", "0.14.5")
 MUTANTS = 2000
 
 

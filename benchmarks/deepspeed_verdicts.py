@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from dsgen.check.engine import parse, quiet, read
@@ -16,10 +15,6 @@ from dsgen.check.engine import parse, quiet, read
 def main() -> None:
     """A line of `{"text": ...}` in, a line of `{"accepted": ..., "error": ...}` out, in the same order."""
     texts = [json.loads(line)["text"] for line in sys.stdin]
-    sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-    from stand_ins import stand_in_for_the_past  # type: ignore[import-not-found]
-
-    stand_in_for_the_past()
     with quiet():
         verdicts = [verdict(text, int(sys.argv[1])) for text in texts]
     for answer in verdicts:
