@@ -157,7 +157,7 @@ CONTROL = """\
 #!/bin/bash
 case "$1 $2" in
   "show hostnames") echo 127.0.0.1 ;;
-  "show job") echo "   Command=$SCRIPT_PATH" ;;
+  "show job") printf '   JobState=RUNNING\\n   Command=%s\\n' "$SCRIPT_PATH" ;;
   requeue*) touch requeued ;;
 esac
 """
