@@ -75,7 +75,9 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return
     accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
-    severity = NOTE if run.fork or run.parser else None if older else Severity.WARNING  # forks ask for it or don't
+    meant = older is None and _variable(run, _CONNECTIONS)[0] is not None  # right where the GPUs are Blackwell's
+    # Forks ask for it or don't.
+    severity = NOTE if run.fork or run.parser or meant else None if older else Severity.WARNING
     yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
 
 
