@@ -161,7 +161,7 @@ def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
     return {"chosen": chosen, "fastest": int(order[0]), **({"roomy": int(roomy[0])} if len(roomy) else {})}
 
 
-def reason(name: str, plans: dict[str, Plan], count: int) -> str:
+def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False) -> str:
     """The rule by which one of `count` layouts that fit has its name, in a sentence."""
     plan, fastest = plans[name], plans["fastest"]
     capacity, device = _gib(plan.memory.capacity_bytes), _gib(plan.memory.device_bytes)
@@ -172,25 +172,32 @@ def reason(name: str, plans: dict[str, Plan], count: int) -> str:
     if plan.layout == fastest.layout:
         return f"fastest of {count:,} layouts that fit"
     own, first = float(plan.step_time.total_s), float(fastest.step_time.total_s)
-    return f"{why_first(plan, fastest)} ({own:.3g} s against {first:.3g} s of the fastest; {count:,} layouts fit)"
+    why = why_first(plan, fastest, bold=bold)
+    return f"{why} ({own:.3g} s against {first:.3g} s of the fastest; {count:,} layouts fit)"
 
 
-def why_first(ours: Plan, theirs: Plan) -> str:
-    """The first rule by which a plan comes before another one, which isn't slower."""
-    job, limit = ours.job, ours.job.cluster.accelerator.memory_bytes * (1 - ours.job.headroom)
+def why_first(ours: Plan, theirs: Plan, *, bold: bool = False) -> str:
+    """The first rule by which a plan comes before another one, which isn't slower by more than the band."""
+    limit = ours.job.cluster.accelerator.memory_bytes * (1 - ours.job.headroom)
     high = float(theirs.uncertainty.device.high)
-    if high > limit:
+    slower = float(ours.step_time.total_s) / float(theirs.step_time.total_s) - 1
+    rival = "the faster" if slower > 0 else "the other"
+    if high > limit and not bold:
         if float(ours.uncertainty.device.high) > limit:
             return "holds least on the card, and nothing stays under its limit at the upper end of its range"
-        return f"the faster may hold up to {_gib(high)} on the card, over the limit of {_gib(limit)}"
-    memory = f"needs {_gib(ours.memory.required_bytes)} instead of {_gib(theirs.memory.required_bytes)}"
-    if ours.memory.required_bytes <= LESS * theirs.memory.required_bytes:
-        return memory
-    tie = f"within {TIME_BAND:.0%}, which the model can't tell apart, "
-    words = ("measured runs are more like it", "it has fewer parts", "it has fewer collectives between nodes")
+        return f"{rival} may hold up to {_gib(high)} on the card, over the limit of {_gib(limit)}"
+    if slower <= TIME_BAND:
+        return f"within {TIME_BAND:.0%}, which the model can't tell apart{_preferred(ours, theirs)}"
+    if ours.uncertainty.evidence.level > theirs.uncertainty.evidence.level == 0:
+        return f"its kind was measured, that of {rival} was not; {slower:.0%} is within the range of published runs"
+    return _less_memory(ours, theirs)
+
+
+def _preferred(ours: Plan, theirs: Plan) -> str:
+    """The first rule of those on plans that are as fast by which one comes before the other, after a comma."""
     mine, other = (
         preference(
-            job,
+            plan.job,
             plan.layout,
             plan.step_time.total_s,
             plan.memory.required_bytes,
@@ -198,10 +205,21 @@ def why_first(ours: Plan, theirs: Plan) -> str:
         )
         for plan in (ours, theirs)
     )
-    for less, one, two in zip(words, mine, other, strict=False):
-        if one != two:
-            return f"{tie}{less}" if one < two else f"{tie}{memory}"
-    return f"{tie}it {memory}"
+    need, more = float(ours.memory.required_bytes), float(theirs.memory.required_bytes)
+    memory = f"it {_less_memory(ours, theirs)}"
+    rules = (  # in the order of `ranking`
+        (mine[0] < other[0], "measured runs are more like it"),
+        (mine[1] < other[1], "it has fewer parts"),
+        (need <= LESS * more, memory),
+        (mine[2] < other[2], "it has fewer collectives between nodes"),
+        (need < more, memory),
+        (ours.step_time.total_s < theirs.step_time.total_s, "it is the faster"),
+    )
+    return next((f", {says}" for holds, says in rules if holds), "")
+
+
+def _less_memory(ours: Plan, theirs: Plan) -> str:
+    return f"needs {_gib(ours.memory.required_bytes)} instead of {_gib(theirs.memory.required_bytes)}"
 
 
 def _gib(count: Any) -> str:

@@ -133,6 +133,7 @@ class Comparison:
     findings: tuple[Finding, ...]  #: why it can't be used: the rules that it breaks, the memory that it lacks
     overruled: tuple[str, ...]  #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
     kept: tuple[str, ...]  #: pins of the job that hold
+    bold: bool = False  #: whether ours was chosen by what is allocated
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
@@ -197,7 +198,7 @@ class Comparison:
             return self._memory_saved(difference)
         if self.overruled:
             return f"; the job pins {', '.join(self.overruled)}"
-        return f"; ours: {why_first(difference.ours, difference.theirs)}"
+        return f"; ours: {why_first(difference.ours, difference.theirs, bold=self.bold)}"
 
     def _memory_saved(self, difference: Difference) -> str:
         """Say what the plan needs without the time that it spends to fit, where ours spends none and nobody asked."""
@@ -239,7 +240,9 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     pins = {f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None}
     overruled = tuple(job.says(name, pins[name]) for name in pins if asked.get(name, pins[name]) != pins[name])
     kept = tuple(job.says(name, pins[name]) for name in pins if name not in asked)
-    return Comparison(asked=asked, ours=ours, theirs=theirs, findings=findings, overruled=overruled, kept=kept)
+    return Comparison(
+        asked=asked, ours=ours, theirs=theirs, findings=findings, overruled=overruled, kept=kept, bold=bold
+    )
 
 
 def _nearest_to(job: Job) -> Feasible:

@@ -74,7 +74,7 @@ def search_with_estimates(job: Job, *, top: int = 10, bold: bool = False) -> tup
     needed = [*dict.fromkeys([*rows, *named.values()])]
     plans = dict(zip(needed, make_plans(job, found.layouts.take(np.array(needed))), strict=True))
     by_name = {name: plans[row] for name, row in named.items()}
-    why = {name: reason(name, by_name, found.fitting) for name in named}
+    why = {name: reason(name, by_name, found.fitting, bold=bold) for name in named}
     chosen = plans[rows[0]]
     decisions = reasons(job, found, rows[0], chosen.step_time)
     plans[rows[0]] = replace(_timed(chosen), reasons=(why["chosen"], *decisions))

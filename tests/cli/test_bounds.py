@@ -173,9 +173,9 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
 
 
 def test_batch_with_many_divisors_is_searched_in_part() -> None:
-    """Of 1,344 divisors of a batch the hundred smallest are tried as micro-batches, and a note says so."""
-    output = answered("plan", SPEC, "--global-batch", "735134400", "--gpus", "720720", "--top", "1")
-    assert "has 1,344 divisors; the 100 smallest are searched as micro-batches, up to 204" in output
+    """Of 448 divisors of a batch the hundred smallest are tried as micro-batches, and a note says so."""
+    output = answered("plan", SPEC, "--global-batch", "8648640", "--gpus", "720720", "--top", "1")
+    assert "has 448 divisors; the 100 smallest are searched as micro-batches, up to 312" in output
 
 
 def test_list_of_plans_is_bounded() -> None:

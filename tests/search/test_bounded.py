@@ -64,7 +64,7 @@ def test_blocks_hold_the_same_rows_in_the_same_order(monkeypatch: pytest.MonkeyP
             "training__global_batch": 1008,
             "layout__gradient_accumulation": 10,
         },
-        {"framework": "deepspeed", "model": "gpt3-175b", "gpus": 786432, "training__global_batch": 735134400},
+        {"framework": "deepspeed", "model": "gpt3-175b", "gpus": 786432, "training__global_batch": 8648640},
     ],
 )
 def test_infeasible_jobs_are_answered_soon(spec: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from dsgen.estimate.evidence import evidence, likeness
 from dsgen.estimate.layout import Layout, Layouts
 from dsgen.estimate.memory import memory
 from dsgen.estimate.uncertainty import time_shares
-from dsgen.search.choice import LESS, TIME_BAND, collectives, parts, ranking
+from dsgen.search.choice import LESS, TIME_BAND, collectives, parts, ranking, why_first
 from dsgen.search.feasible import Estimates, limit_bytes, roomy_bytes
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.search.search import search_with_estimates
@@ -93,6 +93,33 @@ def test_what_holds_least_is_chosen_where_nothing_stays_under_the_limit() -> Non
     tight = replace(own, headroom=1 - float(estimated.device_bytes.min()) / own.cluster.accelerator.memory_bytes)
     (row,) = ranking(tight, estimated, 1)
     assert estimated.device_bytes[row] == estimated.device_bytes.min()
+
+
+def faster(plan: Plan, share: float, *, level: int) -> Plan:
+    """The same plan with a step that is shorter by that share, 5 % more memory, and another level of evidence."""
+    seconds = replace(plan.step_time, total_s=float(plan.step_time.total_s) * (1 - share))
+    need = replace(plan.memory, required_bytes=float(plan.memory.required_bytes) * 1.05)
+    runs = replace(plan.uncertainty.evidence, level=level)
+    return replace(plan, step_time=seconds, memory=need, uncertainty=replace(plan.uncertainty, evidence=runs))
+
+
+def test_reason_of_a_measured_kind_says_how_much_slower_it_is() -> None:
+    """Only what is within the band is said to be so; a slower plan of a measured kind is said to be that."""
+    plan = faster(found(**JOBS["megatron-lm"])[0].plans[0], 0, level=1)
+    assert "12% is within the range of published runs" in why_first(plan, faster(plan, 0.11, level=0))
+    assert why_first(plan, faster(plan, 0.11, level=1)).startswith("needs ")
+    near = why_first(plan, faster(plan, 0.01, level=0))
+    assert near == f"within {TIME_BAND:.0%}, which the model can't tell apart, measured runs are more like it"
+
+
+def test_bold_reason_names_no_limit() -> None:
+    """What the card may hold decides where it is asked for, and not with `bold`."""
+    plan = found(**JOBS["huggingface"])[0].plans[0]
+    large = replace(plan.uncertainty.device, high=2 * float(plan.memory.capacity_bytes))
+    other = faster(plan, 0.01, level=plan.uncertainty.evidence.level)
+    other = replace(other, uncertainty=replace(other.uncertainty, device=large))
+    assert "over the limit of" in why_first(plan, other)
+    assert "limit" not in why_first(plan, other, bold=True)
 
 
 def device(plan: Plan) -> float:
