@@ -92,7 +92,9 @@ def obstacle(answer: Infeasible) -> list[RenderableType]:
             _changes_table(answer.suggestions),
         ]
     else:
-        parts.append("No single change of GPUs, batch, recomputation, offload or ZeRO stage makes it fit.")
+        parts.append(
+            "No single change of GPUs, batch, headroom, number formats or a pinned key was found that makes it fit."
+        )
     return [*parts, "", Lines(last), "", "Ruled out, by rule:", _rejected_table(answer.rejected_by)]
 
 
@@ -139,7 +141,7 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
         table.add_row(f"{number:,}", rule, title_of(rule))
     rest = order[_REJECTED_SHOWN:]
     if rest:
-        text = f"by {len(rest)} other rules (all are in dsgen plan --format json)"
+        text = f"by {counted(len(rest), 'other rule')} (all are in dsgen plan --format json)"
         table.add_row(f"{sum(n for n, _ in rest):,}", "", text)
     return table
 

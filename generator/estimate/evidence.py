@@ -147,7 +147,7 @@ class Evidence:
 
 @cache
 def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Of the measured runs: how many have each set of values; their kinds; their traits, logarithms to base 2."""
+    """Counts of measured runs with each set of values, their kinds, and their traits as logarithms to base 2."""
     document = json.loads((files(__package__) / "evidence.json").read_text())
     if document["traits"] != list(TRAITS):
         raise ValueError(f"evidence.json has the traits {document['traits']}, not {list(TRAITS)}")
@@ -189,7 +189,7 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
 
 
 def likeness(job: Job, layouts: Layouts) -> NDArray[np.int64]:
-    """How well the layouts are measured: 2 where `evidence` names a run that is like them, 1 where their kind is."""
+    """Levels of evidence of layouts: 2 where `evidence` names a run that is like them, 1 where their kind is."""
     counts, kinds, runs = _measured()
 
     def found(rows: LayoutLike) -> Mapping[str, Any]:

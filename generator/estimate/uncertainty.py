@@ -90,15 +90,6 @@ def ordering_band() -> float:
     return float(_document()["ordering"]["band"])
 
 
-def slow_end(job: Job, layouts: LayoutLike, octaves: Any) -> Any:
-    """Factor on a step time that is compared with those of layouts that were measured.
-
-    One where measured runs are like the layout; from one factor of two beyond them on, the slow end of its band.
-    """
-    width = np.log(time_shares(job, layouts).high)
-    return np.exp(np.minimum(octaves, 1.0) * np.hypot(width, _doubt(octaves)))
-
-
 def _doubt(octaves: Any) -> Any:
     """Half the width that the distance to the nearest run adds to the band of a time's logarithm."""
     return _DEVIATIONS * float(_document()["extrapolation"]["per_octave"]) * octaves

@@ -58,7 +58,8 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free.
 
     Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint comes.
-    Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does"""
+    Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does.
+    With other rounding, training.gradient_dtype, moment_dtype, fp8_parameters or optimizer: adamw-8bit need less too"""
     limit, high = device_limit_bytes(job, memory), required_band(memory).high
     yield high <= limit
     stages = int(layout.pipeline)

@@ -137,7 +137,8 @@ def causes(plan: Plan) -> list[tuple[str, float]]:
 def _length(plan: Plan, run: Run) -> Iterator[str]:
     """Tokens and steps, goodput and energy, and the number of jobs."""
     passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
-    steps = f"{run.steps:,} steps of {plan.layout.global_batch:,} sequences"
+    batch = plan.layout.global_batch
+    steps = f"{run.steps:,} step{'s' * (run.steps != 1)} of {batch:,} sequence{'s' * (batch != 1)}"
     yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}"
     limit_s = plan.job.launch.time_limit_s
     if limit_s is not None and run.segments != 1:
