@@ -118,7 +118,7 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
             count(rates.tokens_per_s),
             f"{rates.tokens_per_s_per_gpu:,.0f}",
             percent(rates.mfu),
-            "fastest" if share == 1 else f"{100 * (share - 1):+.0f}%",
+            "fastest" if share == 1 else f"{round(100 * (share - 1))}%",
         )
     return table
 
