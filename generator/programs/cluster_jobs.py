@@ -95,13 +95,18 @@ def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
 
 
 def miscounted(job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_nodes: str) -> Violations:
-    """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit."""
+    """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit.
+
+    Where both are written and their product is not the job's GPUs, SUB001 says so.
+    """
     for launch in job.launches:
         for call in launch.calls:
             if call.program != "torchrun" or call.command.guarded:
                 continue
             line = CommandLine(shell=launch.script, options=call.options, program=call.program)
             each, nodes = line.integer("--nproc-per-node"), line.integer("--nnodes")
+            if each and nodes and job.gpus and job.nodes and each.value * nodes.value != job.gpus * job.nodes:
+                continue
             if each and job.gpus and each.value != job.gpus:
                 few, many = f"{job.gpus - each.value} of them are not used", each.value > job.gpus
                 effect = "the rest find no device" if many else few

@@ -18,7 +18,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "job.yaml:1:1: error: the file is empty"),
     "blank": (b"\n  \n", "job.yaml:1:1: error: the file is empty"),
     "comments": (b"# nothing\n", "job.yaml:1:1: error: the job spec is empty"),
-    "escape of no character": (b'a: 1\nb: "\\UFFFFFFFF"\n', "job.yaml:2:"),
+    "escape of no character": (b'model: gpt2\nname: "\\UFFFFFFFF"\n', "job.yaml:2:"),
 }
 FLAGS: dict[str, tuple[tuple[str, ...], str]] = {
     "set": (("plan", "job.yaml", "--set", "layout.tensor=5x"), "--set layout.tensor=5x: error: "),

@@ -150,6 +150,14 @@ def find_program(program: str, holder: str) -> Path | None:
     return next((place for place in (base / name for base in above) if is_readable(place, folder)), None)
 
 
+def programs_in(place: Path, folder: Path) -> list[Path]:
+    """The Python files of a place in the project of `folder`, in order; none where it may not be read."""
+    try:
+        return [path for path in sorted(place.glob("*.py")) if is_readable(path, folder)]
+    except OSError:
+        return []
+
+
 @lru_cache(maxsize=64)
 def _read(program: Path) -> ProgramOptions:
     text = text_around(program, program.parent, _MOST_BYTES)
@@ -159,7 +167,7 @@ def _read(program: Path) -> ProgramOptions:
     ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
     places = [[base / path for base in above for path in paths] for paths in ends]
     imported = [next((place for place in each if is_readable(place, folder)), None) for each in places]
-    files = [*folder.glob("*.py"), *filter(None, imported), *([parser] if parser else [])]
+    files = [*programs_in(folder, folder), *filter(None, imported), *([parser] if parser else [])]
     texts = [text_around(path, folder, _MOST_BYTES) for path in islice(dict.fromkeys(files), _MOST_FILES)]
     rules = text_around(parser, folder, _MOST_BYTES) if parser else ""
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)

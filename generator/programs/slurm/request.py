@@ -121,11 +121,12 @@ class Request(CommandLine):
         return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property
-    def gpus_of_a_node(self) -> Argument[int] | None:
-        """The GPUs that a node gives: as `gpus_per_node`, else the share of a node in --gpus."""
+    def share_of_a_node(self) -> Argument[int] | None:
+        """--gpus with a node's even share of it; None where another option says what a node or a task gets."""
         total, nodes = self.gpus(), self.nodes if self.has("--nodes") else 1
-        share = self.view(total.option, total.value // nodes) if total and nodes and total.value % nodes == 0 else None
-        return self.gpus_per_node or share
+        if self.gpus_per_node or self.has("--gpus-per-task") or not (total and nodes) or total.value % nodes:
+            return None
+        return self.view(total.option, total.value // nodes)
 
     @cached_property
     def gpus_of_tasks(self) -> Argument[int] | None:

@@ -15,7 +15,7 @@ from ...subjects import launches
 from ...trainer.training_arguments import gone_arguments, known_arguments
 from ..launch_line import Launch
 from ..own_options import own_options
-from ..program_options import find_program, program_path
+from ..program_options import find_program, program_path, programs_in
 
 _NEAR: Final = 0.6  # how alike a name must be to be named as meant
 #: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
@@ -38,7 +38,7 @@ def program_is_there(launch: Launch) -> Violations:
     program, holder = program_path(launch), launch.script.text.path
     if launch.program is None or not program or not program.endswith(".py") or find_program(program, holder):
         return
-    beside = (path for folder in folders_above(holder) for path in sorted((folder / program).parent.glob("*.py")))
+    beside = (path for folder in folders_above(holder) for path in programs_in((folder / program).parent, folder))
     near = next((path.name for path in beside if is_slip(PurePath(program).name, path.name)), None)
     if near is not None:
         message, hint = f"the program {program} is not there", f"did you mean {PurePath(program).with_name(near)}?"

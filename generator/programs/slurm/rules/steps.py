@@ -79,7 +79,9 @@ def tasks_are_the_gpus(step: Step) -> Violations:
 
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
     Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
-    asked = step.block.gpus_of_a_node
+    asked, share = step.block.gpus_per_node, step.block.share_of_a_node
+    if share is not None and step.tasks is not None and step.tasks > share.value:
+        asked = share  # of fewer tasks nothing is certain: the GPUs of a job may be spread unevenly
     if not step.starts_python or step.tasks is None or asked is None or asked.value in (0, step.tasks):
         return
     if step.tasks != 1 or step.nodes != 1:
