@@ -17,7 +17,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Version
-from .around import folders_above, text_around
+from .around import folders_above, is_readable, text_around
 
 #: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
 NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
@@ -91,7 +91,7 @@ def _named_in(program: str, folder: Path) -> Release | None:
     if written := re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text):
         return _release(program, numbers(written[1]), plan, _line(text, written))
     sign, versioned = (folder / name for name in _COPIES[program])
-    if sign.is_file():
+    if is_readable(sign, folder):
         text = text_around(versioned, folder, _MOST_BYTES)
         version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
         return _release(program, numbers(version[1]), versioned, 1) if version else _fork(program, sign, 1)

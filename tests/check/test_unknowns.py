@@ -31,6 +31,8 @@ _AUTO: Final = '{"train_batch_size": "auto", "zero_optimization": {"stage": 1}}'
 _ADDS: Final = 'ds_config["gradient_clipping"] {} args.clip_grad\n'
 _EVALUATES: Final = "#!/bin/bash\npython run.py --output_dir out --do_train --evaluation_strategy steps\n"
 _ARGUMENTS: Final = "output_dir: out\nper_device_train_batch_size: 1\nnum_train_epochs: 1\nsave_steps: 5\n"
+_RATE: Final = f"{_ARGUMENTS}learning_rate: 1e-5\n"
+_MICRO: Final = '{"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0}'
 _LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
 _TASKS: Final = "#!/bin/bash\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-task=8\n"
 _FILLED_IN: Final = """#!/bin/bash
@@ -320,6 +322,16 @@ def test_a_job_is_judged_by_what_is_known(
             ["note"],
             id="an example of the transformers around it",
         ),
+        pytest.param("BATCH012", {"ds.json": _MICRO, "job.sh": _MEGATRON}, ["error"], id="a training"),
+        pytest.param(
+            "BATCH012",
+            {"ds.json": _MICRO, "job.sh": _MEGATRON.replace("pretrain_gpt", "tools/hf2megads_weight_converter")},
+            [],
+            id="a converter of checkpoints",
+        ),
+        pytest.param("HF025", {"a.yaml": _RATE, "train.py": "HfArgumentParser(A)"}, ["warning"], id="a plain parser"),
+        pytest.param("HF025", {"a.yaml": _RATE, "train.py": "TrlParser(A)"}, [], id="a parser that makes it a number"),
+        pytest.param("HF025", {"a.yaml": _RATE}, [], id="a reader that isn't known"),
         pytest.param("HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 10\nwarmup_steps: 10\n"}, ["note"], id="a trial"),
         pytest.param(
             "HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 900\nwarmup_steps: 900\n"}, ["warning"], id="all"
@@ -357,7 +369,7 @@ def test_a_config_is_judged_by_what_reads_it(
 
 
 @pytest.mark.parametrize(
-    "text", ["<account>", "{ account }", "< your name >", "{{nodes}}", "{nodes}", "@NODES@", "__NODES__", "my_qos"]
+    "text", ["<account>", "{ account }", "< your name >", "{{nodes}}", "{nodes}", "@NODES@", "__NODES__", "your_qos"]
 )
 def test_placeholders_are_seen(text: str) -> None:
     """Forms in which people and templates leave a place open are placeholders."""

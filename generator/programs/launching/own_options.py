@@ -19,9 +19,22 @@ _MOST_MODULES: Final = 12  # of a program that are searched for its parser, or f
 _MOST_ABOVE: Final = 6  # folders above a module in which those that it imports are looked for
 _MOST_BYTES: Final = 1_000_000
 _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
+_ORIGINS: Final = ("argparse", "transformers")
+_MAIN: Final = "__main__"  # in a module that is a program of its own, with a parser for that
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
+_ALIASES: Final = "aliases"  # of options that fields make. Source: transformers 5.23, hf_argparser.py, HfArg
 #: What leaves open which options there are: some that aren't known are passed over, or are made elsewhere.
-_OPEN: Final = frozenset({"parse_known_args", "add_subparsers", "REMAINDER", "parents", "return_remaining_strings"})
+_OPEN: Final = frozenset(
+    {"parse_known_args", "parse_known_intermixed_args", "add_subparsers", "REMAINDER", "parents", _ALIASES}
+    | {"return_remaining_strings", "prefix_chars"}
+)
+_GROUPS: Final = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
+#: Methods of parsers and groups that make no options but those that are written. Source: Python 3.12, argparse.py
+_PLAIN: Final = frozenset(
+    {"add_argument", "parse_args", "parse_args_into_dataclasses", "parse_dict", "parse_json_file", "parse_yaml_file"}
+    | {"error", "exit", "format_help", "format_usage", "print_help", "print_usage", "set_defaults", "get_default"}
+    | _GROUPS
+)
 #: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between commas.
 _IMPORTS: Final = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([^\n#;]+))", re.MULTILINE)
 _FIRST: Final = r"(?:^|,)\s*([\w.]+)"
@@ -42,13 +55,16 @@ def own_options(program: str, holder: str, classes: Classes) -> frozenset[str] |
 
 @lru_cache(maxsize=128)
 def _parsed(program: Path, classes: Classes) -> frozenset[str] | None:
-    for module in islice(_modules(program), _MOST_MODULES):
-        there = any(name in module.text for name in _PARSERS)
-        made = [node for node in module.calls if _name(node.func) in _PARSERS] if there else []
-        if made:
-            here = len(made) == 1 and any(_name(call.func) in _PARSES for call in module.calls)
-            return _options(module, made[0], dict(classes)) if here else None
-    return None
+    making = [
+        module
+        for module in islice(_modules(program), _MOST_MODULES)
+        if any(name in module.text for name in _PARSERS) and (module.path == program or _MAIN not in module.text)
+    ]
+    module = making[0] if making and (len(making) == 1 or making[0].path == program) else None
+    made = [node for node in module.calls if _name(node.func) in _PARSERS] if module else []
+    if module is None or len(made) != 1 or not any(_name(call.func) in _PARSES for call in module.calls):
+        return None
+    return _options(module, made[0], dict(classes)) if module.origin(made[0].func) in _ORIGINS else None
 
 
 def pipeline_stages(launch: Launch) -> int | None:
@@ -103,6 +119,41 @@ class _Module:
         names = [one for origin, several in found for one in ([origin] if origin else re.findall(_FIRST, several))]
         return tuple(filter(None, map(self._file, dict.fromkeys(names))))
 
+    def origin(self, node: ast.expr) -> str | None:
+        """The package that a name is imported from; None where that isn't seen."""
+        name = node.value.id if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else _name(node)
+        origins = {
+            part.module if isinstance(part, ast.ImportFrom) else one.name
+            for part in self.nodes
+            if isinstance(part, (ast.Import, ast.ImportFrom))
+            for one in part.names
+            if (one.asname or one.name) == name
+        }
+        return (origins.pop() or "").partition(".")[0] if len(origins) == 1 else None
+
+    @cached_property
+    def parsers(self) -> frozenset[str]:
+        """The names of variables and attributes that are parsers, groups of one, or what a function returns as one."""
+        values = [
+            (_name(target), _name(node.value.func))
+            for node in self.nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            for target in node.targets
+        ]
+        own = {name for name, maker in values if maker in _PARSERS | _GROUPS}
+        functions = (node for node in self.nodes if isinstance(node, ast.FunctionDef))
+        makers = {
+            function.name
+            for function in functions
+            for node in ast.walk(function)
+            if isinstance(node, ast.Return) and node.value is not None and _name(node.value) in own
+        }
+        return frozenset({*own, *(name for name, maker in values if maker in makers)} - {""})
+
+    def is_parser(self, node: ast.expr) -> bool:
+        """Return whether an expression is a parser, or named so."""
+        return _name(node) in self.parsers or "parser" in _name(node).lower()
+
     def _file(self, name: str) -> Path | None:
         bare = name.lstrip(".")
         bases = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
@@ -127,9 +178,12 @@ def _modules(first: Path) -> Iterator[_Module]:
 
 def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
     names = {_name(node) for node in module.nodes if isinstance(node, (ast.Attribute, ast.Name))}
-    adding = {_name(call.func) for call in module.calls if any(map(_is_parser, call.args))}
+    given = ((call, value) for call in module.calls for value in (*call.args, *(one.value for one in call.keywords)))
+    adding = {_name(call.func) for call, value in given if module.is_parser(value)}
     keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
-    if names & _OPEN or keywords & _OPEN or adding - _ADDS:
+    attributes = (node for node in module.nodes if isinstance(node, ast.Attribute))
+    used = {node.attr for node in attributes if _name(node.value) in module.parsers}
+    if names & _OPEN or keywords & _OPEN or adding - _ADDS or used - _PLAIN:
         return None
     found = set(OF_DEEPSPEED) if adding else set[str]()
     for call in module.calls:
@@ -141,8 +195,7 @@ def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[st
             found |= {word for word in words if word.startswith("--")}
             found |= {f"--no-{word[2:]}" for word in words if "BooleanOptionalAction" in names}
     if _name(made.func) == "HfArgumentParser":
-        given = made.args[0] if made.args else None
-        fields = _fields_of(module, given, classes)
+        fields = _fields_of(module, made.args[0] if made.args else None, classes)
         if fields is None:
             return None
         found |= {f"--{no}{field}" for field in fields for no in ("", "no_")}
@@ -150,37 +203,31 @@ def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[st
     return frozenset({*found, "--help"})
 
 
-def _is_parser(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and "parser" in node.id.lower()
-
-
 def _fields_of(module: _Module, given: ast.expr | None, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
     """The fields of the classes that a parser is given; None where one isn't known."""
     listed = given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given] if given is not None else []
-    fields = [_fields(module, _name(node), classes, _MOST_MODULES) for node in listed]
+    fields = [_fields(module, node, classes, _MOST_MODULES) for node in listed]
     known = [one for one in fields if one is not None]
     return frozenset().union(*known) if known and len(known) == len(fields) else None
 
 
-def _fields(module: _Module, name: str, classes: Mapping[str, frozenset[str]], depth: int) -> frozenset[str] | None:
-    """The fields of a class by its name, with those of its bases; None where one isn't known."""
-    home = next(
-        (
-            one
-            for one in islice(_modules(module.path), _MOST_MODULES)
-            if f"class {name}" in one.text and name in one.classes
-        ),
-        None,
-    )
-    if home is None or not depth:
-        return classes.get(name)
+def _fields(
+    module: _Module, given: ast.expr, classes: Mapping[str, frozenset[str]], depth: int
+) -> frozenset[str] | None:
+    """The fields of a class that a module names, with those of its bases; None where one isn't known."""
+    if module.origin(given) == "transformers":
+        return classes.get(_name(given))
+    name, near = _name(given), islice(_modules(module.path), _MOST_MODULES)
+    home = next((one for one in near if f"class {name}" in one.text and name in one.classes), None)
+    if home is None or not depth or _ALIASES in home.text:
+        return None
     node = home.classes[name]
     own = {
         part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
     }
-    for base in map(_name, node.bases):
-        above = classes.get(base) if base == name else _fields(home, base, classes, depth - 1)
-        if above is None and base != "object":
+    for base in node.bases:
+        above = _fields(home, base, classes, depth - 1)
+        if above is None and _name(base) != "object":
             return None
         own |= above or frozenset()
     return frozenset(own)

@@ -37,6 +37,8 @@ _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
 _GATHERS: Final = re.compile(r"consolidated_16bit_state_dict|zero_to_fp32")
 _MOST_FILES: Final = 60
 _MOST_BYTES: Final = 1_000_000
+_PLAIN_PARSER: Final = re.compile(r"\bHfArgumentParser\b")
+_OTHER_PARSER: Final = re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b")
 _MPI: Final = re.compile(r"\bmpi4py\b|\bMPI\b")
 _NEAR: Final = 3  # folders of a config whose programs are taken for its own
 
@@ -129,6 +131,13 @@ def names_mpi(holder: str) -> bool:
 def gathers_weights(holder: str) -> bool:
     """Return whether Python or a README near above the config `holder` makes whole weights of ZeRO-3's by itself."""
     return any(_has(folder, _GATHERS, ("*.py", "README*")) for folder in islice(folders_above(holder), _NEAR))
+
+
+def parses_plainly(holder: str) -> bool:
+    """Return whether Python near above the arguments file `holder` reads it by transformers' own parser alone."""
+    near = tuple(islice(folders_above(holder), _NEAR))
+    has = any(_has(folder, _PLAIN_PARSER, ("*.py",)) for folder in near)
+    return has and not any(_has(folder, _OTHER_PARSER, ("*.py",)) for folder in near)
 
 
 @lru_cache(maxsize=512)

@@ -33,6 +33,7 @@ _COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_tr
 _FOREIGN: Final = frozenset(["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"])
 _TRUE: Final = frozenset(["yes", "true", "t", "y", "1"])  # transformers src/transformers/hf_argparser.py:36-46
 _FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
+FLAGS: Final = _TRUE | _FALSE
 _MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer
 
 

@@ -6,12 +6,15 @@ Nothing in the script compares arguments and config.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Final
 
+from ....facts.words import trains_nothing
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
 from ....rules.numbers import divisors, listed, nearest
 from ....rules.sources import deepspeed_now, megatron_deepspeed
 from ...deepspeed.config import Config
+from ...launching.program_options import program_path
 from ...subjects import subject
 from ...submission import Submission
 from ..run import GLOBAL, HEADS, MICRO, PIPELINE, TENSOR, MegatronRun
@@ -155,9 +158,10 @@ def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
 
 @subject(*READS)
 def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Config]]:
-    """Runs of Megatron-DeepSpeed, each with its DeepSpeed config."""
+    """Runs of Megatron-DeepSpeed that train, each with its DeepSpeed config; a converter's make no steps."""
     for run in mds_runs(submission):
-        if run.config is not None:
+        program = PurePosixPath(program_path(run.launch) or "").name
+        if run.config is not None and not trains_nothing(program):
             yield run, run.config
 
 

@@ -13,9 +13,10 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import show
 from ....rules.sources import derived, transformers
 from ....rules.violations import note_if_to_fill, suggest, violation
+from ...launching.program_options import parses_plainly
 from ...subjects import training_arguments
 from ..accelerate import number_of_text
-from ..training_arguments import TrainingArguments, gone_arguments, known_arguments
+from ..training_arguments import FLAGS, TrainingArguments, gone_arguments, known_arguments
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
@@ -87,6 +88,8 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
             to_fill = isinstance(value, str) and is_left_open(value, name)
             severity = NOTE if name == "optim" or to_fill else None  # trainers of others have more
         elif type(value) not in _TYPES.get(kind, (type(value),)) and name != "include_num_input_tokens_seen":
+            if arguments.launch is None and _may_be_converted(value, arguments.path):
+                continue
             match = _NO_DOT.fullmatch(value) if isinstance(value, str) else None
             message = f"{name} is {show(value)}, not {_NAMES[kind]}"
             if match is not None and arguments.launch is None:
@@ -100,6 +103,15 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
         else:
             continue
         yield violation(arguments, name, message, hint, severity=severity)
+
+
+def _may_be_converted(value: object, path: str) -> bool:
+    """Return whether the program that reads a file may make a number or a flag of a text; transformers' parser doesn't.
+
+    trl's TrlParser and OmegaConf do. Source: trl 0.24, scripts/utils.py; omegaconf 2.3, _utils.py (get_yaml_loader).
+    """
+    readable = isinstance(value, str) and (number_of_text(value) is not None or value.lower() in FLAGS)
+    return readable and not parses_plainly(path)
 
 
 @training_arguments.rule("HF026", ERROR, "init", transformers(f"{_ARGUMENTS} (TrainingArguments._validate_args)"))
