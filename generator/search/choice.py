@@ -187,14 +187,14 @@ def why_first(ours: Plan, theirs: Plan, *, bold: bool = False) -> str:
             return "holds least on the card, and nothing stays under its limit at the upper end of its range"
         return f"{rival} may hold up to {_gib(high)} on the card, over the limit of {_gib(limit)}"
     if slower <= TIME_BAND:
-        return f"within {TIME_BAND:.0%}, which the model can't tell apart{_preferred(ours, theirs)}"
+        return f"as fast, within {TIME_BAND:.0%}{_preferred(ours, theirs)}"
     if ours.uncertainty.evidence.level > theirs.uncertainty.evidence.level == 0:
         return f"its kind was measured, that of {rival} was not; {slower:.0%} is within the range of published runs"
     return _less_memory(ours, theirs)
 
 
 def _preferred(ours: Plan, theirs: Plan) -> str:
-    """The first rule of those on plans that are as fast by which one comes before the other, after a comma."""
+    """The first rule of those on plans that are as fast by which one comes before the other, after `and`."""
     mine, other = (
         preference(
             plan.job,
@@ -215,7 +215,7 @@ def _preferred(ours: Plan, theirs: Plan) -> str:
         (need < more, memory),
         (ours.step_time.total_s < theirs.step_time.total_s, "it is the faster"),
     )
-    return next((f", {says}" for holds, says in rules if holds), "")
+    return next((f", and {says}" for holds, says in rules if holds), "")
 
 
 def _less_memory(ours: Plan, theirs: Plan) -> str:

@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 import dsgen
-from dsgen.cli.answers import counts_report, explained, report
+from dsgen.cli.answers import counts_report, explained, obstacle, report
 from dsgen.cli.compare_text import comparison
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.known_rules import rules_table
@@ -28,11 +28,13 @@ from dsgen.cli.summary import MemoryBars, answer_lines, further_lines
 from dsgen.cli.sweep_text import sweep_report
 from dsgen.cli.tables import Lines, Prose, Table, numbers, whole, words
 from dsgen.findings import Finding, Location, Severity
-from dsgen.search import Plan, SearchResult
+from dsgen.search import Infeasible, Plan, SearchResult
 from dsgen.search.compare import Comparison
 from dsgen.search.elastic import Elastic
+from dsgen.search.summary import further
 from dsgen.search.sweep import Axis, Point, Sweep
 from tests.examples import FOLDER, NAMES
+from tests.jobs import job
 from tests.workers import HANGS_S
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -193,3 +195,29 @@ def test_progress_is_shown_and_gone() -> None:
     assert on_terminal("json", 0.7) == "answer\r\n"
     piped = subprocess.run([sys.executable, "-c", SLOW, "text", "0.7"], capture_output=True, text=True, check=True)
     assert (piped.stdout, piped.stderr) == ("answer\n", "")
+
+
+def test_one_step_of_one_sequence_is_not_several() -> None:
+    """A run of one step with one sequence is counted in the singular."""
+    plan = dsgen.estimate(
+        job(
+            model="gpt2",
+            gpus=1,
+            training__global_batch=1,
+            training__sequence_length=1024,
+            training__duration={"steps": 1},
+        )
+    )
+    assert "in 1 step of 1 sequence, goodput" in dict(further(plan))["Length"]
+
+
+def test_changes_that_are_as_fast_have_no_sign() -> None:
+    """Of changes that make a job fit, those as fast as the fastest are not printed as -0%."""
+    answer = dsgen.search(job(framework="deepspeed", model="llama-3.1-8b", gpus=7, training__global_batch=128))
+    assert isinstance(answer, Infeasible) and len(answer.suggestions) > 1
+    console = Console(width=80, file=io.StringIO(), force_terminal=False)
+    for part in obstacle(answer):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert " 0%" in text and "-0%" not in text

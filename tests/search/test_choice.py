@@ -109,7 +109,7 @@ def test_reason_of_a_measured_kind_says_how_much_slower_it_is() -> None:
     assert "12% is within the range of published runs" in why_first(plan, faster(plan, 0.11, level=0))
     assert why_first(plan, faster(plan, 0.11, level=1)).startswith("needs ")
     near = why_first(plan, faster(plan, 0.01, level=0))
-    assert near == f"within {TIME_BAND:.0%}, which the model can't tell apart, measured runs are more like it"
+    assert near == f"as fast, within {TIME_BAND:.0%}, and measured runs are more like it"
 
 
 def test_bold_reason_names_no_limit() -> None:
