@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import PurePath
@@ -34,6 +35,7 @@ _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
 }
 #: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's Llama 2, Google's BERT.
 _VOCABULARIES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
+_FIRST_DENSE: Final = re.compile(r"\(?\[0\]\*(\d{1,6})\+\[1\]\*(\d{1,6})\)?")  # --moe-layer-freq
 _USUAL_VOCABULARY: Final = 50257
 _USUAL_POSITIONS: Final = 2048
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
@@ -136,7 +138,14 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
         "num_experts_per_tok": model.experts_per_token,
         "moe_intermediate_size": model.moe_ffn or None,
         "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
+        "first_k_dense_replace": _first_dense(model.layers, run.value("--moe-layer-freq")),
     }
+
+
+def _first_dense(layers: int, written: object) -> int | None:
+    """The first layers, which have no experts where all others have: 3 for `([0]*3+[1]*58)`."""
+    match = _FIRST_DENSE.fullmatch(written) if isinstance(written, str) else None
+    return int(match[1]) if match and int(match[1]) + int(match[2]) == layers else None
 
 
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:

@@ -165,6 +165,7 @@ def test_stages_of_one_size_are_not_written(tmp_path: Path) -> None:
     made = run("init", "--from", str(tmp_path), "--cluster", "dgx-a100", "-o", str(spec))
     assert made.exit_code == 0, made.output
     assert "virtual_pipeline" in spec.read_text() and "stage_layers" not in spec.read_text()
+    assert "first_k_dense_replace: 3" in spec.read_text() and "--moe-layer-freq" not in spec.read_text()
 
 
 def test_numbers_out_of_range_are_left_out(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from ..run import CHUNKS, CONTEXT, EXPERT, LAYERS_PER_CHUNK, PIPELINE, STAGE_LAY
 from .rule import CONFIG, at, divides, excludes, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
-_SEQUENCE: Final = "--sequence-parallel"
 _POSITIONS: Final = "--position-embedding-type"
 _ROTARY: Final = "--use-rotary-position-embeddings"
 _MEGATRON_FSDP: Final = "--use-megatron-fsdp"
