@@ -263,7 +263,7 @@ def test_deepspeed_takes_what_is_fixed(name: str, bad: Path) -> None:
 def test_the_diff_alone_writes_nothing_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--fix` on files with nothing to fix writes nothing, and its status is that of what is left."""
     monkeypatch.chdir(tmp_path)
-    Path("job.yaml").write_text("colour: blue\n")
+    Path("job.yaml").write_text("framework: megatron-lm\nmodel: llama-3-70b\ncolour: blue\n")
     before = files_of(tmp_path)
     for words in ("--fix", "--fix --diff"):
         assert run("validate", ".", *shlex.split(words)).exit_code == ExitStatus.FINDINGS

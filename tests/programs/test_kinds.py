@@ -10,6 +10,7 @@ import dsgen
 from dsgen.check.file import File
 from dsgen.check.read import Reading, read_documents
 from dsgen.facts.document import Kind
+from dsgen.facts.releases import newest
 from dsgen.programs.deepspeed.config import Config
 from dsgen.programs.deepspeed.document import DsConfig
 from dsgen.programs.trainer.training_arguments import TrainingArguments
@@ -175,9 +176,9 @@ def test_gpt_neox_is_read_for_its_deepspeed_config(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_gpt_neox_config_is_left_alone(tmp_path: Path) -> None:
-    """A file that gpt-neox joins with others is no DeepSpeed config, and is counted."""
+    """A file that gpt-neox joins with others is no DeepSpeed config, and is named with its program."""
     reading = read(tmp_path, model__yml="num_layers: 2\nhidden_size: 8\nno-weight-tying: true\npos-emb: rotary\n")
-    assert (reading.documents, dict(reading.left_alone)) == ([], {"gpt-neox": 1})
+    assert (reading.documents, dict(reading.left_alone)) == ([], {str(tmp_path / "model.yml"): "of gpt-neox"})
 
 
 @pytest.mark.parametrize("content", [AXOLOTL, LLAMA_FACTORY])
@@ -195,7 +196,7 @@ def test_trainers_are_read_for_their_arguments(content: str, tmp_path: Path) -> 
 def test_megatron_by_another_program_is_left_alone(tmp_path: Path) -> None:
     """A file by which LLaMA-Factory or ms-swift runs Megatron is none of TrainingArguments."""
     reading = read(tmp_path, train__yaml=SWIFT + "tensor_model_parallel_size: 2\n")
-    assert (reading.documents, dict(reading.left_alone)) == ([], {"ms-swift": 1})
+    assert (reading.documents, dict(reading.left_alone)) == ([], {str(tmp_path / "train.yaml"): "of ms-swift"})
 
 
 def test_lists_are_what_the_autotuner_tries(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_lists_are_what_the_autotuner_tries(tmp_path: Path) -> None:
         (config,) = read(tmp_path, ds__json=space % enabled).documents
         assert isinstance(config, DsConfig)
         assert config.value("/zero_optimization/stage") == stage
-        seen = Config(json=config.json, consumer="deepspeed", version=(0, 19, 8))
+        seen = Config(json=config.json, consumer="deepspeed", release=newest("deepspeed"))
         assert seen.filled is (enabled == "true")
 
 

@@ -61,7 +61,7 @@ def test_a_fork_decides_whose_options_they_are() -> None:
 def test_a_program_beside_the_script_knows_its_options(tmp_path: Path) -> None:
     """Options and choices written in the program's folder, or in a module that it imports, are no strays."""
     folder, package = tmp_path / "tasks", tmp_path / "ours"
-    folder.mkdir(), package.mkdir()
+    folder.mkdir(), package.mkdir(), (tmp_path / ".git").mkdir()
     (folder / "train.py").write_text("import megatron\nfrom ours.extra import add\n")
     (folder / "more.py").write_text("parser.add_argument('--prompt-format')\n")
     (package / "extra.py").write_text('group.add_argument("--our-norm",\n  choices=["OurTokenizer"])\n')

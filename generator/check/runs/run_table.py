@@ -47,7 +47,7 @@ def spec_columns() -> Mapping[str, str]:
     schema = load_schema()
     parts = {name: schema["$defs"][name]["properties"] for name in ("training", "layout")}
     # What is an object itself doesn't fit into a cell.
-    names = [(part, key) for part, known in parts.items() for key in known if known[key].get("type") != "object"]
+    names = [(part, key) for part, known in parts.items() for key in known if "properties" not in known[key]]
     keys = {key: f"{part}.{key}" for part, key in names}
     return {**{key: key for key in _TOP}, **keys, **{path: path for path in keys.values()}}
 

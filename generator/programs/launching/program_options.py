@@ -182,8 +182,14 @@ def _read(program: Path) -> ProgramOptions:
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
     return ProgramOptions(
         strings=frozenset(word for one in texts for word in _STRING.findall(one)),
-        parser=Path(os.path.relpath(parser)).as_posix() if parser and whole else None,
+        parser=_shown(parser) if parser and whole else None,
         types=dict(_TYPED.findall(rules)),
         refuses_removed=not rules or "no longer valid" in rules,
         of_megatron=parser is not None or any("megatron" in one.lower() for one in texts),
     )
+
+
+def _shown(path: Path) -> str:
+    """The path from the working directory, where that is above it."""
+    near = os.path.relpath(path)
+    return path.as_posix() if near.startswith("..") else Path(near).as_posix()

@@ -21,7 +21,7 @@ def accelerator_name(known: str) -> str:
 
 @jobs.rule("SKY008", ERROR, "silent", "docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a)")
 def accelerator_is_the_plans(job: Job) -> Violations:
-    """launch.skypilot.accelerator is the accelerator that the plan is for; names that aren't known are left alone.
+    """The accelerator of a SkyPilot task is the one that the plan is for.
 
     Prevents: No error: other machines than memory and time were estimated for.
     Fix: remove launch.skypilot.accelerator, or plan for it in cluster"""
