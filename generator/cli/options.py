@@ -76,8 +76,8 @@ def output_option(command: Command) -> Command:
 
 
 def bold_option(command: Command) -> Command:
-    """`--bold`: rank by the middle of all estimates."""
-    text = "Rank by the estimate alone, including layouts unlike any measured run."
+    """`--bold`: fit by allocated memory, and no preference of measured kinds beyond the band."""
+    text = "Go by allocated memory alone, and let no slower layout of a measured kind come first."
     return click.option("--bold", is_flag=True, help=text)(command)
 
 
