@@ -59,10 +59,15 @@ def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
             return
 
 
+def is_within(path: Path, folder: Path) -> bool:
+    """Return whether a file or folder is in the project of a folder, links followed."""
+    return Path(os.path.realpath(path)).is_relative_to(_project_of(folder))
+
+
 def is_readable(path: Path, folder: Path) -> bool:
     """Return whether this is a regular file in the project of a folder, links followed."""
     try:
-        return path.is_file() and Path(os.path.realpath(path)).is_relative_to(_project_of(folder))
+        return path.is_file() and is_within(path, folder)
     except (OSError, ValueError):  # a name too long, or not one for this system
         return False
 

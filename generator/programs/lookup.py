@@ -6,12 +6,14 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from posixpath import basename, commonprefix, dirname, isabs, join, normpath
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ..facts.around import is_within
 from ..facts.document import Document, Kind
 from ..facts.releases import Release
 
@@ -161,24 +163,25 @@ class Files:
         written, name = place_of(path), basename(path)
         for place in () if isabs(path) else self._places(written, holder, starts):
             folder = dirname(place)
-            for other in self._names(folder):
+            for other in self._names(folder, holder):
                 if is_slip(name, other):
                     return join(dirname(path), other)
             above = dirname(folder) if dirname(written) else folder
-            for other in self._names(above) if above != folder else ():
-                if is_slip(basename(folder), other) and name in self._names(join(above, other)):
+            for other in self._names(above, holder) if above != folder else ():
+                if is_slip(basename(folder), other) and name in self._names(join(above, other), holder):
                     return join(dirname(dirname(path)), other, name)
         parts = written.count("/")
         tails = ("/".join(place.split("/")[-parts - 1 :]) for place in self._by_place) if parts else ()
         return next((tail for tail in tails if is_slip(written, tail)), None)
 
-    def _names(self, folder: str) -> tuple[str, ...]:
-        """The names in a folder, in order."""
+    def _names(self, folder: str, holder: str) -> tuple[str, ...]:
+        """The names in a folder of the project that `holder` is in, in order."""
         if folder not in self._listed:
-            try:
-                self._listed[folder] = tuple(sorted(islice((entry.name for entry in os.scandir(folder or ".")), _MOST)))
-            except (OSError, ValueError):  # no folder, or a name that no system has
-                self._listed[folder] = ()
+            self._listed[folder] = ()
+            with suppress(OSError, ValueError):  # no folder, or a name that no system has
+                if is_within(Path(folder), Path(holder).parent):
+                    names = (entry.name for entry in os.scandir(folder or "."))
+                    self._listed[folder] = tuple(sorted(islice(names, _MOST)))
         return self._listed[folder]
 
     def _ends(self, path: str, holder: str) -> list[str]:

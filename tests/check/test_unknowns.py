@@ -446,3 +446,17 @@ def test_the_beginning_of_a_name_is_the_name(option: str, expected: list[str], t
     """argparse takes the beginning of an option's name for the option, and refuses another slip."""
     line = f"torchrun --nproc_per_node 8 train.py --output_dir out --do_train {option} 1e-4\n"
     assert severities(tmp_path, {"run.sh": line}, "HF024") == expected
+
+
+def test_no_name_is_taken_from_outside(tmp_path: Path) -> None:
+    """A slip is looked for in the folder that was named, and not in those that a path leads out to."""
+    (tmp_path / "named").mkdir()
+    for folder, expected in (("outside", 0), ("named/inside", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "zero_config.json").write_text("{}")
+        (tmp_path / folder / "train.py").write_text("")
+        path = f"../{folder}" if folder == "outside" else "inside"
+        line = f"deepspeed {path}/trian.py --deepspeed_config {path}/zero_confg.json\n"
+        (tmp_path / "named" / "run.sh").write_text(f"#!/bin/bash\n{line}")
+        found = [finding for finding in dsgen.validate(tmp_path / "named") if "did you mean" in (finding.hint or "")]
+        assert len(found) == expected

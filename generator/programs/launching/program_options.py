@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from ...dataclass import dataclass
-from ...facts.around import folders_above, is_readable, text_around
+from ...facts.around import folders_above, is_readable, is_within, text_around
 from .launch_line import Launch
 
 #: Where Megatron's own parser is, from the folder that holds the package.
@@ -162,7 +162,8 @@ def find_program(program: str, holder: str) -> Path | None:
 def programs_in(place: Path, folder: Path) -> list[Path]:
     """The Python files of a place in the project of `folder`, in order; none where it may not be read."""
     try:
-        return [path for path in sorted(place.glob("*.py")) if is_readable(path, folder)]
+        inside = is_within(place, folder)
+        return [path for path in sorted(place.glob("*.py")) if is_readable(path, folder)] if inside else []
     except OSError:
         return []
 
