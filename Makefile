@@ -17,7 +17,7 @@ demo: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/dsgen --gpus 1024
 
-# torch comes first because DeepSpeed's build looks for it. Real components have the machine to themselves, one after another.
+# torch comes first because DeepSpeed's build looks for it. Tests of one module, and of Slurm, sshd and long runs, share a process.
 test: $(BIN)/python
 	@rm -rf build
 	$(PIP) install torch==2.13.0
@@ -25,7 +25,7 @@ test: $(BIN)/python
 	@$(MAKE) --no-print-directory components
 	@$(MAKE) --no-print-directory lint
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 2 -m 'not integration'
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m integration
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 2 -m integration
 
 # Every case of every rule, the reader of specs and the laws of the house, on the sources as they are.
 quick: $(BIN)/python
