@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.cells import cell_len
@@ -17,9 +17,10 @@ from rich.text import Text
 
 from ..dataclass import dataclass
 from ..findings import printable
-from ..search.plan import Plan
-from ..search.summary import dimension_cells
 from .printing import ASIDE, BOLD
+
+if TYPE_CHECKING:
+    from ..search.plan import Plan
 
 _GAP = 2
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
@@ -130,7 +131,7 @@ class Table:
 
 
 _LAST = 9  #: of the columns that go where there is no room
-PlanRow = tuple[Sequence[str], Plan | None, Sequence[str]]  #: cells before and after a plan's dimensions
+PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]  #: cells before and after a plan's dimensions
 
 
 def plan_table(
@@ -142,6 +143,8 @@ def plan_table(
 
     A row without a plan has no dimensions, and is grey.
     """
+    from ..search.summary import dimension_cells  # here, to save the start-up time of tables without plans
+
     known = [*rows]
     shown = iter(dimension_cells([plan for _, plan, _ in known if plan]))
     used = [(next(shown) if plan else {}) for _, plan, _ in known]
