@@ -15,6 +15,7 @@ from ..job.text import Text, UnreadableText, read_content
 from ..programs.deepspeed.document import DsConfig
 from ..programs.kinds import read_as
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
+from ..programs.launching.program_options import reads_its_own_way
 from ..programs.launching.script import CommandDocument, LaunchScript
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
 from ..programs.shell.reader import read_script
@@ -40,6 +41,7 @@ MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data 
 MAX_FILES: Final = 100_000
 
 _KINDS: Final = "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 WRITTEN: Final = "written by a script"
 _LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")  # such files may lie in a folder, whatever their names
@@ -136,6 +138,9 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
         return
     kind = file.kind or (file.kind_as_named(consumer) if file.named and not file.belongs_to else None)
     found = list(handed_on(file.program, file.yaml(), file.text)) if file.program in HANDS_ON else []
+    if kind == "training arguments" and not file.named and reads_its_own_way(name):
+        reading.left_alone[file.name] = OWN_PROGRAM
+        return
     if found or kind is not None or file.named:
         reading.texts.setdefault(file.name, file.text)
     if found or kind is not None:

@@ -119,6 +119,12 @@ def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
     return ""
 
 
+def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
+    """Return whether a .gitignore above a file names a folder, which then is there for whoever works with it."""
+    above = (text_around(folder / ".gitignore", folder).split() for folder in folders_above(holder))
+    return any(line.strip("/*") == name.strip("/") for lines in above for line in lines)
+
+
 def _project_of(folder: Path) -> Path:
     return _project(_real(os.fspath(folder)), _named.get(), _real("."))
 

@@ -294,7 +294,8 @@ class _Reader:
             key = top.key or ""
             before, scalar = top.value.get(key), not isinstance(value, (dict, list))
             refused = bool(self.findings) and self.findings[-1].rule == DUPLICATE_KEY.id
-            if refused and scalar and type(before) is type(value) and before == value:  # the key of just now, alike
+            alike = before is None or (type(before) is type(value) and before == value)
+            if refused and scalar and alike:  # the key of just now
                 self.findings[-1] = replace(self.findings[-1], severity=NOTE)
             top.value[key] = value
         if not top.hides:

@@ -123,13 +123,25 @@ def templates_of(document: Document, files: Files) -> Iterator[Document]:
 
 
 def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
-    """The paths of files that a script among these documents writes: what they hold now is what an older run left."""
-    found = set[str]()
-    for script in (one for one in documents if isinstance(one, LaunchScript)):
+    """The paths of files that a script among these documents writes: what they hold now is what an older run left.
+
+    Of a name that is known in part, as in `> ds_config_${NAME}.json`, those that no script names whole.
+    """
+    found, every = set[str](), tuple(documents)
+    scripts = [one for one in every if isinstance(one, LaunchScript)]
+    configs = [one for one in every if one.document_kind == "DeepSpeed config" and not is_written(one)]
+    for script in scripts:
+        places = (*_starts(script), *files.folders(script.path))
         for word in script.shell.written:
             known = (word.path or "") if word.value or "/" in (word.path or "") else ""
             if known and (path := files.document_at(known, script.path, _starts(script))):
                 found.add(path)
+            pattern = _pattern(word.parts) if word.value is None else None
+            for one in configs if pattern else ():
+                folder, _, name = place_of(one.path).rpartition("/")
+                made = pattern is not None and pattern.fullmatch(name) and folder in places
+                if made and not any(name in other.shell.text.content for other in scripts):
+                    found.add(one.path)
     return frozenset(found)
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from ..catalog import Model
 from ..dataclass import dataclass
 from ..facts.document import Document, Kind
-from ..facts.releases import Release, newest, release_of
+from ..facts.releases import Release
 from ..job.records import Cluster, Job
 from ..job.text import Text
 from .launching.launch_line import Launch
-from .launching.program_options import has_programs
+from .launching.program_options import has_programs, release_for
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, place_of
 from .references import Reference, configures_lightning, references_of
@@ -200,7 +200,7 @@ class Submission:
             return Release(program=program, version=given)
         key, known = (program, dirname(path)), self.files.releases
         if key not in known:
-            known[key] = release_of(program, path) or newest(program)
+            known[key] = release_for(program, path, self.launches)
         return known[key]
 
     def _consumer(self, config: DsConfig) -> tuple[str, bool]:

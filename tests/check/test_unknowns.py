@@ -493,9 +493,57 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "SLM020", {"slurm/job.sbatch": f"{_LOGS}srun hostname\n", "logs/.gitkeep": ""}, [], id="beside the scripts"
         ),
+        pytest.param(
+            "SLM020",
+            {"slurm/job.sbatch": f"{_LOGS}srun hostname\n", ".gitignore": "logs/\n"},
+            ["note"],
+            id="a folder that is left out of the repository",
+        ),
+        pytest.param(
+            "LNCH044",
+            {"job.sh": '#!/bin/bash\nif a; then C=(torchrun --nnodes=2); else C=(python); fi\n"${C[@]}" t.py\n'},
+            [],
+            id="a launcher kept for a program that comes later",
+        ),
+        pytest.param("HF028", {"a.yaml": f"{_ARGUMENTS}per_device_eval_batch_size: 0\n"}, ["error"], id="no program"),
+        pytest.param(
+            "HF028",
+            {"a.yaml": f"{_ARGUMENTS}per_device_eval_batch_size: 0\n", "train.py": "yaml.safe_load(f)"},
+            [],
+            id="a program that reads its YAML itself",
+        ),
+        pytest.param(
+            "HF023",
+            {"run.sh": _EVALUATES.replace("run.py", "lib/run.py"), "lib/run.py": "", "lib/p.toml": ""},
+            ["warning"],
+            id="no release",
+        ),
+        pytest.param(
+            "HF023",
+            {
+                "run.sh": _EVALUATES.replace("run.py", "lib/run.py"),
+                "lib/run.py": "",
+                "lib/requirements.txt": "transformers==4.40.0",
+            },
+            ["note"],
+            id="the release beside the program that is started",
+        ),
+        pytest.param(
+            "PARSE016",
+            {"ds_config_a-b.json": "", "job.sh": "#!/bin/bash\ncat t > ds_config_${NAME}.json\n"},
+            [],
+            id="a file of a name that a script writes",
+        ),
+        pytest.param(
+            "PARSE016",
+            {"ds_config_a.json": "", "job.sh": "#!/bin/bash\ncat ds_config_a.json > ds_config_${NAME}.json\n"},
+            ["error"],
+            id="a file that the script reads by its name",
+        ),
         pytest.param("NCCL005", {".deepspeed_env": 'NCCL_DEBUG=""\n'}, [], id="no messages on purpose"),
         pytest.param("NCCL005", {".deepspeed_env": "NCCL_DEBUG=1\n"}, ["warning"], id="no level"),
         pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 5\n"}, ["note"], id="the same value twice"),
+        pytest.param("FILE003", {"train.yaml": f"save_steps:\n{_ARGUMENTS}"}, ["note"], id="no value at first"),
         pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 6\n"}, ["error"], id="another value"),
         pytest.param("FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 5.0\n"}, ["error"], id="another type"),
         pytest.param("OPT015", {"ds.json": '{"steps_per_print": 1e5, "bf16": {"enabled": true}}'}, ["note"], id="1e5"),

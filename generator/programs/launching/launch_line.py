@@ -71,7 +71,8 @@ def launches(script: ShellScript) -> tuple[Launch, ...]:
         for a in script.assignments
         if a.words and looks_like_program(a.words[0])
     ]
-    return tuple(_launches_of(script, script.commands) or _launches_of(script, kept))
+    whole = (one for one in _launches_of(script, kept) if one.program is not None)  # else the rest is elsewhere
+    return tuple(_launches_of(script, script.commands) or whole)
 
 
 def sbatch_options(script: ShellScript) -> Options:

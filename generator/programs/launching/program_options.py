@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cached_property
 from glob import escape
@@ -16,6 +16,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...facts.around import folders_above, is_readable, is_within, text_around, until_next_check
+from ...facts.releases import Release, newest, release_of
 from .launch_line import Launch
 
 #: Where Megatron's own parser is, from the folder that holds the package.
@@ -35,6 +36,8 @@ _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
 _PLAIN_PARSER: Final = re.compile(r"\bHfArgumentParser\b")
+#: What reads a file of TrainingArguments by their names, these and no others.
+_ANY_PARSER: Final = re.compile(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b")
 #: Reading the file of DeepSpeed's config by Python's json: `json.load(open(args.deepspeed_config))`; or a few lines on,
 #: by another name.
 _OPENS: Final = r"\bopen\(\s*\w+\.(?:deepspeed|ds)(?:_config)?(?:_file)?\b"
@@ -153,6 +156,12 @@ def reads_key(key: str, holder: str) -> bool:
     return any(_has(folder, word, ("*.py", "*/*.py")) for folder in folders_above(holder))
 
 
+def declares_field(name: str, holder: str) -> bool:
+    """Return whether a class in Python in or just below a folder above the file `holder` has the field itself."""
+    field_ = re.compile(rf"^[ \t]+{re.escape(name)}[ \t]*:[^=\n()]+=", re.MULTILINE)
+    return any(_has(folder, field_, ("*.py", "*/*.py")) for folder in folders_above(holder))
+
+
 def has_programs(holder: str) -> bool:
     """Return whether there is Python in or just below a folder above the file `holder`: it may complete a config."""
     return any(map(_has_python, folders_above(holder)))
@@ -179,6 +188,13 @@ def loads_json(launch: Launch) -> str | None:
     return program if found is not None and _LOADS_JSON.search(text_around(found, found.parent)) else None
 
 
+def reads_its_own_way(holder: str) -> bool:
+    """Return whether Python above the arguments file `holder` is there, and has none of transformers' parsers."""
+    return has_programs(holder) and not any(
+        _has(folder, _ANY_PARSER, ("*.py", "*/*.py", "*/*/*.py")) for folder in folders_above(holder)
+    )
+
+
 @until_next_check(512)
 def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
     """Return whether a pattern is in one of the folder's files of these names."""
@@ -202,6 +218,13 @@ def _found(program: str, folder: Path, _: Path) -> Path | None:
         path = PurePath(program)
         name, above = path.name, (base for base in above if base == folder.absolute() or base.name == path.parent.name)
     return next((place for place in (base / name for base in above) if is_readable(place, folder)), None)
+
+
+def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:
+    """The release of a program that is named above the file `holder`, else above what is started; else the newest."""
+    started = ((program_path(launch), launch.script.text.path) for launch in launches)
+    places = (holder, *(place for name, path in started if name and (place := find_program(name, path))))
+    return next(filter(None, (release_of(program, str(place)) for place in places)), newest(program))
 
 
 def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:

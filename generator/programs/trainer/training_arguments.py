@@ -40,6 +40,7 @@ FLAGS: Final = _TRUE | _FALSE
 _OBJECT: Final = re.compile(r"<\w+[ .]|[A-Za-z_]\w*\([a-z_]\w*=")
 _SUBCLASS: Final = re.compile(r"^class \w+\([\w., ]*TrainingArguments\)", re.MULTILINE)
 _FIELD: Final = re.compile(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)
+_MODULE: Final = re.compile(r"(?!.*\.(?:py|sh)$)[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _MOST_BYTES: Final = 1_000_000  # of a program; one by hand has far fewer
 _MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer
 
@@ -192,7 +193,10 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         theirs = (names & _TELLING or config) and names & _COMMON and not names & _FOREIGN
         holder = launch.script.text.path
         # a program that is there may have options of the same names but no TrainingArguments
-        if theirs and not declares_its_own(program_path(launch), holder, _TELLING | _COMMON):
+        program = program_path(launch)
+        if program and _MODULE.fullmatch(program):  # `-m src.train`
+            program = f"{program.replace('.', '/')}.py"
+        if theirs and not declares_its_own(program, holder, _TELLING | _COMMON):
             values: dict[str, object] = {}
             places: dict[str, Location] = {}
             for name, word, value in found:
@@ -206,7 +210,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 places=places,
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
-                redefined=_redefined(program_path(launch), holder),
+                redefined=_redefined(program, holder),
             )
 
 

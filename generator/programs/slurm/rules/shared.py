@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
+from ....facts.around import is_left_out
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.sources import deepspeed_now, slurm_manual
 from ...launching.command_line import Argument
@@ -27,7 +28,8 @@ _FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0
 def log_folder_exists(submission: Submission) -> Violations:
     """The folder of the job's log exists before the job starts.
 
-    Prevents: A job that fails at once, without a log that says why. A note where a comment tells to make it.
+    Prevents: A job that fails at once, without a log that says why. A note where a comment tells
+    to make it, or .gitignore names it: its owner has it.
     Fix: run mkdir -p for the folder before sbatch"""
     for request in blocks(submission):
         commands, seen, path = request.shell.commands, set[str](), request.shell.text.path
@@ -43,7 +45,8 @@ def log_folder_exists(submission: Submission) -> Violations:
             option, top = f"{found.command} {found.name}", _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
             message = f"{option} is in the folder {top}: without it the job fails at its start, with no log; {tail}"
             makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
-            less = NOTE if any(map(makes.match, request.shell.text.lines)) else None
+            told = any(map(makes.match, request.shell.text.lines)) or is_left_out(top, path)
+            less = NOTE if told else None
             what = folder if folder == top and re.fullmatch(r"[\w./-]+", folder) else "for the whole folder"
             yield found.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
 

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Final
 
 from ....dataclass import dataclass
-from ....facts.releases import newest, numbers, release_of
+from ....facts.releases import numbers
 from ....facts.words import is_left_open
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
@@ -17,7 +17,7 @@ from ....job.wording import show, whole_number
 from ....rules.sources import derived, transformers
 from ....rules.violations import note_if_to_fill, suggest, violation
 from ...launching.own_options import lacks_word
-from ...launching.program_options import program_path, tells
+from ...launching.program_options import declares_field, program_path, release_for, tells
 from ...lookup import is_slip
 from ...subjects import subject, training_arguments
 from ...submission import Submission
@@ -44,8 +44,10 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
 
     Prevents: TypeError: unexpected keyword argument, with a transformers that no longer has it.
     Fix: use the argument's new name"""
-    release = release_of("transformers", arguments.path) or newest("transformers")
-    for name in sorted(arguments.names & gone_arguments().keys()):
+    release = release_for("transformers", arguments.path, [arguments.launch] if arguments.launch else [])
+    for name in sorted(arguments.names & gone_arguments().keys() - arguments.redefined):
+        if arguments.launch is None and declares_field(name, arguments.path):
+            continue  # the program's own class has it still
         last, instead = numbers(gone_arguments()[name]["last"]), gone_arguments()[name]["instead"]
         without = next(seen for seen in _SEEN if seen > last)
         has = release.version[:2] < without
