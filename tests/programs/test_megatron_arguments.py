@@ -19,8 +19,9 @@ from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron import options as megatron_options
 from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_argument_file
 from dsgen.programs.megatron.options import Flavour, option_table
-from dsgen.programs.megatron.words import PlacedWord, parse_words
+from dsgen.programs.megatron.words import parse_words
 from dsgen.programs.shell.reader import read_script
+from dsgen.programs.shell.records import Word
 
 FLAVOURS: tuple[Flavour, ...] = ("megatron-lm", "megatron-deepspeed")
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*/arguments.txt"))
@@ -59,9 +60,9 @@ def parser_of(flavour: Flavour) -> _Parser:
     return parser
 
 
-def words_of(line: list[str]) -> list[PlacedWord]:
+def words_of(line: list[str]) -> list[Word]:
     """Words without places of their own."""
-    return [PlacedWord(value=word, begins=word, where=HERE) for word in line]
+    return [Word(raw=word, value=word, offset=0, parts=(word,)) for word in line]
 
 
 def script_arguments(script: str) -> list[MegatronArguments]:
@@ -137,7 +138,7 @@ def test_words_mean_what_argparse_takes_them_for(case: tuple[Flavour, list[str]]
     """What argparse takes has the same values here and nothing wrong; what it refuses has something wrong."""
     flavour, line = case
     table = option_table(flavour)
-    parsed = parse_words(words_of(line), table)
+    parsed = parse_words(words_of(line), table, lambda _: HERE)
     wrong = bool(parsed.strays) or any(option.problem for option in parsed.given)
     try:
         expected = vars(parser_of(flavour).parse_args(line))

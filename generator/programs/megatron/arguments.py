@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
@@ -17,8 +17,9 @@ from ...job.text import Text
 from ...job.wording import whole_number
 from ..launching.launch_line import Launch
 from ..launching.program_options import ProgramOptions, find_program, options_beside, program_path
+from ..shell.records import Word
 from .options import A_FORK, REMOVED, Flavour, OptionTable, fork_of, option_table
-from .words import GivenOption, ParsedWords, PlacedWord, Stray, parse_words
+from .words import GivenOption, ParsedWords, Stray, parse_words
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
@@ -148,16 +149,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         program = None if last is None else PurePosixPath(last).name  # None: it can't be known
         # branches of the script may start other programs, so that the next word may be a value of an option
         differs = first is not None and first.value is None and not first.prefix and not first.variables
-        words = [
-            PlacedWord(
-                value=word.value,
-                begins=word.prefix,
-                where=launch.script.locate(word),
-                variables=word.variables,
-                written=word.raw,
-            )
-            for word in (*([first] if differs and first is not None else []), *launch.arguments)
-        ]
+        words = (*([first] if differs and first is not None else []), *launch.arguments)
         names, known = _names(words), program in OWN_PROGRAMS["megatron-lm"]
         old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
         if len(names & _SIGNS) < (1 if known else _ENOUGH_SIGNS) or old:
@@ -165,7 +157,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         path_of = program_path(launch)
         theirs = program is None or known or program.startswith("pretrain") or find_program(path_of or "", path)
         if theirs and options_beside(path_of, path).of_megatron:
-            yield _arguments(path, words, launch=launch, program=program)
+            yield _arguments(path, words, launch.script.locate, launch=launch, program=program)
 
 
 def read_file(file: FileText) -> Iterator[MegatronArguments]:
@@ -175,16 +167,15 @@ def read_file(file: FileText) -> Iterator[MegatronArguments]:
 
 def read_argument_file(text: Text) -> MegatronArguments:
     """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
-    words = list(_words_of(text))
+    words, lines = list(_words_of(text.content)), Lines(text)
     if len(_names(words) & _SIGNS) < _ENOUGH_SIGNS:
         return MegatronArguments(path=text.path, flavour="megatron-lm", values={})
-    return _arguments(text.path, words)
+    return _arguments(text.path, words, lambda word: lines.locate(word.offset))
 
 
-def _words_of(text: Text) -> Iterator[PlacedWord]:
+def _words_of(text: str) -> Iterator[Word]:
     """The words of a text, quoted for a shell; what a variable gives isn't known."""
-    lines = Lines(text)
-    for match in _WORD.finditer(text.content):
+    for match in _WORD.finditer(text):
         if match.group().startswith("#"):
             continue
         known: list[str] = []
@@ -196,15 +187,20 @@ def _words_of(text: Text) -> Iterator[PlacedWord]:
                 begins = begins or "".join(known) + _VARIABLE.split(part, maxsplit=1)[0]
             known.append(part)
         value = "".join(known) if complete else None
-        yield PlacedWord(value=value, begins=value or begins, where=lines.locate(match.start()))
+        yield Word(raw="", value=value, offset=match.start(), parts=(value or begins,))
 
 
-def _names(words: Iterable[PlacedWord]) -> set[str]:
-    return {word.begins.partition("=")[0] for word in words if word.begins.startswith("--")}
+def _names(words: Iterable[Word]) -> set[str]:
+    return {word.prefix.partition("=")[0] for word in words if word.prefix.startswith("--")}
 
 
 def _arguments(
-    path: str, words: Sequence[PlacedWord], *, launch: Launch | None = None, program: str | None = None
+    path: str,
+    words: Sequence[Word],
+    locate: Callable[[Word], Location],
+    *,
+    launch: Launch | None = None,
+    program: str | None = None,
 ) -> MegatronArguments:
     beside, lines = options_beside(program_path(launch), path), launch.script.text.lines if launch else []
     names = {name for name in _names(words) if not beside.reads(name)}
@@ -213,13 +209,13 @@ def _arguments(
     more = sum(mds.has(name) - lm.has(name) for name in names) > 0
     signs = _DEEPSPEED_SIGNS & (names if beside.parser is None else beside.strings)
     flavour: Flavour = "megatron-deepspeed" if signs or (more and beside.parser is None) else "megatron-lm"
-    parsed = _less(parse_words(words, option_table(flavour)), beside, lines)
+    parsed = _less(parse_words(words, option_table(flavour), locate), beside, lines)
     fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
     if base != flavour:
-        flavour, parsed = base, _less(parse_words(words, option_table(base)), beside, lines)
+        flavour, parsed = base, _less(parse_words(words, option_table(base), locate), beside, lines)
     places = {option.name: option.where for option in parsed.given}
     if words:
-        places[""] = launch.script.locate(launch.program) if launch and launch.program else words[0].where
+        places[""] = locate(launch.program if launch and launch.program else words[0])
     return MegatronArguments(
         path=path,
         flavour=flavour,

@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ...dataclass import dataclass
 from ...facts.words import IN_WORDS
 from ...findings import Location
+from ..shell.records import Word
 from .options import MegatronOption, OptionTable
 
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
 _VARIABLE: Final = re.compile(r"[$`*?]")
+#: Variables that hold options by their names: `$EXTRA_ARGS`.
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedWord:
-    """One word with its place; `value` is None where it can't be known, `begins` what is known of its beginning."""
-
-    value: str | None
-    begins: str
-    where: Location
-    variables: tuple[str, ...] = ()  #: those that the shell puts in it
-    written: str = ""  #: as written; of a word that is there on a condition only, all that is known
-
-    @property
-    def conditional(self) -> str | None:
-        """The text of a word that is there on a condition; None where it is there, or its text isn't known."""
-        text = self.written.strip("\"'")
-        return text if self.value is None and not self.begins and text and not _VARIABLE.search(text) else None
-
-    @property
-    def may_be_options(self) -> bool:
-        """Return whether it is unknown, and from a variable that holds options by its name: `$EXTRA_ARGS`."""
-        return self.value is None and any(map(_OF_OPTIONS.search, self.variables))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +57,20 @@ class ParsedWords:
     unsure: frozenset[str] = frozenset()  #: options that are given on a condition of the script
 
 
-def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
-    """The options among `words`, in their order."""
+def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Word], Location]) -> ParsedWords:
+    """The options among `words`, in their order, and the places that `locate` gives them."""
     given, strays, unsure = list[GivenOption](), list[Stray](), set[str]()
     # what is still to be filled in, as in `<path to data>`, isn't known
-    gaps = [(word, IN_WORDS.search(word.begins)) for word in words]
+    gaps = [(word, IN_WORDS.search(word.prefix)) for word in words]
     words = [
-        replace(word, value=None, begins=word.begins[: gap.start()], written="") if gap else word for word, gap in gaps
+        Word(raw="", value=None, offset=word.offset, parts=(word.prefix[: gap.start()],)) if gap else word
+        for word, gap in gaps
     ]
     complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
     while index < len(words):
         word = words[index]
         index += 1
-        text = word.value if word.value is not None else word.begins
+        text, conditional = word.prefix if word.value is None else word.value, _conditional(word)
         name, sign, explicit = text.partition("=")
         option = table.get(name) if name.startswith("-") else None
         if option is not None and (sign or word.value is not None):
@@ -98,36 +78,41 @@ def parse_words(words: Sequence[PlacedWord], table: OptionTable) -> ParsedWords:
             if not sign:
                 following = list(_values(words, index, option, table))
                 index += len(following)
-                complete = complete and not (option.nargs and any(value.may_be_options for value in following))
                 values = [value.value for value in following]
-            given.append(_given(option, name, values, word.where, explicit=bool(sign)))
+                holders = (one for value in following if value.value is None for one in value.variables)
+                complete = complete and not (option.nargs and any(map(_OF_OPTIONS.search, holders)))
+            given.append(_given(option, name, values, locate(word), explicit=bool(sign)))
             foreign = False
         elif option is not None:  # whose name isn't written to its end
             complete, foreign = False, False
         elif word.value is None:
-            named = table.get(re.split(r"[\s=]", word.conditional, maxsplit=1)[0]) if word.conditional else None
+            named = table.get(re.split(r"[\s=]", conditional, maxsplit=1)[0]) if conditional else None
             unsure |= {named.name} if named else set()
-            complete = complete and (word.conditional is not None or word.begins.startswith("-"))
+            complete = complete and (bool(conditional) or word.prefix.startswith("-"))
             foreign = True
         elif _is_option(text):
-            strays.append(Stray(word=name, where=word.where))
+            strays.append(Stray(word=name, where=locate(word)))
             foreign = True
         elif not foreign:
-            strays.append(Stray(word=text, where=word.where, after=given[-1].written if given else None))
+            strays.append(Stray(word=text, where=locate(word), after=given[-1].written if given else None))
     return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
+
+
+def _conditional(word: Word) -> str:
+    """The text of a word that is there on a condition; empty where it is there, or its text isn't known."""
+    text = word.raw.strip("\"'")
+    return text if word.value is None and not word.prefix and not _VARIABLE.search(text) else ""
 
 
 def _is_option(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not _NUMBER.match(word) and " " not in word
 
 
-def _values(
-    words: Sequence[PlacedWord], index: int, option: MegatronOption, table: OptionTable
-) -> Iterator[PlacedWord]:
+def _values(words: Sequence[Word], index: int, option: MegatronOption, table: OptionTable) -> Iterator[Word]:
     """The values that follow an option, as many as it accepts."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
-        known = word.value if word.value is not None else word.begins or (word.conditional or "").split(" ")[0]
+        known = word.value if word.value is not None else word.prefix or _conditional(word).split(" ")[0]
         if _is_option(known) or (known.startswith("-") and table.get(known.partition("=")[0]) is not None):
             return
         yield word
