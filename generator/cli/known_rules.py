@@ -135,7 +135,6 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "CMP": "compilation",
     "DATA": "data",
     "DISK": "room on disks",
-    "ELAS": "elasticity",
     "ENG": "the installed DeepSpeed",
     "ENV": "environment",
     "FILE": "files",
