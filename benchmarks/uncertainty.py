@@ -154,7 +154,7 @@ def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
 
     The squares of the residuals are fitted by a constant and by the square of the distance; sources count equally.
     Few runs are far from all other clusters, so that the slope is uncertain: what is returned is one standard error
-    above it, clusters being the independent units (White's sandwich).
+    above it, or above zero where it is negative, clusters being the independent units (White's sandwich).
     """
     found = time_pairs(rows, seconds)
     own = np.array([traits(pair.run.job, pair.run.layout, 1)[0] for pair in found])
@@ -170,7 +170,7 @@ def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
     sums = np.array([left[clusters == name].sum(axis=0) for name in sorted(set(clusters))])
     inverse = np.linalg.inv(terms.T @ terms)
     error = np.sqrt((inverse @ sums.T @ sums @ inverse)[1, 1])
-    return float(np.sqrt(max(fitted[1] + error, 0.0)))
+    return float(np.sqrt(max(fitted[1], 0.0) + error))
 
 
 def document(rows: Sequence[Run], seconds: Seconds) -> str:

@@ -136,8 +136,11 @@ def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
     if job.training.attention == "flash":
         rate = rate * constants.attention_kernel_share / _exponentials(job, rate)
         work = per_key * mean_keys(job.model, job.training.sequence_length) / rate
-        forward = work / constants.attention_forward_fraction + constants.attention_start_s
-        backward = _FLASH_BACKWARD * work / constants.attention_backward_fraction + constants.attention_start_s
+        wide = queries > _USUAL_HEAD * job.model.heads
+        shares = (constants.wide_forward_share, constants.wide_backward_share) if wide else (1.0, 1.0)
+        forward = work / (shares[0] * constants.attention_forward_fraction) + constants.attention_start_s
+        work = _FLASH_BACKWARD * work
+        backward = work / (shares[1] * constants.attention_backward_fraction) + constants.attention_start_s
         return Passes(forward, backward) + _ring_steps(job, layout, tokens)
     # Softmax with mask, dropout and the two products each read or write the scores.
     transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
