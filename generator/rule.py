@@ -1,7 +1,7 @@
 """`Rule`: one requirement, written once, whatever it judges: a spec, a job, a layout, an estimate, or files.
 
-A rule is the decorator on its check, and the check's docstring: the first line is the requirement, then come a line
-`Prevents: ` with the error that the rule prevents, or what goes wrong silently, and a line `Fix: ` with what fixes it.
+A rule is the decorator on its check, and the check's docstring, a record of three fields: the requirement, after
+`Prevents: ` the error that the rule prevents, or what goes wrong silently, and after `Fix: ` what fixes it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ _OTHERS: Final = ("accelerate config", "training arguments", "Megatron arguments
 @submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=_SCRIPTS)
 def scripts_hold_none(submission: Submission) -> Violations:
     """No secret is written into a script, or into the file of variables for the nodes.
-
     Prevents: A leaked token.
     Fix: export it where you submit, or read it from a private file"""
     hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
@@ -35,7 +34,6 @@ def scripts_hold_none(submission: Submission) -> Violations:
 @submissions.rule("AML042", WARNING, "silent", _SHOWN, reads=("AzureML job",))
 def jobs_hold_none(submission: Submission) -> Violations:
     """Tokens and passwords are not written into a job: everybody with access to the workspace reads them.
-
     Prevents: No error: a token that others can read and use.
     Fix: use a key vault, which the script reads with the compute's managed identity"""
     hint = "keep it in a key vault, which the script reads with azure.keyvault.secrets.SecretClient"
@@ -46,7 +44,6 @@ def jobs_hold_none(submission: Submission) -> Violations:
 @submissions.rule("MON007", WARNING, "silent", _LOGGED, reads=("DeepSpeed config",))
 def configs_hold_none(submission: Submission) -> Violations:
     """Secrets are not written into configs.
-
     Prevents: A secret in every log.
     Fix: set them in the environment"""
     paths = {config.path for config in submission.configs if not config.embedded}
@@ -57,7 +54,6 @@ def configs_hold_none(submission: Submission) -> Violations:
 @submissions.rule("SUB014", WARNING, "silent", _SHARED, reads=_OTHERS)
 def other_files_hold_none(submission: Submission) -> Violations:
     """No secret is written into the other files of a job.
-
     Prevents: A secret in files that are shared and committed.
     Fix: set it in the environment where the job is submitted, or let the script read it from a private file"""
     paths = {file.path for file in submission.accelerate_configs} | {file.path for file in submission.hostfiles}

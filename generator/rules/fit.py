@@ -52,7 +52,6 @@ def _smaller(job: Job, layout: Layout) -> list[str]:
 @layouts(checks="fit").rule("MEM001", ERROR, "training", deepspeed("runtime/zero/stage_1_and_2.py:3081"))
 def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     """The fullest stage fits in device memory at the upper end of its estimate, with the job's headroom kept free.
-
     Prevents: CUDA out of memory, at the first step or hours later when a long batch or a checkpoint comes.
     Fix: use more GPUs, a higher zero_stage, recompute: full, offload, or a smaller micro_batch, as `dsgen plan` does.
     With other rounding, training.gradient_dtype, moment_dtype, fp8_parameters or optimizer: adamw-8bit need less too"""
@@ -72,7 +71,6 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
 @layouts("offload", checks="fit").rule("MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755"))
 def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     """What is offloaded fits in the node's memory, where that is known.
-
     Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
     Fix: use more nodes, nodes with more memory, or offload: none"""
     capacity = job.cluster.host_memory_bytes

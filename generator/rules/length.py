@@ -61,7 +61,6 @@ timed: Final[Subject[Timed]] = Subject((), lambda planned: timed_run(*planned), 
 @timed.rule("TIME001", WARNING, "training", slurm_manual("sbatch(1), --time"))
 def long_runs_go_on(run: Timed) -> Violations:
     """A run that is longer than its time limit is continued by further jobs.
-
     Prevents: The scheduler ends the job at its limit. What was not saved is lost, and nothing goes on with the rest.
     Fix: set output.checkpoints and launch.slurm.continue, or a longer time_limit, or use more GPUs"""
     count = run.run.segments
@@ -78,7 +77,6 @@ def long_runs_go_on(run: Timed) -> Violations:
 @timed.rule("TIME002", WARNING, "silent", slurm_manual("sbatch(1), --time"))
 def limits_allow_a_checkpoint(run: Timed) -> Violations:
     """A time limit allows for the start and the steps up to the first checkpoint.
-
     Prevents: No error: each job is ended before it has saved anything new, for ever.
     Fix: set a longer launch.time_limit, save more often, or use faster storage"""
     whole = run.run
@@ -106,7 +104,6 @@ def _kept(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) ->
 )
 def checkpoints_have_room(saved: tuple[Job, Run]) -> Violations:
     """The checkpoints that a run keeps fit into output.space_tb.
-
     Prevents: OSError: No space left on device, hours or days into the run.
     Fix: save less often, keep fewer, or move them away while the run goes on"""
     job, run = saved

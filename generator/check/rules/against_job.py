@@ -70,7 +70,6 @@ def _arguments(submission: Submission) -> Iterator[_Arguments]:
 @_configs.rule("SUB004", ERROR, "silent", _PLANNED)
 def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the ZeRO stage that the job spec pins.
-
     Prevents: No error: memory and speed are those of another ZeRO stage than planned.
     Fix: write the pinned stage into the config, or regenerate it from the spec"""
     (job, config), pointer = planned, "/zero_optimization/stage"
@@ -84,7 +83,6 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
 @_configs.rule("SUB005", ERROR, "silent", _PLANNED)
 def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the precision of the job.
-
     Prevents: No error: training runs in another precision than planned, at twice the memory for fp32.
     Fix: enable one of bf16 and fp16, the job's"""
     job, config = planned
@@ -102,7 +100,6 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
 @submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))
 def batch_is_the_jobs(submission: Submission) -> Violations:
     """The DeepSpeed config and the Megatron arguments have the global batch of the job.
-
     Prevents: No error: another batch than planned, so another learning curve.
     Fix: write the job's global_batch into the config and the arguments"""
     if submission.job is None:
@@ -123,7 +120,6 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
 @_arguments.rule("SUB006", ERROR, "silent", _PLANNED)
 def sequence_is_the_jobs(found: _Arguments) -> Violations:
     """The Megatron arguments have the job's sequence length.
-
     Prevents: No error: another sequence length than planned, so another memory need, speed and number of tokens.
     Fix: write the job's sequence_length into the arguments"""
     planned = found.job.training.sequence_length if found.job else None
@@ -133,7 +129,6 @@ def sequence_is_the_jobs(found: _Arguments) -> Violations:
 @_arguments.rule("SUB008", ERROR, "silent", _PLANNED)
 def model_is_the_jobs(found: _Arguments) -> Violations:
     """The Megatron arguments have the model of the job.
-
     Prevents: No error: another model is trained than the one asked for.
     Fix: write the model's shape into the arguments"""
     if found.model is not None:
@@ -144,7 +139,6 @@ def model_is_the_jobs(found: _Arguments) -> Violations:
 @_arguments.rule("SUB009", WARNING, "silent", _PLANNED)
 def degrees_are_the_jobs(found: _Arguments) -> Violations:
     """The Megatron arguments have the degrees that the job's spec pins.
-
     Prevents: No error: another layout than the one that was planned and estimated.
     Fix: write the pinned degrees into the arguments"""
     if found.job is not None:
@@ -155,7 +149,6 @@ def degrees_are_the_jobs(found: _Arguments) -> Violations:
 @submissions.rule("SUB012", WARNING, "silent", _LAST_EXPORT, reads=("job spec", "launch script"))
 def one_value_for_a_variable(submission: Submission) -> Violations:
     """A variable has one value in all files that set it for the job.
-
     Prevents: No error: the job runs with another value than the spec says.
     Fix: write one value in both"""
     if (job := submission.job) is None:

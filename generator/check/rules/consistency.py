@@ -31,7 +31,6 @@ _MISSING: Final = derived("a path that doesn't exist stops the program that read
 @submissions.rule("SUB001", ERROR, "launcher", _WORLD, reads=_KINDS)
 def gpus_agree(submission: Submission) -> Violations:
     """Every document of a submission counts the same GPUs, and starts one process on each.
-
     Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
     world = world_of(submission)
@@ -55,7 +54,6 @@ def gpus_agree(submission: Submission) -> Violations:
 @submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)
 def nodes_agree(submission: Submission) -> Violations:
     """Every document of a submission counts the same nodes.
-
     Prevents: The rendezvous waits for nodes that never come, or allocated nodes are unused.
     Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right"""
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
@@ -67,7 +65,6 @@ def nodes_agree(submission: Submission) -> Violations:
 @submissions.rule("SUB003", WARNING, "silent", _UNUSED, reads=_KINDS)
 def gpus_per_node_agree(submission: Submission) -> Violations:
     """Every document of a submission uses the same number of GPUs of a node, and all that the node has.
-
     Prevents: No error where it is fewer: unused GPUs. Where it is more: CUDA error, invalid device ordinal.
     Fix: start as many processes per node as it has GPUs"""
     world = world_of(submission)
@@ -107,7 +104,6 @@ def _place(claim: Claim) -> str:
 @submissions.rule("SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script"))
 def one_config_is_named(submission: Submission) -> Violations:
     """Where a job has several DeepSpeed configs, a launch line says which is used.
-
     Prevents: No error: another config than the one checked may be the one that is used.
     Fix: add --deepspeed_config with the path of the one that is meant"""
     programs = [launch for launch in submission.launches if launch.program is not None]
@@ -128,7 +124,6 @@ def _names_a_config(submission: Submission) -> bool:
 @submissions.rule("PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS)
 def named_config_is_there(submission: Submission) -> Violations:
     """The DeepSpeed config that a launch line or another config names exists.
-
     Prevents: Expected a string path to an existing deepspeed config, or a dictionary or a valid base64. A note where
     it may be made later, or lie elsewhere; nothing where the script itself writes it.
     Fix: correct the path of the config, on a file system that every node has"""
@@ -151,7 +146,6 @@ def _missing(link: Reference, message: str, otherwise: Severity) -> Violation:
 @submissions.rule("SUB011", WARNING, "launcher", _MISSING, reads=("launch script", "accelerate config", "hostfile"))
 def named_files_are_there(submission: Submission) -> Violations:
     """A config of accelerate's or a hostfile that a launch line names is there.
-
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
     Fix: use the name of a file of the submission"""
     for link in submission.references:
@@ -181,7 +175,6 @@ _DEEPSPEED: Final = (
 @submissions.rule("SUB016", ERROR, "launcher", _SOURCE, reads=_OF_SIZES)
 def sizes_are_possible(submission: Submission) -> Violations:
     """A run has at most 1,048,576 nodes and GPUs, and a size of 32 bits: 2,147,483,647.
-
     Prevents: The launcher waits for nodes that do not exist; integers overflow; memory runs out at once.
     Fix: write the number that was meant"""
     for claim in world_of(submission).beyond:
@@ -208,7 +201,6 @@ _WHOLE: Final = "every rank loads the whole model into the node's memory"
 @ds_configs.rule("MEM003", NOTE, "training", derived("DeepNVMe reads and writes the states of every step"))
 def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
     """Offloading to NVMe goes to a disk of the node's own.
-
     Prevents: No error: steps take minutes, and the file system is slow for everybody.
     Fix: use the node's own disk"""
     for place in _OFFLOADS:
@@ -228,7 +220,6 @@ def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
 )
 def model_is_loaded_in_parts(submission: Submission) -> Violations:
     """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag.
-
     Prevents: Killed, where the node's memory can't hold a copy of the model for each of its GPUs.
     Fix: set zero3_init_flag to true"""
     for config in submission.accelerate_configs:

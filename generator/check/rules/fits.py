@@ -156,7 +156,6 @@ def _fits_integers(job: Job, layout: Layout) -> bool:
 @needs.rule("MEM001", ERROR, "training", _DEVICE.source)
 def fits_device(need: Need) -> Violations:
     """What a run keeps on its fullest GPU fits there.
-
     Prevents: CUDA out of memory in the first steps.
     Fix: shard, divide, recompute or offload more"""
     job, layout, ledger = need.job, need.layout, need.ledger
@@ -179,7 +178,6 @@ def fits_device(need: Need) -> Violations:
 @needs.rule("MEM002", ERROR, "training", _HOST.source)
 def fits_host(need: Need) -> Violations:
     """What a run offloads fits in the memory of its nodes.
-
     Prevents: The node's out-of-memory killer ends the run: exit code -9.
     Fix: offload less, or use more nodes"""
     if need.device == "cpu" and not _HOST.columns.holds(need.job, need.layout, need.ledger):
@@ -198,7 +196,6 @@ def fits_host(need: Need) -> Violations:
 )
 def fits_nvme(need: Need) -> Violations:
     """What a run offloads to NVMe fits on the local disks of its nodes.
-
     Prevents: No space left on device, at the first step. A warning: nvme_path may be on another disk.
     Fix: offload to larger disks, or use more nodes"""
     job, has = need.job, need.job.cluster.local_nvme_bytes
@@ -215,7 +212,6 @@ def fits_nvme(need: Need) -> Violations:
 )
 def fits_request(submission: Submission) -> Violations:
     """A Slurm job asks for the host memory that its offload needs.
-
     Prevents: Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.
     Fix: use --mem=0, or as much as the offloaded states need"""
     requests = list(blocks(submission)) if submission.scripts else []
@@ -238,7 +234,6 @@ def fits_request(submission: Submission) -> Violations:
 )
 def stage_three_is_needed(need: Need) -> Violations:
     """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step.
-
     Prevents: No error: half as much communication again as stage 2, for memory that nothing uses.
     Fix: use stage 2"""
     job, layout = need.job, need.layout

@@ -60,7 +60,6 @@ def timed_runs(submission: Submission) -> Iterator[Timed]:
 @timed_runs.rule("SLM069", WARNING, "training", _SOURCE)
 def long_runs_save(timed: Timed) -> Violations:
     """A run that is longer than its time limit saves checkpoints before that.
-
     Prevents: Slurm ends the job at its time limit, and all of its work is lost.
     Fix: save more often, or ask for more time"""
     run = timed.facts.run
@@ -80,7 +79,6 @@ def long_runs_save(timed: Timed) -> Violations:
 @timed_runs.rule("SLM070", NOTE, "training", slurm_manual("sbatch(1), --time"))
 def run_exits_before_its_limit(timed: Timed) -> Violations:
     """A run that saves and exits by itself does so before its time limit.
-
     Prevents: Slurm ends the job before its last checkpoint is written. A note, as sbatch may be given another time.
     Fix: exit some minutes before the time limit"""
     minutes = timed.facts.run.size(_EXIT)

@@ -47,7 +47,6 @@ def _differences(submission: Submission) -> Iterator[Difference]:
 @_differences.rule("KUB001", ERROR, "submit", _SCHEMAS)
 def keys_are_known(difference: Difference) -> Violations:
     """Every key of a job is one that its kind has, at every level.
-
     Prevents: strict decoding error: unknown field. A warning where another release may have it.
     Fix: correct the key, or remove it"""
     if difference.is_key:
@@ -57,7 +56,6 @@ def keys_are_known(difference: Difference) -> Violations:
 @_differences.rule("KUB002", ERROR, "submit", _SCHEMAS)
 def values_have_their_types(difference: Difference) -> Violations:
     """Values have the types of the custom resource definition, and what it requires is there.
-
     Prevents: Invalid value: "integer": spec.nprocPerNode in body must be of type string. A warning for a name that
     another release may have.
     Fix: put numbers and truth values in quotes where text is expected"""
@@ -68,7 +66,6 @@ def values_have_their_types(difference: Difference) -> Violations:
 @jobs.rule("KUB003", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:79"))
 def name_is_a_label(job: KubernetesJob) -> Violations:
     """A job's name is a label as of DNS: small letters, digits and dashes, a letter first, at most 63.
-
     Prevents: metadata.name: Invalid value: should match: a DNS-1035 label.
     Fix: write the name in small letters, with dashes"""
     value = job.text("metadata/name")
@@ -82,7 +79,6 @@ def name_is_a_label(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB004", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:130"))
 def roles_are_known(job: KubernetesJob) -> Violations:
     """A PyTorchJob has one Master at most, and Workers.
-
     Prevents: Unsupported value; or Forbidden: must be 1.
     Fix: use Master with replicas: 1, and Worker for the other nodes"""
     for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
@@ -106,7 +102,6 @@ _POLICIES: Final = {
 @jobs.rule("KUB005", ERROR, "launcher", derived("the controller makes pods with it, and the API server refuses them"))
 def restart_policy_is_known(job: KubernetesJob) -> Violations:
     """restartPolicy is Always, OnFailure, Never or ExitCode in a PyTorchJob, and OnFailure or Never in a JobSet.
-
     Prevents: No pod is created: Unsupported value: supported values: "OnFailure", "Never".
     Fix: use OnFailure or Never"""
     for role in job.roles:
@@ -120,7 +115,6 @@ def restart_policy_is_known(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB006", WARNING, "silent", training_operator("apis/kubeflow.org/v1/common_types.go:167"))
 def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
     """runPolicy.cleanPodPolicy is Running, All or None.
-
     Prevents: No error: the pods of a finished job keep their GPUs.
     Fix: use Running"""
     value = job.value("spec/runPolicy/cleanPodPolicy")
@@ -132,7 +126,6 @@ def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB007", ERROR, "submit", training_operator("core/job.go:82 (PastActiveDeadline)"))
 def deadline_is_positive(job: KubernetesJob) -> Violations:
     """A deadline is a number of seconds above 0, and backoffLimit is not negative.
-
     Prevents: Invalid value: must be greater than or equal to 0; or a job that ends as soon as it starts.
     Fix: write seconds"""
     for name in ("spec/runPolicy/activeDeadlineSeconds", "spec/activeDeadlineSeconds", "spec/runPolicy/backoffLimit"):
@@ -155,7 +148,6 @@ def _containers(job: KubernetesJob) -> Iterator[tuple[Role, str, dict[str, objec
 @jobs.rule("KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:149"))
 def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
     """One container of each role of a PyTorchJob is named pytorch: the one that trains.
-
     Prevents: Required value: must have at least one container with name pytorch.
     Fix: set the container's name to pytorch"""
     for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
@@ -168,7 +160,6 @@ def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB011", ERROR, "submit", kubernetes("core/validation/validation.go (validateContainerCommon)"))
 def containers_have_an_image(job: KubernetesJob) -> Violations:
     """Every container has an image.
-
     Prevents: spec.containers[0].image: Required value. A note where the key is there, to be filled in.
     Fix: add image"""
     for role, at, container in _containers(job):
@@ -181,7 +172,6 @@ def containers_have_an_image(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))
 def devices_are_whole_and_limited(job: KubernetesJob) -> Violations:
     """Devices are whole numbers with a limit, and a request for them is the same number.
-
     Prevents: No pod is created: must be equal to nvidia.com/gpu limit; must be an integer.
     Fix: write the number under limits; requests may be left out"""
     of_nodes = [role.resources for role in job.roles if job.kind_of_job == "TrainJob"]
@@ -213,7 +203,6 @@ def _is_device(name: str) -> bool:
 @jobs.rule("KUB016", ERROR, "launcher", kubernetes("core/validation/validation.go (ValidateResourceRequirements)"))
 def huge_pages_come_with_memory(job: KubernetesJob) -> Violations:
     """Huge pages are asked for beside cpu or memory.
-
     Prevents: No pod is created: HugePages require cpu or memory.
     Fix: add memory to the same resources"""
     of_nodes = [role.resources for role in job.roles if job.kind_of_job == "TrainJob"]
@@ -228,7 +217,6 @@ def huge_pages_come_with_memory(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB013", ERROR, "submit", kubernetes("core/validation/validation.go (ValidateVolumeMounts)"))
 def mounts_name_volumes(job: KubernetesJob) -> Violations:
     """Every volume that a container mounts is one of its pod's.
-
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
     claimed = job.has("spec/volumeClaimPolicies")  # of a JobSet, whose claims are volumes of its pods
@@ -248,7 +236,6 @@ _SHM: Final = derived("a container has 64 MiB of /dev/shm; NCCL and a DataLoader
 @jobs.rule("KUB014", NOTE, "training", _SHM)
 def shared_memory_is_there(job: KubernetesJob) -> Violations:
     """A pod with several GPUs has a volume at /dev/shm, in memory.
-
     Prevents: No space left on device; RuntimeError: DataLoader worker is killed by signal: Bus error. A note: not
     every program needs it.
     Fix: add an emptyDir with medium: Memory, mounted at /dev/shm"""
@@ -270,7 +257,6 @@ _OF_MASTER: Final = frozenset(["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE
 @jobs.rule("KUB015", ERROR, "submit", "kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go:76 @ v2.3.0")
 def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
     """The variables of the rendezvous are left to the controller.
-
     Prevents: spec.trainer.env: must not have reserved envs. A note where the runtime may set none, or the controller's
     value counts.
     Fix: remove them from env"""
@@ -294,7 +280,6 @@ _OTHERS: Final = derived("a JobSet sets no variable that a launcher reads; torch
 @jobs.rule("KUB020", ERROR, "init", _ENVIRONMENT)
 def processes_are_the_gpus(job: KubernetesJob) -> Violations:
     """nprocPerNode is the number of a pod's GPUs, where torchrun is not told otherwise.
-
     Prevents: CUDA error: invalid device ordinal; or, a warning, GPUs that are paid for and not used.
     Fix: set it to the GPUs of a pod"""
     at = _PROCESSES.get(job.kind_of_job, "")
@@ -312,7 +297,6 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB021", ERROR, "silent", _OTHERS)
 def launchers_know_the_other_pods(job: KubernetesJob) -> Violations:
     """A launcher in the pods of a job gets the number of nodes, from the controller or by an option.
-
     Prevents: No error: as many trainings as there are pods, each by itself. A warning for a launcher that may read a
     file of the image's.
     Fix: use torchrun, in a JobSet with PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR"""
@@ -324,7 +308,6 @@ def launchers_know_the_other_pods(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB023", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
 def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
     """A training with DeepSpeed or Megatron in a pod of several GPUs is started by torchrun.
-
     Prevents: No error: one busy GPU in each pod.
     Fix: start it by torchrun"""
     yield from one_process(job)
@@ -333,7 +316,6 @@ def every_gpu_has_a_process(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB024", ERROR, "init", derived("torch/distributed/run.py: an option counts, and not the variable"))
 def launchers_count_pods_and_gpus(job: KubernetesJob) -> Violations:
     """torchrun's options, where it has any, have a process for each GPU of a pod and a node for each pod.
-
     Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other pods than there are.
     Fix: leave --nnodes and --nproc-per-node to the variables that torchrun reads"""
     yield from miscounted(job, "pod", f"--nproc-per-node={job.gpus}", f"--nnodes={job.nodes}, or leave it out")
@@ -342,7 +324,6 @@ def launchers_count_pods_and_gpus(job: KubernetesJob) -> Violations:
 @jobs.rule("KUB025", WARNING, "init", "kubernetes.io/docs/concepts/workloads/controllers/job, Completion mode: Indexed")
 def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
     """Pods of an Indexed Job that are called by their names have a subdomain, which a headless Service serves.
-
     Prevents: Temporary failure in name resolution, in every pod but the one that is named, until the rendezvous ends.
     Fix: add a headless Service and its name as the pods' subdomain, and call a pod NAME-0.SUBDOMAIN"""
     name = job.text("metadata/name")
@@ -365,7 +346,6 @@ _READABLE: Final = derived("whoever may read the resource reads its variables")
 @submissions.rule("KUB022", WARNING, "silent", _READABLE, reads=("Kubernetes job",))
 def jobs_hold_no_secret(submission: Submission) -> Violations:
     """Tokens and passwords are not written into a job: everybody who may read it has them.
-
     Prevents: No error: a token that others can read and use.
     Fix: keep it in a Secret, and name that by valueFrom.secretKeyRef"""
     hint = "keep it in a Secret, and name that by valueFrom: {secretKeyRef: {name: ..., key: ...}}"

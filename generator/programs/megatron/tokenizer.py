@@ -39,7 +39,6 @@ def _of_any_model(job: Job) -> str:
 @mds_jobs.rule("TOK003", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--tokenizer-type)"))
 def tokenizer_kind_is_known(job: Job) -> Violations:
     """The kind of a tokenizer is one that the program has.
-
     Prevents: error: argument --tokenizer-type: invalid choice
     Fix: set data.tokenizer.type to one of the program's kinds"""
     kind, where = job.data.tokenizer.type, "/data/tokenizer/type"
@@ -56,7 +55,6 @@ def tokenizer_kind_is_known(job: Job) -> Violations:
 @mds_jobs.rule("TOK004", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:14"))
 def tokenizer_has_its_files(job: Job) -> Violations:
     """A tokenizer comes with what its kind reads: a path, or a vocabulary and merges.
-
     Prevents: AssertionError: args.vocab_file is not None
     Fix: set data.tokenizer.path, or vocab_file and merges_file"""
     if not job.data.tokenizer.given or argument_values(job.launch.arguments, _TYPE) is not None:

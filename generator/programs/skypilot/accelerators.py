@@ -22,7 +22,6 @@ def accelerator_name(known: str) -> str:
 @jobs.rule("SKY008", ERROR, "silent", "docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a)")
 def accelerator_is_the_plans(job: Job) -> Violations:
     """The accelerator of a SkyPilot task is the one that the plan is for.
-
     Prevents: No error: other machines than memory and time were estimated for.
     Fix: remove launch.skypilot.accelerator, or plan for it in cluster"""
     given = str(job.launch.options.get("accelerator", "")) if job.launch.target == "skypilot" else ""

@@ -35,7 +35,6 @@ def _differences(submission: Submission) -> Iterator[Difference]:
 @_differences.rule("SKY001", ERROR, "submit", _SCHEMA)
 def keys_are_known(difference: Difference) -> Violations:
     """Every key of a task is one that SkyPilot has, at every level.
-
     Prevents: Invalid task YAML: Additional properties are not allowed. A warning where another release may have it.
     Fix: correct the key, or remove it"""
     if difference.is_key:
@@ -45,7 +44,6 @@ def keys_are_known(difference: Difference) -> Violations:
 @_differences.rule("SKY002", ERROR, "submit", _SCHEMA)
 def values_have_their_types(difference: Difference) -> Violations:
     """Values have the types and the forms that SkyPilot reads.
-
     Prevents: Invalid task YAML: '2' is not of type 'integer'.
     Fix: write a value of the type"""
     if not difference.is_key:
@@ -55,7 +53,6 @@ def values_have_their_types(difference: Difference) -> Violations:
 @tasks.rule("SKY003", ERROR, "submit", skypilot("task.py:1175"))
 def there_is_a_node(task: SkyPilotTask) -> Violations:
     """num_nodes is 1 or more.
-
     Prevents: ValueError: num_nodes should be a positive int.
     Fix: set it to the number of nodes"""
     nodes = task.integer("num_nodes")
@@ -68,7 +65,6 @@ def there_is_a_node(task: SkyPilotTask) -> Violations:
 @tasks.rule("SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1"))
 def launchers_know_the_other_nodes(task: SkyPilotTask) -> Violations:
     """A launcher in a task of several nodes gets their number, its own, and the address of the first.
-
     Prevents: No error: as many trainings as there are nodes, each by itself. A warning for a launcher that may read a
     file of the image's.
     Fix: give torchrun --nnodes, --node-rank and --master-addr from SkyPilot's variables"""
@@ -82,7 +78,6 @@ def launchers_know_the_other_nodes(task: SkyPilotTask) -> Violations:
 @tasks.rule("SKY005", NOTE, "submit", skypilot("task.py:712-719"))
 def variables_have_a_value(task: SkyPilotTask) -> Violations:
     """Every variable under envs has a value, or gets one by --env.
-
     Prevents: ValueError: Environment variable 'X' is None. A note: --env may give it.
     Fix: write a value, or move it to secrets"""
     for name, at, value in task.entries("envs"):
@@ -94,7 +89,6 @@ def variables_have_a_value(task: SkyPilotTask) -> Violations:
 @tasks.rule("SKY007", WARNING, "silent", derived("DeepSpeed and Megatron take one GPU for each process"))
 def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
     """A training with DeepSpeed or Megatron on nodes of several GPUs is started by torchrun.
-
     Prevents: No error: one busy GPU on each node.
     Fix: start it by torchrun"""
     yield from one_process(task)
@@ -103,7 +97,6 @@ def every_gpu_has_a_process(task: SkyPilotTask) -> Violations:
 @tasks.rule("SKY009", ERROR, "init", skypilot("skylet/constants.py:641-646; torch/distributed/run.py"))
 def launchers_count_nodes_and_gpus(task: SkyPilotTask) -> Violations:
     """torchrun has a process for each GPU of a node, and as many nodes as the task.
-
     Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other nodes than there are.
     Fix: give torchrun $SKYPILOT_NUM_NODES and $SKYPILOT_NUM_GPUS_PER_NODE"""
     yield from miscounted(
@@ -117,7 +110,6 @@ _STORED: Final = derived("a task's variables are stored with its job, and shown"
 @submissions.rule("SKY006", WARNING, "silent", _STORED, reads=("SkyPilot task",))
 def tasks_hold_no_secret(submission: Submission) -> Violations:
     """Tokens and passwords are not written into a task.
-
     Prevents: A token in a file that is shared, and in SkyPilot's database.
     Fix: name it under secrets without a value, and launch with --secret"""
     paths = {task.path for task in submission.skypilot_tasks}

@@ -21,7 +21,6 @@ _READ_ONLY: Final = re.compile(r"(?:^|:)(/[^:]*):ro\b")  # where a mount is, of 
 @jobs.rule("AML045", ERROR, "submit", azureml("entities/_job/_input_output_helpers.py (validate_inputs_for_command)"))
 def mounted_names_are_declared(job: Job) -> Violations:
     """Every ${{inputs.NAME}} and ${{outputs.NAME}} of data, output and launch.arguments is an input or output.
-
     Prevents: ValidationException: Inputs to job does not contain 'NAME' referenced in command
     Fix: declare it in launch.azureml.inputs or outputs"""
     found = bindings(job)
@@ -43,7 +42,6 @@ def _texts(job: Job) -> Iterator[tuple[str, str]]:
 @jobs.rule("AML046", ERROR, "training", derived("a program takes azureml:NAME:1 for a file's name"))
 def data_is_mounted(job: Job) -> Violations:
     """Data and folders that only AzureML can mount go with target azureml.
-
     Prevents: FileNotFoundError, or a folder with the name azureml:
     Fix: use launch.target: azureml, or write a path that the nodes have"""
     for key, pointer, path in bound_values(job) if not binds(job) else ():
@@ -55,7 +53,6 @@ def data_is_mounted(job: Job) -> Violations:
 @jobs.rule("AML047", ERROR, "training", derived("an asset is mounted as a folder, whose files have names of their own"))
 def data_names_its_files(job: Job) -> Violations:
     """Data of Megatron is the beginning of file names within what is mounted: azureml:corpus:1/corpus_text_document.
-
     Prevents: FileNotFoundError: the folder's own name with .idx
     Fix: add the name of the files without .bin and .idx"""
     for key, pointer, path in bound_values(job) if binds(job) and job.framework.data_prefix else ():
@@ -78,7 +75,6 @@ def data_names_its_files(job: Job) -> Violations:
 )
 def cache_can_be_written(job: Job) -> Violations:
     """Data that is mounted to be read has its cache elsewhere: beside output.checkpoints, or in --data-cache-path.
-
     Prevents: OSError: Read-only file system, when rank 0 writes the order of the samples; not where they are there yet.
     Fix: set output.checkpoints, or add --data-cache-path with a folder that all nodes share to launch.arguments"""
     if job.output.checkpoints is not None or argument_values(job.launch.arguments, _CACHE):
@@ -99,7 +95,6 @@ def cache_can_be_written(job: Job) -> Violations:
 @jobs.rule("AML049", NOTE, "silent", derived("a node's own files are gone with its container; nodes share only mounts"))
 def checkpoints_are_kept(job: Job) -> Violations:
     """Where data is mounted for a job, checkpoints are written to an output.
-
     Prevents: No error: they are gone with the node, and a start finds none.
     Fix: set output.checkpoints to azureml://datastores/NAME/paths/PATH"""
     folder = job.output.checkpoints
@@ -112,7 +107,6 @@ def checkpoints_are_kept(job: Job) -> Violations:
 @jobs.rule("AML050", WARNING, "silent", derived("mode upload copies an output when the job has ended"))
 def checkpoints_are_written_at_once(job: Job) -> Violations:
     """An output for checkpoints is mounted, and not uploaded at the end.
-
     Prevents: No error: a job that is preempted has saved nothing, and a start finds none.
     Fix: use mode: rw_mount"""
     found = bindings(job)
@@ -126,7 +120,6 @@ def checkpoints_are_written_at_once(job: Job) -> Violations:
 @jobs.rule("AML051", ERROR, "submit", derived("an output is a place in storage; an asset is made of it by its name"))
 def outputs_are_places(job: Job) -> Violations:
     """What is written goes to a place in storage: neither to a data asset nor to an input.
-
     Prevents: The service refuses the output's path, or writing fails: Read-only file system.
     Fix: write azureml://datastores/NAME/paths/PATH"""
     for key, pointer, path in bound_values(job) if binds(job) else ():
@@ -140,7 +133,6 @@ def outputs_are_places(job: Job) -> Violations:
 @jobs.rule("ARG001", ERROR, "silent", derived("the framework's launch files have no option for it"))
 def keys_have_options(job: Job) -> Violations:
     """Each key of data and output is one that the framework's scripts take.
-
     Prevents: No error: the script runs without it.
     Fix: remove the key, and give the script's own option in launch.arguments"""
     said = set(job.framework.options) | job.framework.in_environment
@@ -154,7 +146,6 @@ def keys_have_options(job: Job) -> Violations:
 @jobs.rule("ARG002", ERROR, "silent", derived("of an option that is given twice, the last one wins"))
 def arguments_agree(job: Job) -> Violations:
     """What data and output say, launch.arguments don't say otherwise.
-
     Prevents: No error: one of the two values is used, and the plan counts with the other.
     Fix: give each of them once"""
     for key, value in spec_values(job).items():
@@ -168,7 +159,6 @@ def arguments_agree(job: Job) -> Violations:
 @jobs.rule("DATA009", ERROR, "silent", derived("what data.path holds goes to the script as it is"))
 def paths_suit_the_script(job: Job) -> Violations:
     """Data is one path, or as many with a weight before each or with none as the script takes.
-
     Prevents: A weight is taken for a path, or the script stops at an argument that it doesn't know.
     Fix: write a weight before each path, or before none; give the Trainer's scripts one"""
     path, taken, where = job.data.path, job.framework.data_paths, "/data/path"
@@ -196,7 +186,6 @@ def _is_weight(word: str) -> bool:
 @jobs.rule("ARG003", ERROR, "silent", derived("the values of deepspeed_config are put over those of the plan"))
 def config_keys_are_not_planned(job: Job) -> Violations:
     """The keys of deepspeed_config are none that another key of the spec decides.
-
     Prevents: No error: the run has another batch, stage or precision than the plan counts with.
     Fix: set the spec's own key"""
     for pointer, key in job.framework.planned.items():
@@ -208,7 +197,6 @@ def config_keys_are_not_planned(job: Job) -> Violations:
 @jobs.rule("ARG004", ERROR, "silent", derived("no other framework reads a DeepSpeed config"))
 def config_has_a_reader(job: Job) -> Violations:
     """Only frameworks that run on DeepSpeed have a deepspeed_config.
-
     Prevents: No error: nothing reads the keys.
     Fix: remove deepspeed_config, or use a framework that runs on DeepSpeed"""
     if job.deepspeed_config and not job.framework.runs("DeepSpeed engine"):

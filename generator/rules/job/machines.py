@@ -19,7 +19,6 @@ from ..sources import deepspeed, derived
 @jobs.rule("CAL001", ERROR, "silent", derived("a factor of a constant that isn't there would be lost"))
 def calibration_names_constants(job: Job) -> Violations:
     """A calibration's factors are of constants that the time model has.
-
     Prevents: The factor would be lost, and the estimate with it: the model has renamed or dropped the constant since.
     Fix: run dsgen calibrate with the same runs and this version"""
     unknown = [name for name, _ in job.calibration.factors if name not in constants()]
@@ -36,7 +35,6 @@ _PRECISE = InFiles(kinds=IN_ALL.kinds, facts=("precision", "accelerator"))
 @jobs.rule("NODE003", ERROR, "launcher", derived("torchrun starts the same number of ranks on every node"))
 def gpus_fill_nodes(job: Job) -> Violations:
     """A job on more than one node uses whole nodes.
-
     Prevents: Torchrun waits for ranks that never come, until the rendezvous times out.
     Fix: set gpus to a multiple of a node's, or set `nodes`"""
     node = job.cluster.accelerators_per_node
@@ -48,7 +46,6 @@ def gpus_fill_nodes(job: Job) -> Violations:
 @jobs.rule("NODE004", ERROR, "init", derived("NVIDIA's MIG user guide: no peer-to-peer across GPU instances"))
 def slices_work_alone(job: Job) -> Violations:
     """A job uses one MIG slice: NCCL has no path between slices, without NVLink and peer-to-peer.
-
     Prevents: NCCL fails at its first collective: there is no path between the slices.
     Fix: set gpus to 1, or use whole accelerators"""
     accelerator = job.cluster.accelerator
@@ -61,7 +58,6 @@ def slices_work_alone(job: Job) -> Violations:
 @jobs.rule("NODE005", ERROR, "init", derived("collectives between nodes need a network"))
 def nodes_are_connected(job: Job) -> Violations:
     """A job on more than one node has a network between them.
-
     Prevents: NCCL fails or falls back to a network a thousand times too slow.
     Fix: use at most the gpus of one node, or a cluster with a network"""
     if job.nodes > 1 and job.cluster.network_bytes_per_s_per_node <= 0:
@@ -74,7 +70,6 @@ def nodes_are_connected(job: Job) -> Violations:
 @jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), _PRECISE)
 def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
-
     Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs, many times slower.
     Fix: set training.precision to fp16 on Volta, bf16 from Ampere on, fp8 from Hopper on"""
     accelerator, precision = job.cluster.accelerator, job.training.precision
@@ -88,7 +83,6 @@ def hardware_computes_precision(job: Job) -> Violations:
 @jobs.rule("PREC033", ERROR, "init", derived("Transformer Engine 2.9, pytorch/quantization.py, check_mxfp8_support"))
 def hardware_scales_blocks(job: Job) -> Violations:
     """MXFP8 needs an accelerator that scales blocks of 32 itself: Blackwell.
-
     Prevents: Transformer Engine stops: device compute capability 10.0 or higher required for MXFP8 execution.
     Fix: set training.fp8_recipe to blockwise on Hopper"""
     accelerator = job.cluster.accelerator
@@ -100,7 +94,6 @@ def hardware_scales_blocks(job: Job) -> Violations:
 @autotp_jobs.rule("PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only"))
 def framework_computes_fp8(job: Job) -> Violations:
     """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in bf16.
-
     Prevents: No error: the job computes in bf16, at half the speed of fp8.
     Fix: set training.precision to bf16, or use framework: megatron-lm"""
     if job.training.precision == "fp8":
@@ -115,7 +108,6 @@ def framework_computes_fp8(job: Job) -> Violations:
 )
 def hardware_runs_flash_attention(job: Job) -> Violations:
     """FlashAttention-2 runs on Ampere or later.
-
     Prevents: FlashAttention-2 stops at the first forward pass: it only supports Ampere GPUs or newer.
     Fix: set training.attention to unfused"""
     accelerator = job.cluster.accelerator
@@ -128,7 +120,6 @@ def hardware_runs_flash_attention(job: Job) -> Violations:
 @jobs.rule("HOST001", ERROR, "launcher", derived("the launch script starts one torchrun on each host of its hostfile"))
 def hosts_are_the_nodes(job: Job) -> Violations:
     """As many hosts are named as the job has nodes, each once.
-
     Prevents: The launch script stops, or starts more ranks on a host than it has GPUs.
     Fix: name as many different hosts as nodes, or set launch.shell.hostfile to a file that is written later"""
     hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
@@ -149,7 +140,6 @@ def hosts_are_the_nodes(job: Job) -> Violations:
 @jobs.rule("HOST002", ERROR, "launcher", derived("ssh and pdsh are told the hosts; no scheduler gives them"))
 def several_nodes_have_hosts(job: Job) -> Violations:
     """On plain machines, the hosts of a job on several nodes are named, or the file that will name them.
-
     Prevents: The launch script stops at once: it has no hosts to connect to.
     Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later"""
     options, where = job.launch.options, f"launch.{job.launch.target}"

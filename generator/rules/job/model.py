@@ -25,7 +25,6 @@ def _has_longer_sequences(job: Job, position_embedding: str) -> bool:
 @jobs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
 def sequence_fits_position_table(job: Job) -> Violations:
     """A learned position table has a row for every token of the sequence.
-
     Prevents: Megatron stops at start on an assertion; elsewhere the position lookup fails on the device, without a
     place.
     Fix: set sequence_length to at most max_position_embeddings, or use rotary positions"""
@@ -38,7 +37,6 @@ def sequence_fits_position_table(job: Job) -> Violations:
 @jobs.rule("SEQ003", WARNING, "silent", derived("positions past max_position_embeddings are extrapolated"))
 def sequence_within_trained_positions(job: Job) -> Violations:
     """The sequence is within the rotary positions that the model was trained on.
-
     Prevents: No error: the loss is worse beyond the length that the model was trained on.
     Fix: use a shorter sequence_length, or a config with rope scaling and its max_position_embeddings"""
     if _has_longer_sequences(job, "rotary"):
@@ -51,7 +49,6 @@ def sequence_within_trained_positions(job: Job) -> Violations:
 @mds_jobs.rule("MDS019", ERROR, "silent", derived("megatron/arguments.py of Megatron-DeepSpeed has no option for it"))
 def megatron_deepspeed_has_attention(job: Job) -> Violations:
     """A model with latent attention (MLA) is not trained with Megatron-DeepSpeed.
-
     Prevents: No error: another model would be trained, whose attention has no compressed keys and values.
     Fix: use framework: megatron-lm"""
     if job.model.is_mla:
@@ -62,7 +59,6 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
 @mds_jobs.rule("MDS020", ERROR, "silent", derived("arguments.py of Megatron-DeepSpeed has no option for either"))
 def megatron_deepspeed_has_experts(job: Job) -> Violations:
     """A MoE model for Megatron-DeepSpeed has neither shared experts nor dense layers.
-
     Prevents: No error: another model would be trained, with routed experts only in every layer.
     Fix: use framework: megatron-lm"""
     model = job.model
@@ -76,7 +72,6 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
 @mds_jobs.rule("MDS022", WARNING, "silent", megatron_deepspeed("megatron/enums.py:34 (named there and used nowhere)"))
 def megatron_deepspeed_has_positions(job: Job) -> Violations:
     """A model for Megatron-DeepSpeed has learned or rotary positions; ALiBi is in the BigScience fork.
-
     Prevents: No error: another model would be trained, without ALiBi positions.
     Fix: train it with bigscience-workshop's fork of Megatron-DeepSpeed, which the arguments are for"""
     if job.model.position_embedding == "alibi":
@@ -88,7 +83,6 @@ def megatron_deepspeed_has_positions(job: Job) -> Violations:
 @lm_jobs.rule("MLM044", ERROR, "silent", megatron_lm("training/arguments.py (--position-embedding-type)"))
 def megatron_lm_has_positions(job: Job) -> Violations:
     """A model for Megatron-LM has learned, rotary or no positions, not ALiBi.
-
     Prevents: No error: another model would be trained, because the option doesn't accept ALiBi.
     Fix: use framework: megatron-deepspeed, with the fork that has it"""
     if job.model.position_embedding == "alibi":
@@ -100,7 +94,6 @@ def megatron_lm_has_positions(job: Job) -> Violations:
 @megatron_jobs.rule("OPT016", ERROR, "init", megatron_deepspeed("megatron/arguments.py (--optimizer: adam or sgd)"))
 def megatron_has_optimizer(job: Job) -> Violations:
     """The optimizer of a Megatron is Adam or SGD.
-
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
     Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed"""
     if job.training.optimizer in ("lamb", "adamw-8bit"):
@@ -114,7 +107,6 @@ def megatron_has_optimizer(job: Job) -> Violations:
 @jobs.rule("BATCH010", WARNING, "parse", derived("real batches are below 100,000 sequences"))
 def batch_counts_sequences(job: Job) -> Violations:
     """A global batch counts sequences, not tokens.
-
     Prevents: No error: a batch of millions of sequences that was meant in tokens trains thousands of times too slowly.
     Fix: write training.global_batch: {tokens: N} if tokens were meant"""
     batch, tokens = job.training.global_batch, job.training.sequence_length
@@ -140,7 +132,6 @@ def micro_batches(batch: int) -> NDArray[np.int64]:
 @jobs.rule("BATCH023", NOTE, "silent", _SOURCE)
 def micro_batches_are_searched(job: Job) -> Violations:
     """The global batch has at most 100 divisors, so that every micro-batch is searched.
-
     Prevents: No error: micro-batches above the hundredth divisor are not tried unless one is pinned.
     Fix: pin layout.micro_batch, or use a batch with fewer divisors"""
     sizes, batch = divisors(job.training.global_batch), job.training.global_batch
@@ -156,7 +147,6 @@ _RAMP: Final = "/training/batch_ramp"
 @jobs.rule("BATCH024", ERROR, "init", megatron_lm("core/num_microbatches_calculator.py (RampupBatchsizeNum...)"))
 def ramp_reaches_the_batch(job: Job) -> Violations:
     """A batch ramp-up starts below the global batch and reaches it in whole increments.
-
     Prevents: Megatron stops at start: expected global batch size interval to be divisible by the increment.
     Fix: use an increment that divides global_batch - start"""
     ramp, batch = job.training.batch_ramp, job.training.global_batch
@@ -174,7 +164,6 @@ def ramp_reaches_the_batch(job: Job) -> Violations:
 @jobs_of("own script", "Trainer").rule("BATCH026", ERROR, "silent", derived("only Megatron has --rampup-batch-size"))
 def ramps_need_megatron(job: Job) -> Violations:
     """A batch ramp-up needs Megatron.
-
     Prevents: No error: the global batch is the same from the first step on.
     Fix: remove training.batch_ramp, or use framework: megatron-lm"""
     if job.training.batch_ramp is not None:
@@ -239,7 +228,6 @@ _FP8_LAYERS = megatron_deepspeed("megatron/model/transformer.py:1772")
 @megatron_jobs.rule("MLM045", WARNING, "silent", derived("either Megatron's arguments.py, core_v0.16.1 and 4efb479d"))
 def megatron_has_every_part(job: Job) -> Violations:
     """The framework's options can express every part of the model.
-
     Prevents: No error: another model would be trained, without the parts named.
     Fix: use framework: huggingface, or a script that has them"""
     missing = missing_parts(job)
@@ -253,7 +241,6 @@ def megatron_has_every_part(job: Job) -> Violations:
 @mds_jobs.rule("MDS023", ERROR, "init", _FP8_LAYERS, InFiles(facts=("precision", "heads", "kv_heads")))
 def fp8_layers_have_equal_heads(job: Job) -> Violations:
     """With FP8 in Megatron-DeepSpeed, there are as many key-value heads as attention heads.
-
     Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
     Fix: set training.precision to bf16, or use framework: megatron-lm"""
     model = job.model

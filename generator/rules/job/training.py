@@ -25,7 +25,6 @@ def _asked(job: Job) -> Iterator[str]:
 @jobs.rule("ZERO087", ERROR, "silent", derived("zero_quantized_weights and _gradients are keys of DeepSpeed's config"))
 def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     """Quantized weights and gradients are DeepSpeed's.
-
     Prevents: No error: other frameworks have no such option, and nothing would be quantized.
     Fix: remove the key, or use a framework that runs on DeepSpeed"""
     for key in () if job.framework.runs("DeepSpeed engine") else _asked(job):
@@ -37,7 +36,6 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
 @jobs.rule("ZERO088", ERROR, "silent", deepspeed_now(f"runtime/zero/partition_parameters.py:893; {_KERNEL}"))
 def quantized_values_are_half(job: Job) -> Violations:
     """Gradients are quantized from fp16, and weights from fp16, or from bf16 since DeepSpeed 0.19.6.
-
     Prevents: Values that are silently wrong: the kernels read the bits of other types as fp16.
     Fix: set training.precision to fp16, or remove quantized_gradients"""
     precision, reads_bf16 = job.training.precision, job.deepspeed_version >= FIRST_WITH_BF16
@@ -62,7 +60,6 @@ def _narrow_states(job: Job) -> list[tuple[str, str]]:
 @jobs.rule("OPT042", ERROR, "silent", derived("only Megatron-LM's --use-precision-aware-optimizer sets them"))
 def framework_has_state_types(job: Job) -> Violations:
     """Optimizer states other than fp32 need Megatron-LM, or 8-bit Adam of the Trainer.
-
     Prevents: No error: the optimizer's states would be fp32, and the job could run out of memory.
     Fix: remove moment_dtype and master_dtype, or use framework: megatron-lm"""
     if job.framework.runs("Megatron-LM"):
@@ -78,7 +75,6 @@ def framework_has_state_types(job: Job) -> Violations:
 )
 def precision_aware_optimizer_is_adam(job: Job) -> Violations:
     """Optimizer states other than fp32 need Adam.
-
     Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is Adam only.
     Fix: set training.optimizer to adamw, or remove moment_dtype and master_dtype"""
     for key, kept in _narrow_states(job):
@@ -91,7 +87,6 @@ def precision_aware_optimizer_is_adam(job: Job) -> Violations:
 @jobs.rule("PREC031", ERROR, "silent", megatron_lm("training/arguments.py (--fp8-param-gather)"))
 def fp8_parameters_need_fp8(job: Job) -> Violations:
     """Weights in fp8, and a recipe of their scales, need Megatron-LM and products in fp8.
-
     Prevents: The option has no effect without fp8 products, or the framework has none: weights stay in 16 bits.
     Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters and fp8_recipe"""
     given = {"fp8_parameters": job.training.fp8_parameters, "fp8_recipe": job.training.fp8_recipe}
@@ -113,7 +108,6 @@ def _needs_fp8(job: Job, key: str, value: object) -> Violations:
 @jobs.rule("OPT044", ERROR, "init", derived("bitsandbytes' AdamW is the Trainer's --optim adamw_bnb_8bit"))
 def framework_has_8bit_adam(job: Job) -> Violations:
     """Adam in 8 bits needs the Hugging Face Trainer.
-
     Prevents: DeepSpeed stops at start: it has no optimizer of that name.
     Fix: set training.optimizer to adamw, or use framework: huggingface"""
     if job.training.optimizer == "adamw-8bit" and job.framework.runs("own script"):
@@ -129,7 +123,6 @@ _TENSORS = "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of th
 @jobs.rule("LORA001", ERROR, "silent", derived("adapters are peft's, which wraps models of transformers"))
 def lora_needs_the_trainer(job: Job) -> Violations:
     """LoRA is trained with the Hugging Face Trainer.
-
     Prevents: No error: other launch files have no adapters, and the whole model would be trained.
     Fix: set framework to huggingface, or remove training.lora"""
     if job.training.lora is not None and not job.framework.runs("Trainer"):
@@ -141,7 +134,6 @@ def lora_needs_the_trainer(job: Job) -> Violations:
 @_trainer_jobs.rule("LORA002", ERROR, "init", derived("peft's LoraConfig names modules by the model's own names"))
 def lora_needs_known_modules(job: Job) -> Violations:
     """A model for LoRA has linear layers that are named as in Llama.
-
     Prevents: peft stops at start on names that the model lacks, or other layers than the estimated ones get adapters.
     Fix: use a model of a family with q_proj, k_proj, v_proj and o_proj, or remove training.lora"""
     if job.training.lora is not None and not has_known_modules(job.model):
@@ -155,7 +147,6 @@ def lora_needs_known_modules(job: Job) -> Violations:
 @_trainer_jobs.rule("LORA003", ERROR, "silent", transformers(_TENSORS))
 def lora_modules_exist(job: Job) -> Violations:
     """Every module with adapters is a linear layer of the model; routed experts are none.
-
     Prevents: No error: names that the model lacks get no adapter, unless none is left.
     Fix: name modules that the model has in training.lora.modules"""
     lora = job.training.lora
@@ -173,7 +164,6 @@ def lora_modules_exist(job: Job) -> Violations:
 @_trainer_jobs.rule("LORA004", ERROR, "silent", transformers(_TENSORS))
 def four_bits_need_linear_layers(job: Job) -> Violations:
     """A base in 4 bits is a dense model.
-
     Prevents: No error: bitsandbytes quantizes linear layers only, the experts stay in 16 bits and fill the memory.
     Fix: set training.lora.base to unquantized"""
     if job.training.lora is not None and job.training.lora.base == "4bit" and job.model.is_moe:
@@ -184,7 +174,6 @@ def four_bits_need_linear_layers(job: Job) -> Violations:
 @_trainer_jobs.rule("LORA005", ERROR, "silent", derived("peft computes adapters in the weights' type"))
 def lora_has_no_fp8(job: Job) -> Violations:
     """LoRA is trained in bf16, fp16 or fp32, not in fp8.
-
     Prevents: No error: adapters and quantized layers replace the model's own layers, so that nothing computes in fp8.
     Fix: set training.precision to bf16"""
     if job.training.lora is not None and job.training.precision == "fp8":

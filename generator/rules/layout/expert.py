@@ -48,7 +48,6 @@ _pipelined_experts = mds_layouts("pipeline", applies=lambda job: job.model.is_mo
 @_experts.rule("MOE001", ERROR, "init", deepspeed("moe/layer.py:59"), IN_ALL)
 def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides the experts.
-
     Prevents: The framework stops at start: the number of experts should be a multiple of the expert parallel size.
     Fix: set layout.expert to a divisor of the experts"""
     experts = job.model.experts
@@ -60,7 +59,6 @@ def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
 @_dense.rule("MOE005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1595"), InFiles())
 def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     """A dense model has an expert parallel size of 1.
-
     Prevents: Megatron-LM stops at start: expert parallelism needs experts.
     Fix: set layout.expert to 1"""
     yield layout.expert == 1
@@ -71,7 +69,6 @@ def dense_models_have_no_experts(job: Job, layout: LayoutLike) -> Judgement:
 @_expert_ranks.rule("MLM018", ERROR, "init", megatron_lm("core/parallel_state.py:882"), _WHOLE_WEIGHTS)
 def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size × the experts' tensor parallel size divides tensor × context × data.
-
     Prevents: Megatron-LM stops at start: the world size is not divisible by the experts' sizes.
     Fix: set layout.expert to a divisor of tensor × context × data over the experts' tensor parallel size"""
     ranks = layout.data * layout.context * layout.tensor
@@ -85,7 +82,6 @@ def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
 @_replicas.rule("MOE006", ERROR, "init", deepspeed("utils/groups.py:100"), InFiles())
 def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """The expert parallel size divides data × context.
-
     Prevents: The framework stops when it builds its groups: the world size is not divisible by the expert groups.
     Fix: set layout.expert to a divisor of data × context"""
     ranks = layout.data * layout.context
@@ -99,7 +95,6 @@ def expert_divides_replicas(job: Job, layout: LayoutLike) -> Judgement:
 @_native_experts.rule("MOE002", ERROR, "init", deepspeed("runtime/engine.py:1890"), ONLY_MDS)
 def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's MoE layers, the ZeRO stage is at most 2.
-
     Prevents: DeepSpeed stops at start: native MoE is not supported with ZeRO stage 3.
     Fix: set layout.zero_stage to 2 or lower"""
     # The MoE layers of Megatron-DeepSpeed are DeepSpeed's at any expert parallel size.
@@ -113,7 +108,6 @@ def native_experts_stop_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
 @_unpinned.rule("MOE007", ERROR, "silent", derived("DeepSpeed spreads only the experts of its own MoE layers"))
 def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """Expert parallelism in a script for DeepSpeed is pinned: only the user knows whether it builds MoE layers.
-
     Prevents: No error: without DeepSpeed's own MoE layers every rank holds all experts.
     Fix: set layout.expert to 1; pin another value if the script builds DeepSpeed's MoE layers"""
     yield layout.expert == 1
@@ -125,7 +119,6 @@ def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
 @trainer_layouts("expert").rule("HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's"))
 def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer keeps every expert on every rank.
-
     Prevents: No error: each rank would hold all experts, and memory would not be what was planned.
     Fix: set layout.expert to 1, or use framework: megatron-lm"""
     yield layout.expert == 1
@@ -135,7 +128,6 @@ def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
 @_biased.rule("MLM046", ERROR, "init", _BIASES, InFiles())
 def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     """Experts with biases are not cut by tensor parallelism in Megatron-LM.
-
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.expert_tensor to 1, and use expert parallelism instead"""
     yield layout.expert_tensor == 1
@@ -149,7 +141,6 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
 @_as_the_rest.rule("MOE016", ERROR, "silent", megatron_deepspeed("megatron/core/tensor_parallel/layers.py:529"))
 def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     """On DeepSpeed, the experts' tensor parallel size is that of the other layers.
-
     Prevents: No error: experts would be cut as the other layers are, and memory would not be what was planned.
     Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm"""
     yield layout.expert_tensor == layout.tensor
@@ -163,7 +154,6 @@ def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
 @_nothing_to_cut.rule("MOE017", ERROR, "silent", derived("expert_tensor cuts routed experts"))
 def dense_models_cut_no_experts(job: Job, layout: LayoutLike) -> Judgement:
     """A dense model has an experts' tensor parallel size of 1.
-
     Prevents: No error: there is nothing to cut, and the setting has no effect.
     Fix: set layout.expert_tensor to 1, or leave it out"""
     yield layout.expert_tensor == 1
@@ -174,7 +164,6 @@ def dense_models_cut_no_experts(job: Job, layout: LayoutLike) -> Judgement:
 @_pipelined_experts.rule("MDS018", ERROR, "training", megatron_deepspeed("megatron/model/gpt_model.py:379"))
 def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline of a MoE model is pinned in Megatron-DeepSpeed: it needs partitioned activations switched off.
-
     Prevents: Training fails between the stages unless partitioned activations, which are the default, are switched off.
     Fix: set layout.pipeline to 1, or pin the pipeline if your copy has them switched off"""
     yield layout.pipeline == 1

@@ -107,7 +107,6 @@ _NO_BATCH_SCHEDULE = InFiles(
 @autotp_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
-
     Prevents: The framework stops at start: the world size is not divisible by the product of the parallel sizes.
     Fix: leave out one of data, tensor, pipeline and context, which then follows from the others"""
     yield layout.data * layout.tensor * layout.pipeline * layout.context == job.gpus
@@ -119,7 +118,6 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
 @autotp_layouts(*BATCH_FACTORS).rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937"))
 def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product micro_batch × gradient_accumulation × data is the global batch.
-
     Prevents: Megatron stops at start: the global batch size is not divisible by micro batch size times data parallel
     size; DeepSpeed: train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size.
     Fix: leave out gradient_accumulation, which then follows from the others; micro_batch × data divides global_batch"""

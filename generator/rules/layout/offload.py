@@ -21,7 +21,6 @@ _other_optimizers = layouts("offload", applies=lambda job: job.training.optimize
 )
 def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
     """Offload needs ZeRO stage 1 or higher.
-
     Prevents: No error: the key has no effect, and the optimizer stays on the device.
     Fix: set layout.zero_stage to 1 or higher, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage >= 1)
@@ -32,7 +31,6 @@ def offload_needs_sharding(job: Job, layout: LayoutLike) -> Judgement:
 @engine_layouts("offload", "zero_stage").rule("ZERO006", ERROR, "silent", deepspeed("runtime/zero/config.py:157"))
 def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Offload of parameters needs ZeRO stage 3.
-
     Prevents: No error: offload_param is silently ignored, and the job could run out of memory.
     Fix: set layout.zero_stage to 3, or offload to optimizer"""
     yield (layout.offload != Offload.OPTIMIZER_AND_PARAMETERS) | (layout.zero_stage == 3)
@@ -47,7 +45,6 @@ def parameter_offload_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
 )
 def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """Offload is not combined with DeepSpeed's pipeline engine.
-
     Prevents: Training is known to fail in the pipeline engine when optimizer states are on the host.
     Fix: set layout.offload to none, or pipeline to 1"""
     yield (layout.offload == Offload.NONE) | (layout.pipeline == 1)
@@ -58,7 +55,6 @@ def offload_excludes_pipeline(job: Job, layout: LayoutLike) -> Judgement:
 @_other_optimizers.rule("ZERO044", ERROR, "training", deepspeed("runtime/engine.py:2040"))
 def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """An offloaded optimizer is one that runs on the host: Adam or AdamW.
-
     Prevents: DeepSpeed stops at start: with offload the optimizer has to be its own for the CPU.
     Fix: set training.optimizer to adamw, or offload to none"""
     yield layout.offload == Offload.NONE
@@ -70,7 +66,6 @@ def offload_needs_host_optimizer(job: Job, layout: LayoutLike) -> Judgement:
 @lm_layouts("offload", "zero_stage").rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
 def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """Offload in Megatron-LM needs the distributed optimizer.
-
     Prevents: Megatron-LM stops at start on an assertion: the optimizer on the host has to be precision-aware.
     Fix: set layout.zero_stage to 1, or offload to none"""
     yield (layout.offload == Offload.NONE) | (layout.zero_stage == 1)
@@ -83,7 +78,6 @@ def megatron_offload_needs_distributed_optimizer(job: Job, layout: LayoutLike) -
 @lm_layouts("offload").rule("MLM043", ERROR, "silent", derived("--optimizer-cpu-offload moves optimizer states only"))
 def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     """Megatron-LM offloads optimizer states, never parameters.
-
     Prevents: No error: parameters would stay on the device, and the job could run out of memory.
     Fix: set layout.offload to optimizer"""
     yield layout.offload != Offload.OPTIMIZER_AND_PARAMETERS
@@ -97,7 +91,6 @@ _quantized = trainer_layouts("offload", applies=lambda job: getattr(job.training
 @_adapted.rule("LORA010", ERROR, "training", deepspeed_now("module_inject/auto_tp.py (LinearAllreduce)"))
 def lora_excludes_autotp(job: Job, layout: LayoutLike) -> Judgement:
     """LoRA is trained without tensor parallelism.
-
     Prevents: Shapes differ in the first pass: a cut layer reads a part of its input, and its adapter all of it.
     Fix: set layout.tensor to 1, and layout.zero_stage to 3 where the model doesn't fit"""
     yield layout.tensor == 1
@@ -108,7 +101,6 @@ def lora_excludes_autotp(job: Job, layout: LayoutLike) -> Judgement:
 @_quantized.rule("LORA011", ERROR, "training", derived("bitsandbytes keeps what turns 4 bits into 16 on the device"))
 def four_bits_stay_on_the_device(job: Job, layout: LayoutLike) -> Judgement:
     """A base in 4 bits is not offloaded to the host.
-
     Prevents: The first pass fails: bitsandbytes multiplies quantized weights with their scales on one device.
     Fix: set layout.offload to none or optimizer, or training.lora.base to unquantized"""
     yield layout.offload != Offload.OPTIMIZER_AND_PARAMETERS

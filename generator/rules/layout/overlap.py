@@ -42,7 +42,6 @@ def _refused(job: Job, field: str, others: str) -> tuple[str, str]:
 @_elsewhere["tensor_overlap"].rule("MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap"))
 def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel communication overlaps with products in Megatron-LM only.
-
     Prevents: No error: the communication would wait as before, and steps would take longer than planned.
     Fix: set layout.tensor_overlap to false, or use framework: megatron-lm"""
     yield np.logical_not(layout.tensor_overlap)
@@ -54,7 +53,6 @@ def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 )
 def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Experts' all-to-alls overlap with another micro-batch's compute in Megatron-LM only.
-
     Prevents: No error: the all-to-alls would wait as before, and steps would take longer than planned.
     Fix: set layout.expert_overlap to false, or use framework: megatron-lm"""
     yield np.logical_not(layout.expert_overlap)
@@ -66,7 +64,6 @@ def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 )
 def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel overlap needs sequence parallelism.
-
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.sequence_parallel to true, or tensor_overlap to false"""
     yield implies(layout.tensor_overlap, layout.sequence_parallel)
@@ -77,7 +74,6 @@ def tensor_overlap_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judg
 @_buffers.rule("MLM122", ERROR, "init", transformer_engine("module/base.py:293-310"), InFiles())
 def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel overlap has all ranks of a tensor group in one node: its buffers are shared over NVLink.
-
     Prevents: Transformer Engine fails when it maps the buffers of ranks on other nodes.
     Fix: set layout.tensor to a divisor of the accelerators of a node, or tensor_overlap to false"""
     domain = tensor_domain(job)
@@ -90,7 +86,6 @@ def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
 @_devices.rule("MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), InFiles())
 def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere, where Transformer Engine has user buffers.
-
     Prevents: Transformer Engine, or its user buffers, can't be loaded.
     Fix: set layout.tensor_overlap to false"""
     yield np.logical_not(layout.tensor_overlap)
@@ -101,7 +96,6 @@ def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
 @lm_layouts("expert_overlap", "expert").rule("MLM124", ERROR, "init", megatron_lm(f"{_CONFIG}:3012"), InFiles())
 def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap needs an expert parallel size above 1: otherwise there is no all-to-all.
-
     Prevents: Megatron-LM stops at start: it is only supported with expert model parallelism.
     Fix: set layout.expert to 2 or more, or expert_overlap to false"""
     yield implies(layout.expert_overlap, layout.expert > 1)
@@ -113,7 +107,6 @@ def expert_overlap_needs_expert_parallelism(job: Job, layout: LayoutLike) -> Jud
 )
 def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap in a pipeline needs interleaving.
-
     Prevents: Megatron-LM stops at start: virtual_pipeline_model_parallel_size must be specified.
     Fix: set layout.virtual_pipeline to 2 or more, pipeline to 1, or expert_overlap to false"""
     yield implies(layout.expert_overlap, (layout.pipeline == 1) | (layout.virtual_pipeline > 1))
@@ -125,7 +118,6 @@ def expert_overlap_needs_interleaving(job: Job, layout: LayoutLike) -> Judgement
 @lm_layouts("expert_overlap", "recompute").rule("MLM126", ERROR, "init", megatron_lm(f"{_CONFIG}:3021"), InFiles())
 def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap does not recompute whole layers, whose parts it schedules one by one.
-
     Prevents: Megatron-LM stops at start: disable full recomputation.
     Fix: set layout.recompute to selective or none, or expert_overlap to false"""
     yield implies(layout.expert_overlap, layout.recompute != Recompute.FULL)
@@ -138,7 +130,6 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
 )
 def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap does not recompute whole MoE layers: their all-to-alls would run twice, one of them alone.
-
     Prevents: Megatron-LM stops at start: disable moe in recompute_modules.
     Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false"""
     layers = (layout.recompute == Recompute.SELECTIVE) & (layout.recompute_modules & Modules.MOE > 0)
@@ -149,7 +140,6 @@ def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
 @_precise.rule("MLM127", ERROR, "init", megatron_lm(f"{_CONFIG}:3035"), InFiles())
 def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap runs in bf16 or fp16.
-
     Prevents: Megatron-LM stops at start: it is only supported with bf16 or fp16 model.
     Fix: set training.precision to bf16, or layout.expert_overlap to false"""
     yield np.logical_not(layout.expert_overlap)
@@ -161,7 +151,6 @@ def expert_overlap_has_half_precision(job: Job, layout: LayoutLike) -> Judgement
 )
 def overlaps_exclude_each_other(job: Job, layout: LayoutLike) -> Judgement:
     """Expert overlap, with its delayed weight gradients, and tensor-parallel overlap are not used together.
-
     Prevents: Transformer Engine stops: ub_bulk_wgrad is not supported when enabling delay_wgrad_compute.
     Fix: set layout.tensor_overlap or layout.expert_overlap to false"""
     yield np.logical_not(layout.expert_overlap & layout.tensor_overlap)

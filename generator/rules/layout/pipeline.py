@@ -80,7 +80,6 @@ _sharded = layouts("zero_stage", "pipeline", of=("own script", "Megatron-DeepSpe
 @mds_layouts("pipeline").rule("MDS046", ERROR, "silent", megatron_deepspeed("megatron/model/gpt_model.py:463"))
 def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
     """Stages of Megatron-DeepSpeed hold equal numbers of layers, if necessary with embedding and loss counted.
-
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
     Fix: set layout.pipeline to a divisor of the layers"""
     layers, ends = job.model.layers, job.model.layers + END_LAYERS
@@ -94,7 +93,6 @@ def pipeline_divides_layers_and_ends(job: Job, layout: LayoutLike) -> Judgement:
 )
 def sized_stages_leave_equal_ones(job: Job, layout: LayoutLike) -> Judgement:
     """Beside a first and a last stage with sizes of their own, the other stages share the rest evenly.
-
     Prevents: Megatron-LM stops at start: the layers of the middle stages are not divisible by their number.
     Fix: set layout.last_stage_layers so that the rest is a multiple of the other stages"""
     stages, rest = _between(job, layout)
@@ -125,7 +123,6 @@ def _size_hint(job: Job, layout: LayoutLike) -> str:
 @layouts("pipeline", of=("own script",)).rule("PIPE012", ERROR, "silent", derived("uneven stages wait for the fullest"))
 def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
     """The pipeline size divides the layers.
-
     Prevents: No error: every step waits for the fullest stage, which may also run out of memory.
     Fix: set layout.pipeline to a divisor of the layers"""
     yield divides(layout.pipeline, job.model.layers)
@@ -137,7 +134,6 @@ def pipeline_divides_layers(job: Job, layout: LayoutLike) -> Judgement:
 )
 def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every stage holds at least one layer.
-
     Prevents: The framework stops when it builds an empty stage.
     Fix: set layout.pipeline to at most the number of layers"""
     yield layout.pipeline <= job.model.layers
@@ -149,7 +145,6 @@ def pipeline_within_layers(job: Job, layout: LayoutLike) -> Judgement:
 )
 def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
     """Every chunk of an interleaved stage holds a layer at least; chunks of a stage with a given size divide it.
-
     Prevents: Megatron-LM stops at start: the layers of a stage are not divisible by its chunks.
     Fix: set layout.virtual_pipeline to fewer chunks, or to a divisor of the sizes of first and last stage"""
     layers, chunks = job.model.layers, layout.virtual_pipeline
@@ -170,7 +165,6 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
 @engine_layouts(*_SIZES).rule("PIPE017", ERROR, "silent", derived("PipelineModule deals the layers by itself"))
 def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed's pipeline engine deals the layers to its stages by itself.
-
     Prevents: No error: the sizes of first and last stage would be ignored, and memory would not be what was planned.
     Fix: remove layout.first_stage_layers and layout.last_stage_layers, or use framework: megatron-lm"""
     yield (layout.first_stage_layers == 0) & (layout.last_stage_layers == 0)
@@ -181,7 +175,6 @@ def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
 @lm_layouts("virtual_pipeline", "pipeline").rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000"))
 def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
     """Interleaving needs a pipeline.
-
     Prevents: Megatron stops at start: interleaving one stage makes no sense.
     Fix: set layout.virtual_pipeline to 1, or increase pipeline"""
     yield (layout.virtual_pipeline == 1) | (layout.pipeline > 1)
@@ -192,7 +185,6 @@ def chunks_need_stages(job: Job, layout: LayoutLike) -> Judgement:
 @engine_layouts("virtual_pipeline").rule("PIPE011", ERROR, "silent", derived("deepspeed/runtime/pipe/schedule.py"))
 def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
     """With DeepSpeed's pipeline engine, a stage is one chunk.
-
     Prevents: No error: the chunks would be ignored, and the bubble would be larger than planned.
     Fix: set layout.virtual_pipeline to 1, or use framework: megatron-lm"""
     yield layout.virtual_pipeline == 1
@@ -203,7 +195,6 @@ def engine_has_no_chunks(job: Job, layout: LayoutLike) -> Judgement:
 @_interleaved.rule("MLM016", ERROR, "init", megatron_lm("core/pipeline_parallel/schedules.py:1160"), _DEFAULT_GROUPS)
 def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
     """With interleaving, the number of micro-batches is a multiple of the number of stages.
-
     Prevents: The first step fails: micro-batches are scheduled in groups of the pipeline size.
     Fix: set gradient_accumulation to a multiple of pipeline"""
     steps, stages = layout.gradient_accumulation, layout.pipeline
@@ -217,7 +208,6 @@ def interleaved_micro_batches_fill_stages(job: Job, layout: LayoutLike) -> Judge
 @_pipelined.rule("BATCH011", WARNING, "silent", derived("bubble: (p - 1) / (m + p - 1)"), _CONSTANT_BATCH)
 def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline has at least as many micro-batches as stages.
-
     Prevents: No error: with fewer micro-batches than stages most GPUs wait most of the time.
     Fix: use a smaller micro_batch or data, a larger global_batch, or fewer stages"""
     steps, stages = layout.gradient_accumulation, layout.pipeline
@@ -231,7 +221,6 @@ def micro_batches_fill_pipeline(job: Job, layout: LayoutLike) -> Judgement:
 @_unpinned.rule("PIPE014", ERROR, "silent", derived("deepspeed.initialize pipelines only a PipelineModule"))
 def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
     """A pipeline in a script for DeepSpeed is pinned: only the user knows whether it builds a PipelineModule.
-
     Prevents: No error: without a PipelineModule every rank trains the whole model.
     Fix: set layout.pipeline to 1; pin another value if the script builds a PipelineModule"""
     yield layout.pipeline == 1
@@ -243,7 +232,6 @@ def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
 @_trainers.rule("HF020", ERROR, "silent", derived("the Trainer never builds a PipelineModule"))
 def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer runs one pipeline stage.
-
     Prevents: No error: each rank would train the whole model, and memory would not be what was planned.
     Fix: set layout.pipeline to 1, or use a Megatron framework"""
     yield layout.pipeline == 1
@@ -253,7 +241,6 @@ def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
 @_sharded.rule("PIPE001", ERROR, "init", deepspeed("runtime/pipe/engine.py:76"), IN_CONFIGS)
 def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """With a pipeline, the ZeRO stage is 0 or 1: gradients accumulate over micro-batches in place.
-
     Prevents: DeepSpeed stops at start: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism.
     Fix: set layout.zero_stage to 1 or 0, or pipeline to 1"""
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
@@ -266,7 +253,6 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
 )
 def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.
-
     Prevents: DeepSpeed's process groups would overlap, and ranks would reduce over the wrong partners.
     Fix: keep only one of tensor, pipeline and context above 1, or use a Megatron framework"""
     yield (layout.tensor > 1) * 1 + (layout.pipeline > 1) * 1 + (layout.context > 1) * 1 <= 1

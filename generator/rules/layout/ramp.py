@@ -40,7 +40,6 @@ def _explained(job: Job, step: Any, factors: Mapping[str, Any]) -> tuple[str, st
 @_divided.rule("BATCH025", ERROR, "training", megatron_lm(_CALCULATOR))
 def ramped_batches_divide(job: Job, layout: LayoutLike) -> Judgement:
     """Each global batch of a ramp-up is a multiple of micro_batch × data.
-
     Prevents: Megatron stops in the middle of the ramp: the current global batch is not divisible by micro-batch-size
     times data parallel size.
     Fix: start and grow by multiples of micro_batch × data"""
@@ -52,7 +51,6 @@ def ramped_batches_divide(job: Job, layout: LayoutLike) -> Judgement:
 @_interleaved.rule("BATCH027", ERROR, "training", megatron_lm("core/pipeline_parallel/schedules.py:1160"))
 def ramped_batches_fill_stages(job: Job, layout: LayoutLike) -> Judgement:
     """With interleaving, each global batch of a ramp-up is a multiple of micro_batch × data × pipeline.
-
     Prevents: A step of the ramp fails: micro-batches are scheduled in groups of the pipeline size.
     Fix: start and grow by multiples of micro_batch × data × pipeline, or set virtual_pipeline to 1"""
     step = layout.micro_batch * layout.data * layout.pipeline

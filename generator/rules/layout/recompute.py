@@ -109,7 +109,6 @@ def _details_of(job: Job, layout: LayoutLike) -> str:
 @autotp_layouts("recompute").rule("ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers"))
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
-
     Prevents: No error: the script's checkpointing wraps whole layers, so memory would not be what was planned.
     Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat attention alone"""
     yield layout.recompute != Recompute.SELECTIVE
@@ -120,7 +119,6 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
 @mds_layouts("recompute", "context", "attention").rule("MDS021", ERROR, "silent", _SELECTIVE, InFiles(severity=WARNING))
 def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation in Megatron-DeepSpeed needs unfused attention without Ulysses.
-
     Prevents: No error: the option would be ignored, activations would stay, and the job could run out of memory.
     Fix: set layout.recompute to full or none, or training.attention to unfused without context parallelism"""
     attention = job.training.attention
@@ -132,7 +130,6 @@ def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
 @_flash.rule("ACT007", ERROR, "silent", _CORE_ATTENTION)
 def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
     """Selective recomputation of the attention alone is not combined with fused attention, which keeps no scores.
-
     Prevents: No error: steps take longer and memory stays the same, and Megatron-LM warns.
     Fix: set layout.recompute to none or full, or recompute other modules; pin selective to have it anyway"""
     yield (layout.recompute != Recompute.SELECTIVE) | (layout.recompute_modules != int(Modules.CORE_ATTN))
@@ -144,7 +141,6 @@ def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
 @_details.rule("ACT010", ERROR, "silent", derived("checkpointing outside of Megatron repeats every layer by itself"))
 def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation of some layers or modules, or of groups of layers, is what the framework has.
-
     Prevents: No error: the script would repeat every layer by itself, and memory would not be what was planned.
     Fix: leave out recompute_layers, recompute_modules and recompute_group, or use framework: megatron-lm"""
     whole = (layout.recompute_layers == 0) & (layout.recompute_modules == int(Modules.CORE_ATTN))
@@ -156,7 +152,6 @@ def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
 @_any_details.rule("ACT011", ERROR, "silent", derived("the options of one granularity mean nothing with another"))
 def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
     """Layers and groups belong to full recomputation, modules to selective.
-
     Prevents: No error: what is set would be ignored, and memory would not be what was planned.
     Fix: set layout.recompute to full for layers and groups, to selective for modules"""
     in_layers = (layout.recompute_layers > 0) | (layout.recompute_group > 1)
@@ -171,7 +166,6 @@ def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
 @_groups.rule("MLM081", ERROR, "init", megatron_lm(f"{_BLOCK}:532-566 (core_v0.16.1)"))
 def layers_are_repeated_one_way(job: Job, layout: LayoutLike) -> Judgement:
     """Full recomputation repeats a number of layers of each chunk, or groups of layers, not both.
-
     Prevents: Megatron-LM has one number for both: what was planned could not be started.
     Fix: leave out layout.recompute_layers or layout.recompute_group"""
     yield (layout.recompute_layers == 0) | (layout.recompute_group == 1)
@@ -184,7 +178,6 @@ def layers_are_repeated_one_way(job: Job, layout: LayoutLike) -> Judgement:
 )
 def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
     """The layers that are recomputed together divide those of every chunk.
-
     Prevents: The first step fails on an index beyond the chunk's last layer.
     Fix: set layout.recompute_group to a divisor of the layers of a chunk, or to 1"""
     yield divides_chunks(split(job, layout), layout, layout.recompute_group)
@@ -196,7 +189,6 @@ def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
 @_modules.rule("MLM083", ERROR, "init", megatron_lm(f"{_CONFIG}:1213-1238 (core_v0.16.1)"))
 def modules_are_in_the_model(job: Job, layout: LayoutLike) -> Judgement:
     """What selective recomputation repeats is a module of the model's own.
-
     Prevents: Megatron-LM stops at start for moe_act and mla_up_proj; the others are ignored, and memory stays the same.
     Fix: leave the modules out of layout.recompute_modules that the model doesn't have"""
     others = layout.recompute_modules & ~int(own_modules(job))
@@ -209,7 +201,6 @@ def modules_are_in_the_model(job: Job, layout: LayoutLike) -> Judgement:
 @_fp8.rule("MLM084", ERROR, "init", megatron_lm(f"{_CONFIG}:1241-1252 (core_v0.16.1)"))
 def delayed_scaling_keeps_outputs(job: Job, layout: LayoutLike) -> Judgement:
     """With fp8 and delayed scaling, moe_act and layernorm are not recomputed.
-
     Prevents: Megatron-LM stops at start: delayed scaling does not support moe_act and layernorm recompute for fp8.
     Fix: leave moe_act and layernorm out of layout.recompute_modules, or set training.fp8_recipe"""
     refused = layout.recompute_modules & int(Modules.MOE_ACT | Modules.LAYERNORM)

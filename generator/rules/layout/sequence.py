@@ -56,7 +56,6 @@ def _first_with_ulysses(job: Job) -> tuple[int, ...]:
 )
 def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses needs DeepSpeed 0.19 or later, with the Trainer 0.18.2 or later.
-
     Prevents: AssertionError: Check batch related parameters; or accelerate refuses the release.
     Fix: set layout.context to 1, or use a later DeepSpeed (`deepspeed_version`)"""
     yield layout.context == 1
@@ -69,7 +68,6 @@ def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
 @_along_tensor.rule("MLM010", ERROR, "silent", megatron_lm("training/arguments.py:1433"), InFiles(severity=NOTE))
 def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs a tensor parallel size above 1.
-
     Prevents: No error: Megatron switches it off with a warning, and activations take more memory than planned.
     Fix: set layout.sequence_parallel to false, or increase tensor"""
     yield implies(layout.sequence_parallel, layout.tensor > 1)
@@ -80,7 +78,6 @@ def sequence_parallel_needs_tensor(job: Job, layout: LayoutLike) -> Judgement:
 @_cut.rule("SEQ001", ERROR, "training", derived("scatter along the sequence needs equal pieces"), InFiles())
 def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """With sequence parallelism, tensor × context divides the sequence length.
-
     Prevents: The first layer fails: the scatter along the sequence has pieces of different sizes.
     Fix: set layout.tensor to a divisor of the sequence, or sequence_parallel to false"""
     tokens, ranks = job.training.sequence_length, layout.tensor * layout.context
@@ -95,7 +92,6 @@ def sequence_divides_over_ranks(job: Job, layout: LayoutLike) -> Judgement:
 @autotp_layouts("sequence_parallel").rule("SEQ002", ERROR, "silent", derived("AutoTP has no sequence parallel layers"))
 def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Sequence parallelism needs Megatron's layers.
-
     Prevents: No error: the key would be ignored, and activations would take more memory than planned.
     Fix: set layout.sequence_parallel to false, or use a Megatron framework"""
     yield implies(layout.sequence_parallel, False)
@@ -106,7 +102,6 @@ def sequence_parallel_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 @_moe.rule("MLM035", ERROR, "training", megatron_lm("core/transformer/moe/moe_layer.py:636"), InFiles())
 def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model with tensor parallelism needs sequence parallelism in Megatron-LM.
-
     Prevents: Training stops at the first MoE layer, which requires sequence parallelism with tensor parallelism.
     Fix: set layout.sequence_parallel to true, or tensor to 1"""
     yield implies(layout.tensor > 1, layout.sequence_parallel)
@@ -119,7 +114,6 @@ def moe_tensor_needs_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
 )
 def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
     """Twice the context parallel size divides the sequence length: a rank holds an early and a late chunk.
-
     Prevents: Megatron stops at start: seq-length should be a multiple of 2 * context-parallel-size.
     Fix: set layout.context to a divisor of half the sequence_length"""
     tokens, chunks = job.training.sequence_length, 2 * layout.context
@@ -135,7 +129,6 @@ def sequence_divides_over_ring(job: Job, layout: LayoutLike) -> Judgement:
 )
 def ring_needs_fused_attention(job: Job, layout: LayoutLike) -> Judgement:
     """Context parallelism in Megatron-LM needs fused attention, which GPUs before Ampere don't have.
-
     Prevents: Training stops in the first layer: no attention backend is left that supports context parallelism.
     Fix: set layout.context to 1, or training.attention to flash on Ampere or later"""
     attention = job.training.attention
@@ -148,7 +141,6 @@ def ring_needs_fused_attention(job: Job, layout: LayoutLike) -> Judgement:
 @_ulysses_sequence.rule("MDS006", ERROR, "training", megatron_deepspeed("pretrain_gpt.py:138"), InFiles())
 def sequence_divides_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the sequence length.
-
     Prevents: The first batch fails: the sequence length is not divisible by the sequence parallel size.
     Fix: set layout.context to a divisor of sequence_length, or pad the sequences"""
     tokens = job.training.sequence_length
@@ -169,7 +161,6 @@ def _ulysses_hint(job: Job) -> str:
 @engine_layouts("context", "heads").rule("SP001", ERROR, "training", deepspeed("sequence/layer.py:40"), IN_ALL)
 def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The Ulysses size divides the attention heads.
-
     Prevents: The first attention fails: the number of heads must be divisible by the sequence parallel size.
     Fix: set layout.context to a divisor of the heads"""
     yield divides(layout.context, job.model.heads)
@@ -180,7 +171,6 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
 @_grouped.rule("SP003", ERROR, "init", deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"), IN_ALL)
 def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the Ulysses size.
-
     Prevents: The Trainer stops at start: key-value heads can be neither split nor repeated evenly.
     Fix: set layout.context to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
@@ -192,7 +182,6 @@ def kv_heads_match_ulysses(job: Job, layout: LayoutLike) -> Judgement:
 @_ulysses.rule("MDS004", ERROR, "init", megatron_deepspeed("megatron/core/parallel_state.py:146"), InFiles())
 def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with tensor or pipeline parallelism.
-
     Prevents: Megatron-DeepSpeed stops when it builds its groups, on an assertion that tensor and pipeline sizes are 1.
     Fix: set layout.context to 1, or tensor and pipeline to 1; framework: megatron-lm combines all three"""
     yield (layout.context == 1) | ((layout.tensor == 1) & (layout.pipeline == 1))
@@ -204,7 +193,6 @@ def ulysses_excludes_model_parallelism(job: Job, layout: LayoutLike) -> Judgemen
 @_ulysses_cut.rule("MDS005", ERROR, "init", megatron_deepspeed("megatron/initialize.py:247"), InFiles())
 def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgement:
     """Ulysses in Megatron-DeepSpeed is not combined with Megatron's sequence parallelism.
-
     Prevents: Megatron-DeepSpeed stops at start on an assertion: the two split the same sequence.
     Fix: set layout.sequence_parallel to false, or context to 1"""
     yield implies(layout.context > 1, implies(layout.sequence_parallel, False))
@@ -233,7 +221,6 @@ _latent = lm_layouts("context_heads", "context", "kv_lora_rank", applies=lambda 
 @_elsewhere.rule("MLM129", ERROR, "silent", derived("Ulysses exchanges heads among all ranks; there is no other level"))
 def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Context parallelism of two levels needs Megatron-LM.
-
     Prevents: No error: there is no such option, and time and memory would not be what was planned.
     Fix: set layout.context_heads to 1, or use framework: megatron-lm"""
     yield layout.context_heads == 1
@@ -245,7 +232,6 @@ def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
 )
 def head_ranks_divide_context(job: Job, layout: LayoutLike) -> Judgement:
     """The ranks that exchange heads divide the context parallel size.
-
     Prevents: Megatron-LM stops at start: the hierarchical sizes don't multiply to the context parallel size.
     Fix: set layout.context_heads to a divisor of context"""
     yield divides(layout.context_heads, layout.context)
@@ -256,7 +242,6 @@ def head_ranks_divide_context(job: Job, layout: LayoutLike) -> Judgement:
 @_exchanged.rule("MLM131", ERROR, "training", transformer_engine(f"{_ATTENTION}:4246"), InFiles())
 def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor × the context ranks that exchange heads divides the heads, and the key-value heads.
-
     Prevents: Training stops in the first layer: cp_comm_type='a2a' requires num_heads % cp_size == 0.
     Fix: set layout.context_heads to a divisor of the key-value heads of a tensor rank"""
     model, cut = job.model, layout.tensor * layout.context_heads
@@ -273,7 +258,6 @@ def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
 @_local.rule("MLM132", ERROR, "training", transformer_engine(f"{_ATTENTION}:5057, 5066"), InFiles())
 def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
     """Under context parallelism, attention with a window or with sinks exchanges heads among all ranks (a2a).
-
     Prevents: Transformer Engine stops: context parallelism doesn't support sliding window attention with p2p.
     Fix: set layout.context_heads to the context parallel size, or context to 1"""
     yield layout.context_heads == layout.context
@@ -289,7 +273,6 @@ def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
 )
 def latent_attention_keeps_a_ring(job: Job, layout: LayoutLike) -> Judgement:
     """Under context parallelism, latent attention keeps a ring: some of its ranks exchange keys and values.
-
     Prevents: Transformer Engine up to 2.12 stops: context parallelism does not support MLA with a2a.
     Fix: set layout.context_heads to less than context"""
     yield np.logical_or(layout.context_heads == 1, layout.context_heads < layout.context)

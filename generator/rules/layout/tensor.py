@@ -88,7 +88,6 @@ _pinned = layouts("tensor", "accelerators_per_node", applies=lambda job: job.pin
 @_heads.rule("MLM004", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1446"), InFiles())
 def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the attention heads.
-
     Prevents: Megatron stops at start: num_attention_heads must be a multiple of tensor_model_parallel_size.
     Fix: set layout.tensor to a divisor of the heads"""
     yield divides(layout.tensor, job.model.heads)
@@ -98,7 +97,6 @@ def tensor_divides_heads(job: Job, layout: LayoutLike) -> Judgement:
 @_kv_heads.rule("MLM005", ERROR, "init", megatron_lm("core/transformer/transformer_config.py:1463"), _NOT_LATENT)
 def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The number of key-value heads is a multiple or a divisor of the tensor parallel size.
-
     Prevents: Megatron stops at start: num_query_groups must be a multiple or divisor of tensor_model_parallel_size.
     Fix: set layout.tensor to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
@@ -110,7 +108,6 @@ def tensor_matches_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
 @_mds_kv_heads.rule("MDS017", ERROR, "init", megatron_deepspeed("megatron/model/transformer.py:566"), InFiles())
 def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the key-value heads, which Megatron-DeepSpeed never replicates.
-
     Prevents: Key-value heads would be cut unevenly, and the shapes of the attention layer would disagree.
     Fix: set layout.tensor to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
@@ -125,7 +122,6 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
 )
 def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size is at most the number of key-value heads, which AutoTP replicates otherwise.
-
     Prevents: No error: DeepSpeed warns and repeats key-value heads, which costs memory.
     Fix: set layout.tensor to at most the number of key-value heads"""
     kv_heads = job.model.kv_heads
@@ -137,7 +133,6 @@ def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
 @_widths.rule("MLM006", ERROR, "init", megatron_lm("core/utils.py:590"), _EQUAL_LAYERS)
 def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the hidden and feed-forward sizes.
-
     Prevents: Building the layers fails on a division: the width is not divisible by the tensor parallel size.
     Fix: set layout.tensor to a divisor of hidden_size and intermediate_size"""
     yield divides(layout.tensor, gcd(*widths(job).values()))
@@ -150,7 +145,6 @@ def tensor_divides_widths(job: Job, layout: LayoutLike) -> Judgement:
 )
 def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
     """The tensor parallel size divides the experts' feed-forward sizes.
-
     Prevents: Building the experts fails on a division: the width is not divisible by the tensor parallel size.
     Fix: set layout.tensor to a divisor of moe_intermediate_size"""
     yield divides(layout.tensor, gcd(*expert_widths(job).values()))
@@ -162,7 +156,6 @@ def tensor_divides_expert_widths(job: Job, layout: LayoutLike) -> Judgement:
 @_vocabulary.rule("MLM040", NOTE, "silent", megatron_lm("training/vocab_utils.py:11"), _USUAL_PADDING)
 def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
     """The vocabulary is a multiple of 128 × the tensor parallel size; Megatron pads it otherwise.
-
     Prevents: No error: checkpoints of different tensor sizes have different shapes.
     Fix: expect the padded shape; a vocabulary that is a multiple of 128 × tensor needs no padding"""
     unit = job.framework.vocabulary_multiple or 1
@@ -178,7 +171,6 @@ def tensor_divides_vocabulary(job: Job, layout: LayoutLike) -> Judgement:
 @_pinned.rule("NODE002", WARNING, "silent", _SLOWER, IN_ALL)
 def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor parallel ranks share the fast fabric of a node or rack, which carries four collectives a layer.
-
     Prevents: No error: steps several times slower than planned, because four collectives a layer cross the network.
     Fix: set layout.tensor to a divisor of the accelerators of a node"""
     domain = tensor_domain(job)
@@ -190,7 +182,6 @@ def tensor_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
 @autotp_layouts("tensor", applies=is_moe).rule("HF019", ERROR, "init", transformers("integrations/deepspeed.py:350"))
 def tensor_has_convertible_weights(job: Job, layout: LayoutLike) -> Judgement:
     """A MoE model is trained without AutoTP, because its experts' weights are converted while loading.
-
     Prevents: transformers stops while loading: weight conversions with DeepSpeed tensor parallelism are not
     implemented.
     Fix: set layout.tensor to 1, with ZeRO 3 to shard the model, or use a Megatron framework"""

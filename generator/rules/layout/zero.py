@@ -39,7 +39,6 @@ _lamb = layouts("zero_stage", applies=lambda job: job.training.optimizer == "lam
 @lm_layouts("zero_stage", "pipeline").rule("MLM042", ERROR, "silent", _FSDP)
 def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
     """With a pipeline in Megatron-LM, the ZeRO stage is 0 or 1: stages 2 and 3 are Megatron FSDP's.
-
     Prevents: No error: Megatron FSDP would gather and reduce the model again for every micro-batch of every stage.
     Fix: set layout.zero_stage to 1, or layout.pipeline to 1"""
     yield (layout.zero_stage <= 1) | (layout.pipeline == 1)
@@ -51,7 +50,6 @@ def megatron_fsdp_has_one_stage(job: Job, layout: LayoutLike) -> Judgement:
 @_older_autotp.rule("ZERO041", ERROR, "init", _ASSERTION_OF_0_19_3, IN_CONFIGS)
 def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     """With AutoTP, the ZeRO stage is at most 2 before DeepSpeed 0.19.4.
-
     Prevents: DeepSpeed 0.19.3 and earlier stop at start on an assertion.
     Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)"""
     yield (layout.zero_stage <= 2) | (layout.tensor == 1)
@@ -63,7 +61,6 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
 @layouts("zero_stage", "data", "context").rule("ZERO040", NOTE, "silent", derived("one rank has nothing to shard"))
 def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
     """ZeRO has more than one rank to shard over.
-
     Prevents: No error: overhead without any saving.
     Fix: set layout.zero_stage to 0, or increase data"""
     yield (layout.zero_stage == 0) | (layout.data * layout.context > 1)
@@ -75,7 +72,6 @@ def sharding_needs_replicas(job: Job, layout: LayoutLike) -> Judgement:
 @_lamb.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
 def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
     """LAMB runs at ZeRO stage 0: its trust ratio is the norm of a whole layer.
-
     Prevents: DeepSpeed stops at start: the optimizer is untested with ZeRO; where it runs, the trust ratios are wrong.
     Fix: set layout.zero_stage to 0, or training.optimizer to adamw"""
     yield layout.zero_stage == 0
@@ -93,7 +89,6 @@ _fp8_parameters = lm_layouts("zero_stage", applies=lambda job: job.training.fp8_
 @_state_types.rule("OPT046", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py (main_params_dtype)"))
 def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Judgement:
     """Optimizer states other than fp32 need the distributed optimizer.
-
     Prevents: Megatron-LM stops at start on an assertion: its precision-aware optimizer is a distributed one.
     Fix: set layout.zero_stage to 1, or remove moment_dtype and master_dtype"""
     yield layout.zero_stage >= 1
@@ -106,7 +101,6 @@ def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Ju
 @_fp8_parameters.rule("PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)"))
 def fp8_parameters_are_gathered(job: Job, layout: LayoutLike) -> Judgement:
     """Weights in fp8 need the distributed optimizer, which gathers them.
-
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.zero_stage to 1, or remove fp8_parameters"""
     yield layout.zero_stage >= 1
@@ -136,7 +130,6 @@ _quantized = engine_layouts(
 @_instances.rule("MLM019", ERROR, "init", megatron_lm("core/parallel_state.py:922"), InFiles())
 def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """Instances of the distributed optimizer divide the data and context parallel ranks, and the experts' too.
-
     Prevents: Megatron-LM stops at start: the data parallel size is not divisible by the shard factor.
     Fix: set layout.zero_copies to a divisor of data × context, and of the replicas of the experts"""
     ranks = layout.data * layout.context
@@ -155,7 +148,6 @@ def copies_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
 )
 def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Judgement:
     """Several optimizer instances in Megatron-LM need the distributed optimizer.
-
     Prevents: Megatron-LM stops at start: Partial DistOpt cannot be used without DistOpt.
     Fix: set layout.zero_stage to 1, or zero_copies to 1"""
     yield implies(layout.zero_copies > 1, layout.zero_stage == 1)
@@ -165,7 +157,6 @@ def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Jud
 @_without_mics.rule("ZERO081", ERROR, "init", _MICS)
 def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
     """Several copies of what DeepSpeed shards need MiCS: a script of your own, and DeepSpeed before 0.19.7.
-
     Prevents: The key is gone from DeepSpeed 0.19.7, and other scripts build models without MiCS_Init.
     Fix: set layout.zero_copies to 1; zero_hpz keeps parameters within a node"""
     yield layout.zero_copies == 1
@@ -178,7 +169,6 @@ def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
 @_mics.rule("ZERO082", ERROR, "init", _MICS)
 def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
     """MiCS runs at ZeRO stage 3, without offload and without second partitions (hpZ).
-
     Prevents: DeepSpeed stops on an assertion with offload; below stage 3 there are no copies, and no error says so.
     Fix: set layout.zero_stage to 3 and offload to none, or zero_copies to 1"""
     alone = (layout.offload == Offload.NONE) & (layout.zero_hpz == 1)
@@ -190,7 +180,6 @@ def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
 @_shards.rule("ZERO083", ERROR, "init", "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics_utils.py:83 @ 0.19.6")
 def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """The copies of MiCS divide data × context, without tensor parallelism: each is on neighbouring ranks.
-
     Prevents: An assertion when the groups are made, or shards of other weights in one group.
     Fix: set layout.zero_copies to a divisor of data × context, and tensor to 1"""
     ranks = layout.data * layout.context
@@ -204,7 +193,6 @@ def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
 @layouts("zero_hpz", "zero_stage").rule("ZERO084", ERROR, "silent", deepspeed_now("runtime/engine.py:2787"))
 def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Second partitions of the parameters (ZeRO++ hpZ) need DeepSpeed's ZeRO stage 3.
-
     Prevents: No error: zero_hpz_partition_size has no effect below stage 3.
     Fix: set layout.zero_stage to 3, or zero_hpz to 1"""
     yield (layout.zero_hpz == 1) | (job.framework.runs("DeepSpeed engine") & (layout.zero_stage == 3))
@@ -217,7 +205,6 @@ def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
 )
 def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """Second partitions divide data × context, without tensor parallelism: each is on neighbouring ranks.
-
     Prevents: `N is not divisible by M` when the engine starts, or shards of other weights in one group.
     Fix: set layout.zero_hpz to the accelerators of a node, and tensor to 1"""
     ranks = layout.data * layout.context
@@ -230,7 +217,6 @@ def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
 @_quantized.rule("ZERO086", ERROR, "silent", deepspeed_now("runtime/engine.py:2788"))
 def quantized_communication_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Quantized weights and gradients (ZeRO++) need ZeRO stage 3.
-
     Prevents: No error: below stage 3 both keys have no effect.
     Fix: set layout.zero_stage to 3, or remove the keys from training"""
     yield layout.zero_stage == 3

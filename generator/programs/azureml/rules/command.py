@@ -31,7 +31,6 @@ _NODES: Final = "resources/instance_count"
 @submissions.rule("AML007", ERROR, "init", _EACH_GPU, reads=("AzureML job",))
 def processes_are_the_gpus(submission: Submission) -> Violations:
     """distribution.process_count_per_instance is the number of GPUs of a node; a warning where it is less.
-
     Prevents: CUDA error: invalid device ordinal, or GPUs that are paid for and not used.
     Fix: set it to the GPUs of the virtual machine"""
     given, at = submission.context.gpus_per_node, "distribution/process_count_per_instance"
@@ -54,7 +53,6 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
 @jobs.rule("AML013", ERROR, "launcher", azureml_examples("cli/jobs/deepspeed/deepspeed-training/job.yml:5-25"))
 def processes_start_once(job: AzureMLJob) -> Violations:
     """Either the service starts a process for each GPU, or a launcher in the command does.
-
     Prevents: Address already in use, or N × N processes on N GPUs.
     Fix: start plain python under process_count_per_instance, or a launcher under 1"""
     count = job.count("distribution/process_count_per_instance") or 1
@@ -74,7 +72,6 @@ def processes_start_once(job: AzureMLJob) -> Violations:
 @jobs.rule("AML014", NOTE, "init", azureml_examples(f"{_BERT}:5"))
 def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
     """A program gets its place on the node from LOCAL_RANK; $RANK counts through all nodes.
-
     Prevents: CUDA error: invalid device ordinal on all nodes but the first. A note: a program may prefer LOCAL_RANK.
     Fix: remove --local_rank: the environment has LOCAL_RANK"""
     for launch in job.launches:
@@ -91,7 +88,6 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
 @jobs.rule("AML040", ERROR, "init", _SETS)
 def ranks_are_the_services(job: AzureMLJob) -> Violations:
     """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service.
-
     Prevents: Every process has the same rank, and the rendezvous hangs.
     Fix: remove these variables from environment_variables"""
     for name, at, _ in job.entries("environment_variables") if job.distribution == "pytorch" else ():
@@ -105,7 +101,6 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
 @jobs.rule("AML037", ERROR, "launcher", _SETS)
 def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
     """A command that reads RANK, NODE_RANK or MASTER_ADDR runs under the distribution type pytorch.
-
     Prevents: An empty --node_rank or --master_addr: the launcher stops, or every node is node 0.
     Fix: set the distribution type to pytorch"""
     if job.nodes < 2 or job.distribution in ("pytorch", "mpi") or job.script is None:
@@ -133,7 +128,6 @@ _OF_NODES: Final = {
 @submissions.rule("AML038", ERROR, "silent", _ONE_NODE, reads=("AzureML job", "accelerate config"))
 def launchers_know_the_nodes(submission: Submission) -> Violations:
     """A launcher in the command of a job of several nodes gets the number of nodes, or a hostfile.
-
     Prevents: No error: as many trainings as there are nodes, each by itself.
     Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes"""
     several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
@@ -150,7 +144,6 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
 @jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)
 def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
     """A job of several nodes has a distribution.
-
     Prevents: No error: nodes that are paid for and not used.
     Fix: add distribution: {type: pytorch, process_count_per_instance: 8}"""
     if job.nodes > 1 and not job.has("distribution"):
@@ -162,7 +155,6 @@ def several_nodes_have_a_distribution(job: AzureMLJob) -> Violations:
 @jobs.rule("AML039", ERROR, "init", _SETS + "; " + deepspeed("comm/comm.py:837-846"))
 def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
     """DeepSpeed and torch run under the distribution type pytorch, or mpi.
-
     Prevents: ModuleNotFoundError: mpi4py, or RANK expected, but not set.
     Fix: set type: pytorch"""
     names = {word.raw.partition("=")[0] for launch in job.launches for word in launch.arguments}
@@ -179,7 +171,6 @@ _OLD_BINDING: Final = re.compile(r"(?<!\{)(\$?)\{(inputs|outputs)\.([^}{]*)\}(?!
 @jobs.rule("AML025", ERROR, "submit", azureml("_utils/utils.py:845-869; no check of the names that a command uses"))
 def bindings_are_defined(job: AzureMLJob) -> Violations:
     """Every ${{inputs.NAME}} and ${{outputs.NAME}} of a command is defined in the job.
-
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
     Fix: use the name of an input or output of the job"""
     for match in _BINDING.finditer(job.command):
@@ -194,7 +185,6 @@ def bindings_are_defined(job: AzureMLJob) -> Violations:
 @jobs.rule("AML026", NOTE, "silent", derived("an input is mounted or downloaded whether the command uses it or not"))
 def inputs_are_used(job: AzureMLJob) -> Violations:
     """An input or output that is defined is used by the command.
-
     Prevents: No error: an unused input is mounted or downloaded for nothing, and an unused output stays empty.
     Fix: use it in the command, or remove it"""
     if job.text("command") is None or "AZURE_ML_" in job.command:
@@ -213,7 +203,6 @@ def inputs_are_used(job: AzureMLJob) -> Violations:
 @jobs.rule("AML044", WARNING, "submit", azureml("_utils/utils.py:845-869 (map_single_brackets_and_warn)"))
 def bindings_have_two_braces(job: AzureMLJob) -> Violations:
     """Inputs and outputs are written ${{inputs.NAME}} in a command.
-
     Prevents: azure-ai-ml accepts it and warns that {inputs.x} is deprecated; ${inputs.x} keeps its dollar sign.
     Fix: write ${{inputs.NAME}}"""
     for match in _OLD_BINDING.finditer(job.command):
@@ -230,7 +219,6 @@ _BLOOM: Final = "best-practices/largescale-deep-learning/Training/Bloom-Pretrain
 @jobs.rule("AML015", WARNING, "training", azureml_examples(f"{_BLOOM}:60-65"))
 def debugging_is_off(job: AzureMLJob) -> Violations:
     """Debugging variables have values that NCCL knows, and CUDA calls don't wait for one another.
-
     Prevents: No error: a value that is ignored, or training that is several times slower.
     Fix: set NCCL_DEBUG_SUBSYS to INIT,ENV, and remove CUDA_LAUNCH_BLOCKING"""
     at = "environment_variables/NCCL_DEBUG_SUBSYS"
@@ -254,7 +242,6 @@ def debugging_is_off(job: AzureMLJob) -> Violations:
 )
 def topology_is_given(submission: Submission) -> Violations:
     """On several ND A100 v4 nodes, a custom image sets NCCL_TOPO_FILE.
-
     Prevents: No error: all-reduce across nodes at a fraction of its rate.
     Fix: set NCCL_TOPO_FILE and NCCL_IB_PCI_RELAXED_ORDERING"""
     usual, name = submission.cluster.name if submission.cluster else "", "NCCL_TOPO_FILE"

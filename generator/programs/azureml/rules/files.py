@@ -34,7 +34,6 @@ _MOST_CHARACTERS: Final = 200_000
 @jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
 def code_is_there(job: AzureMLJob) -> Violations:
     """code is a folder or file relative to the job's file, a URL, a git+ path or a registered asset with its version.
-
     Prevents: ValidationError: Can't find directory or file in resolved absolute path. A note where it may be made yet:
     outside the job's folder, or where a file beside the job names it.
     Fix: name a folder relative to the job's file"""
@@ -55,7 +54,6 @@ def _is_remote_code(value: str) -> bool:
 @jobs.rule("AML022", ERROR, "submit", azureml("entities/_assets/environment.py:160-200, _schema/assets/environment.py"))
 def environment_files_are_there(job: AzureMLJob) -> Violations:
     """The file, the conda file and the build folder of an environment exist, relative to the job's file.
-
     Prevents: ValidationException: No such file or directory, or the environment's build has no context.
     Fix: write a path relative to the job's file"""
     for at, what in _OF_ENVIRONMENT:
@@ -71,7 +69,6 @@ def environment_files_are_there(job: AzureMLJob) -> Violations:
 @jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
 def inputs_are_there(job: AzureMLJob) -> Violations:
     """A local path of an input exists, relative to the job's file, so that it can be uploaded.
-
     Prevents: azure-ai-ml accepts it; the upload at submission fails: Asset path is invalid.
     Fix: write a path relative to the job's file, or a registered asset"""
     for name, at, _ in job.entries("inputs"):
@@ -90,7 +87,6 @@ def inputs_are_there(job: AzureMLJob) -> Violations:
 @jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
 def inputs_have_paths(job: AzureMLJob) -> Violations:
     """An input that is a mapping has a path, and a registered one its version.
-
     Prevents: azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.
     Fix: add a path, with a version where it is a registered asset"""
     for name, at, value in job.entries("inputs"):
@@ -113,7 +109,6 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
 )
 def configs_travel_with_the_code(submission: Submission) -> Violations:
     """A DeepSpeed config that the command names by its path is within the code folder.
-
     Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
     Fix: move the config into code, or pass it as an input of type uri_file"""
     for job in jobs(submission):

@@ -125,7 +125,6 @@ def _written(value: object) -> str:
 @_rule("AML001", "constants/_job/job.py:6-10")
 def distribution_type_is_known(difference: _Difference) -> Violations:
     """distribution.type is pytorch, mpi, tensorflow or ray; DeepSpeed runs under pytorch.
-
     Prevents: ValidationError: Value 'deepspeed' passed is not in set ['pytorch']
     Fix: set type: pytorch and process_count_per_instance"""
     value = difference.value
@@ -138,7 +137,6 @@ def distribution_type_is_known(difference: _Difference) -> Violations:
 @_rule("AML002", "_schema/job/distribution.py:21-87")
 def distribution_keys_are_known(difference: _Difference) -> Violations:
     """distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
-
     Prevents: ValidationError: Unknown field.
     Fix: use process_count_per_instance for pytorch and mpi"""
     known = "process_count_per_instance" in difference.problem.choices and "process" in difference.key
@@ -148,7 +146,6 @@ def distribution_keys_are_known(difference: _Difference) -> Violations:
 @_rule("AML003", "_schema/core/fields.py:267-342")
 def environment_is_a_reference(difference: _Difference) -> Violations:
     """environment is azureml:NAME:VERSION, a registry's, or a mapping with image.
-
     Prevents: ValidationError: In order to specify an existing environments, ... prefixed with 'azureml:'
     Fix: write azureml:NAME:VERSION, azureml:NAME@latest, or a mapping with image"""
     value = difference.value
@@ -168,7 +165,6 @@ def _environment_hint(value: object) -> str:
 @_rule("AML010", "_schema/job/input_output_entry.py:149-176")
 def output_modes_are_known(difference: _Difference) -> Violations:
     """An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
-
     Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
     Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder"""
     modes = difference.problem.choices if difference.key == "mode" else ()
@@ -178,7 +174,6 @@ def output_modes_are_known(difference: _Difference) -> Violations:
 @_rule("AML012", "_schema/job/base_job.py:51-54")
 def tags_are_text(difference: _Difference) -> Violations:
     """The values of tags and properties are text: numbers, dates and booleans are in quotes.
-
     Prevents: ValidationError: Not a valid string.
     Fix: put numbers, dates and booleans in quotes"""
     yield difference.violation("put it in quotes")
@@ -187,7 +182,6 @@ def tags_are_text(difference: _Difference) -> Violations:
 @_rule("AML009", "_schema/job/parameterized_command.py:24-35")
 def command_and_environment_are_there(difference: _Difference) -> Violations:
     """A command job has a command and an environment.
-
     Prevents: ValidationError: Missing data for required field.
     Fix: add both keys"""
     yield difference.violation(f"add {difference.key}: {_NEEDED[difference.key]}")
@@ -199,7 +193,6 @@ _NEEDED: Final = {"command": "python train.py", "environment": "azureml:NAME@lat
 @_rule("AML018", "_schema/core/schema_meta.py:14-50")
 def keys_are_known(difference: _Difference) -> Violations:
     """Every key of a command job is one that azure-ai-ml knows, at every level.
-
     Prevents: ValidationError: Unknown field.
     Fix: correct the key, or remove it"""
     home = section_of(difference.key) if len(difference.problem.parts) == 1 else None
@@ -209,7 +202,6 @@ def keys_are_known(difference: _Difference) -> Violations:
 @_rule("AML019", "_schema/core/resource.py, marshmallow fields.Int")
 def counts_are_integers(difference: _Difference) -> Violations:
     """Counts, ports and time limits are integers.
-
     Prevents: ValidationError: Not a valid integer.
     Fix: write an integer"""
     yield difference.violation()
@@ -218,7 +210,6 @@ def counts_are_integers(difference: _Difference) -> Violations:
 @_rule("AML020", "_schema/job/base_job.py:46-70")
 def values_have_their_types(difference: _Difference) -> Violations:
     """Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
-
     Prevents: ValidationError: Not a valid string.
     Fix: put what YAML 1.1 reads as a date, number or boolean in quotes"""
     yield difference.violation()
@@ -227,7 +218,6 @@ def values_have_their_types(difference: _Difference) -> Violations:
 @_rule("AML023", "_schema/job/input_output_entry.py:68-132")
 def inputs_are_literals_or_data(difference: _Difference) -> Violations:
     """An input is a literal, or a mapping with the type and mode of a data asset or model.
-
     Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
     Fix: write a literal, or a mapping with type, path and mode"""
     modes = difference.problem.choices if difference.key == "mode" else ()
@@ -237,7 +227,6 @@ def inputs_are_literals_or_data(difference: _Difference) -> Violations:
 @_rule("AML032", "_schema/core/schema_meta.py:14-50")
 def sections_are_mappings(difference: _Difference) -> Violations:
     """A key that is there has a value of its kind: none is empty, and sections are mappings.
-
     Prevents: ValidationError: Field may not be null. / Invalid input type.
     Fix: write a value, or remove the key"""
     yield difference.violation()
@@ -246,7 +235,6 @@ def sections_are_mappings(difference: _Difference) -> Violations:
 @_rule("AML033", "_schema/job/identity.py:24-62")
 def identity_is_known(difference: _Difference) -> Violations:
     """identity.type is managed, aml_token or user_identity.
-
     Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
     Fix: set type to managed, aml_token or user_identity"""
     yield difference.violation()
@@ -255,7 +243,6 @@ def identity_is_known(difference: _Difference) -> Violations:
 @_rule("AML034", "_schema/queue_settings.py:15-23")
 def queue_settings_are_known(difference: _Difference) -> Violations:
     """queue_settings has a job_tier and a priority that azure-ai-ml knows.
-
     Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
     Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high"""
     yield difference.violation()
@@ -269,7 +256,6 @@ def _jobs(submission: Submission) -> Iterator[AzureMLJob]:
 @_jobs.rule("AML031", ERROR, "submit", azureml("entities/_job/job.py:160-206"))
 def type_is_known(job: AzureMLJob) -> Violations:
     """type is command, in small letters, or another kind of job that azure-ai-ml knows.
-
     Prevents: ValidationException: Unsupported job type: x.
     Fix: set type: command"""
     value = job.value("type", "command")

@@ -21,7 +21,6 @@ _COMPUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 @jobs.rule("AML004", ERROR, "submit", azureml("_schema/core/fields.py:316-342 (allow_default_version)"))
 def environment_has_a_version(job: AzureMLJob) -> Violations:
     """An environment is named with a version or a label: azureml:NAME:5 or azureml:NAME@latest.
-
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
     Fix: write azureml:NAME:VERSION or azureml:NAME@latest"""
     name = job.text("environment")
@@ -46,7 +45,6 @@ def _is_versioned(name: str) -> bool:
 )
 def compute_is_a_name(job: AzureMLJob) -> Violations:
     """compute names a cluster.
-
     Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name without azureml:
     is fine.
     Fix: name a cluster of the workspace"""
@@ -62,7 +60,6 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
 @jobs.rule("AML052", NOTE, "submit", derived("the service knows no such name, and no program reads it as a number"))
 def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
     """Names, sizes and paths of a job are written out.
-
     Prevents: azure-ai-ml or the service refuses the job.
     Fix: write the names and numbers of your workspace"""
     left = left_to_fill(job)
@@ -75,7 +72,6 @@ def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
 @jobs.rule("AML006", ERROR, "submit", azureml("_schema/core/resource_configuration.py:13 (fields.Int)"))
 def instance_count_is_positive(job: AzureMLJob) -> Violations:
     """resources.instance_count is an integer of at least 1.
-
     Prevents: azure-ai-ml accepts it; the service refuses 0, and 1.5 silently becomes 1.
     Fix: set it to the number of nodes"""
     yield from _not_positive(job, "resources/instance_count", "; a job needs at least 1 node", "1")
@@ -84,7 +80,6 @@ def instance_count_is_positive(job: AzureMLJob) -> Violations:
 @jobs.rule("AML029", ERROR, "submit", azureml("_schema/job/distribution.py:24,63 (fields.Int)"))
 def process_count_is_positive(job: AzureMLJob) -> Violations:
     """distribution.process_count_per_instance is an integer of at least 1.
-
     Prevents: azure-ai-ml accepts it; the service refuses it or starts no process.
     Fix: set it to the GPUs of a node"""
     for name in ("distribution/process_count_per_instance", "distribution/worker_count"):
@@ -103,7 +98,6 @@ def _not_positive(job: AzureMLJob, name: str, effect: str, right: str) -> Violat
 @jobs.rule("AML008", ERROR, "submit", azureml("_schema/job/job_resource_configuration.py:14-24"))
 def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     """resources.shm_size is a number above 0 and one letter of b, k, m, g, as text: 64g.
-
     Prevents: azure-ai-ml accepts it; the container's start fails. (A number is refused at once.)
     Fix: write a size such as 64g"""
     value = job.value("resources/shm_size")
@@ -124,7 +118,6 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
 @jobs.rule("AML011", WARNING, "silent", azureml("_schema/job/services.py:37-53"))
 def service_types_are_known(job: AzureMLJob) -> Violations:
     """A service's type is ssh, jupyter_lab, tensor_board or vs_code.
-
     Prevents: No error: the service does not start.
     Fix: use ssh, jupyter_lab, tensor_board or vs_code"""
     for _, at, _ in job.entries("services"):
@@ -137,7 +130,6 @@ def service_types_are_known(job: AzureMLJob) -> Violations:
 @jobs.rule("AML027", WARNING, "submit", derived("AzureML's rules for names of jobs; not checked against the service"))
 def job_name_is_plain(job: AzureMLJob) -> Violations:
     """A job's name has letters, digits, - and _ only, at most 255 of them.
-
     Prevents: azure-ai-ml accepts it; the service refuses the name.
     Fix: use letters, digits, - and _; display_name accepts any text"""
     value = job.text("name")
@@ -150,7 +142,6 @@ def job_name_is_plain(job: AzureMLJob) -> Violations:
 @jobs.rule("AML028", ERROR, "submit", azureml("_utils/utils.py:637-645, _schema/job/job_limits.py"))
 def timeout_is_positive(job: AzureMLJob) -> Violations:
     """limits.timeout is a number of seconds above 0.
-
     Prevents: azure-ai-ml accepts it; a negative duration is sent to the service, and 0 is sent as none.
     Fix: set it to a number of seconds above 0"""
     value = job.count("limits/timeout")
@@ -167,7 +158,6 @@ def timeout_is_positive(job: AzureMLJob) -> Violations:
 )
 def compute_is_named(job: AzureMLJob) -> Violations:
     """A job for GPUs names its compute, or the instance type of serverless compute.
-
     Prevents: No error: the job runs on a default size of virtual machine, which has no GPU.
     Fix: set compute or resources.instance_type"""
     trains = job.has("distribution") or job.runs("torchrun", "deepspeed", "accelerate")
@@ -181,7 +171,6 @@ def compute_is_named(job: AzureMLJob) -> Violations:
 )
 def environment_variables_are_text(job: AzureMLJob) -> Violations:
     """The values of environment_variables are text: on, off, yes and no are read as true and false.
-
     Prevents: No error from azure-ai-ml: the variable is False, not no, or the service refuses the job.
     Fix: put the values in quotes"""
     for name, at, value in job.entries("environment_variables"):

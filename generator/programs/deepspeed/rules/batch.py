@@ -104,7 +104,6 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
 def batch_sizes_are_positive(batch: _Batch) -> Violations:
     """The three batch keys are greater than 0.
-
     Prevents: AssertionError: Train batch size: 0 has to be greater than 0
     Fix: write numbers of at least 1"""
     for key, value in batch.given.items():
@@ -118,7 +117,6 @@ def batch_sizes_are_positive(batch: _Batch) -> Violations:
 @_batches.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"))
 def batch_is_given(batch: _Batch) -> Violations:
     """A config has train_batch_size or train_micro_batch_size_per_gpu.
-
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch; the others follow"""
     in_pieces = batch.config.embedded and not batch.config.json.data  # a script writes the file line by line
@@ -130,7 +128,6 @@ def batch_is_given(batch: _Batch) -> Violations:
 @_batches.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"))
 def steps_are_not_alone(batch: _Batch) -> Violations:
     """Accumulation steps are written with a train or micro batch size.
-
     Prevents: AssertionError: Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided
     Fix: write the micro batch too"""
     if set(batch.given) == {_STEPS} and not batch.is_added:
@@ -150,7 +147,6 @@ def _sound(submission: Submission) -> Iterator[_Batch]:
 @_sound.rule("BATCH006", ERROR, "parse", deepspeed("runtime/config.py:935"))
 def batch_reaches_every_replica(batch: _Batch) -> Violations:
     """The batch has at least one sample, or one micro batch, for every replica.
-
     Prevents: AssertionError: Gradient accumulation steps: 0 has to be greater than 0
     Fix: raise the batch, or use fewer GPUs"""
     if batch.train is None or batch.replicas is None or len(batch.given) == 3:
@@ -165,7 +161,6 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
 @_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
 def batch_can_be_divided(batch: _Batch) -> Violations:
     """A train batch written with one of the other two keys, or alone, is a multiple of what it is divided by.
-
     Prevents: AssertionError: Check batch related parameters, with derived values
     Fix: write a multiple, or only the micro batch and the steps"""
     if batch.train is None or len(batch.given) == 3:
@@ -184,7 +179,6 @@ def batch_can_be_divided(batch: _Batch) -> Violations:
 @_sound.rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937-940"))
 def batch_is_the_product(batch: _Batch) -> Violations:
     """train_batch_size is micro batch × accumulation steps × replicas.
-
     Prevents: AssertionError: Check batch related parameters. train_batch_size is not equal to ...
     Fix: write two of the three keys; DeepSpeed derives the third"""
     if batch.train is None or batch.micro is None or batch.steps is None:
@@ -213,7 +207,6 @@ def _multiples(step: Number, target: Number) -> str | None:
 @configs.rule("BATCH010", WARNING, "parse", deepspeed("runtime/config.py:937"))
 def batches_are_sequences(config: Config) -> Violations:
     """train_batch_size counts sequences, not tokens.
-
     Prevents: A batch that no GPUs can hold, or thousands of accumulation steps.
     Fix: divide the tokens by the sequence length"""
     batch = config.whole(_BATCH)
@@ -234,7 +227,6 @@ def _accumulation(run: Run) -> int | None:
 @runs.rule("BATCH020", WARNING, "silent", derived("bf16 has 8 bits, and ZeRO accumulates in the model's type"))
 def long_sums_are_fp32(run: Run) -> Violations:
     """Gradients of hundreds of micro-batches accumulate in fp32.
-
     Prevents: Late micro-batches are silently lost to bf16 rounding.
     Fix: set grad_accum_dtype to fp32"""
     config, steps = run.config, _accumulation(run)
@@ -247,7 +239,6 @@ def long_sums_are_fp32(run: Run) -> Violations:
 @runs.rule("BATCH021", WARNING, "silent", deepspeed_now("runtime/engine.py:475"), since=(0, 19, 6))
 def sums_are_meant(run: Run) -> Violations:
     """gradient_allreduce_op is mean: sum multiplies gradients by the number of replicas.
-
     Prevents: Steps that are larger by the number of replicas.
     Fix: use mean"""
     operation, factor = run.config.text(_OPERATION), world_of(run.submission).replicas or "all"
@@ -259,7 +250,6 @@ def sums_are_meant(run: Run) -> Violations:
 @configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))
 def callers_scale_the_loss(config: Config) -> Violations:
     """managed_gradient_accumulation is true where there are accumulation steps: else the script counts them.
-
     Prevents: Another batch than the one written.
     Fix: set managed_gradient_accumulation to true"""
     steps = config.whole(_ACCUMULATION)

@@ -51,7 +51,6 @@ def _one_of(
 @configs.rule("PREC014", ERROR, "parse", deepspeed("runtime/config.py:223"))
 def communication_type_is_known(config: Config) -> Violations:
     """Gradients are communicated in fp16, bf16 or fp32.
-
     Prevents: ValueError: Invalid communication_data_type
     Fix: write "fp32", "bf16" or "fp16", or leave it out"""
     for name in ("communication_data_type", "seq_parallel_communication_data_type"):
@@ -63,7 +62,6 @@ def communication_type_is_known(config: Config) -> Violations:
 @configs.rule("PREC016", ERROR, "parse", deepspeed("runtime/config.py:181"))
 def autocast_is_known(config: Config) -> Violations:
     """torch_autocast's dtype is one that DeepSpeed knows, and its safe modules are a list of names.
-
     Prevents: ValueError: ... is not a valid DtypeEnum
     Fix: write "bfloat16" or "float16"
     """
@@ -79,7 +77,6 @@ def autocast_is_known(config: Config) -> Violations:
 @configs.rule("CKPT001", ERROR, "parse", deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"))
 def checkpoint_choices_are_known(config: Config) -> Violations:
     """The tag validation, writer and unit of checkpoints are ones that DeepSpeed knows.
-
     Prevents: DeepSpeedConfigError: Checkpoint config contains invalid tag_validation
     Fix: write "Warn", "Ignore" or "Fail"
     """
@@ -91,7 +88,6 @@ def checkpoint_choices_are_known(config: Config) -> Violations:
 @configs.rule("DATA002", ERROR, "parse", deepspeed("runtime/data_pipeline/config.py:89"))
 def curriculum_has_metrics(config: Config) -> Violations:
     """Curriculum learning and dynamic batching that are enabled have the keys that they need.
-
     Prevents: AssertionError: Curriculum learning is enabled, curriculum_metrics must be specified
     Fix: add the metrics, or turn it off"""
     needs = (
@@ -108,7 +104,6 @@ def curriculum_has_metrics(config: Config) -> Violations:
 @configs.rule("PARSE019", ERROR, "parse", deepspeed("runtime/config.py:796-923"))
 def plain_values_can_be_used(config: Config) -> Violations:
     """Values of plain blocks are ones that the parser can compute with.
-
     Prevents: A TypeError or assertion in the parser that doesn't name the key.
     Fix: write a value of the type that the message names"""
     yield from _one_of(config, "/sparse_attention/mode", _SPARSE_MODES)
@@ -205,7 +200,6 @@ _BY_TRANSFORMERS: Final = _BY_ACCELERATE | {
 @configs.rule("PARSE020", ERROR, "init", deepspeed("runtime/engine.py"))
 def handed_on_is_not_auto(config: Config) -> Violations:
     """A value that DeepSpeed hands on as it is written is not "auto".
-
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs.
     Fix: write the value, or let Transformers or accelerate read the file"""
     for pointer in _HANDED_ON if not config.filled else ():
@@ -218,7 +212,6 @@ def handed_on_is_not_auto(config: Config) -> Violations:
 @configs.rule("PARSE021", ERROR, "init", accelerate("utils/dataclasses.py:1357-1374"))
 def fillers_know_the_key(config: Config) -> Violations:
     """A key that is "auto" is one that Transformers or accelerate fill in.
-
     Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
     Fix: write a value, or leave the key out"""
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE

@@ -33,7 +33,6 @@ def _passes(config: Config) -> list[object]:
 @_compiled.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))
 def deepcompile_has_a_stage(config: Config) -> Violations:
     """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles alone.
-
     Prevents: A job that is silently compiled by torch only.
     Fix: use a ZeRO stage"""
     if config.stage == 0 and not config.has(_PASSES):
@@ -44,7 +43,6 @@ def deepcompile_has_a_stage(config: Config) -> Violations:
 @configs.rule("CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6))
 def compile_is_switched_on(config: Config) -> Violations:
     """DeepCompile's settings are written with deepcompile: true.
-
     Prevents: The settings silently have no effect.
     Fix: set deepcompile to true"""
     if config.switch(_SWITCH) is False and not config.switch(_NON_MOE):
@@ -56,7 +54,6 @@ def compile_is_switched_on(config: Config) -> Violations:
 @_compiled.rule("CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100, :147"), since=(0, 19, 8))
 def one_thing_is_offloaded(config: Config) -> Violations:
     """DeepCompile at stage 3 offloads one of parameters, optimizer states and activations.
-
     Prevents: a ValueError when the engine compiles
     Fix: set one of them to true"""
     on = [key for key in _OFFLOADS if config.switch(f"{_COMPILE}/{key}")]
@@ -68,7 +65,6 @@ def one_thing_is_offloaded(config: Config) -> Violations:
 @_compiled.rule("CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8))
 def one_side_offloads_states(config: Config) -> Violations:
     """Optimizer states are offloaded by DeepCompile or by ZeRO, not both.
-
     Prevents: a ValueError when the engine compiles
     Fix: remove one of the two"""
     pointer = f"{_COMPILE}/offload_opt_states"
@@ -80,7 +76,6 @@ def one_side_offloads_states(config: Config) -> Violations:
 @_compiled.rule("CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8))
 def autotp_pass_goes_alone(config: Config) -> Violations:
     """The pass autotp runs without the passes of ZeRO and AutoSP.
-
     Prevents: NotImplementedError when the engine compiles
     Fix: use autotp alone"""
     passes = _passes(config)
@@ -93,7 +88,6 @@ def autotp_pass_goes_alone(config: Config) -> Violations:
 @_compiled.rule("CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9))
 def autosp_has_a_low_stage(config: Config) -> Violations:
     """The pass autosp runs at ZeRO stages 0 and 1.
-
     Prevents: Sequence parallelism is silently not applied.
     Fix: use stage 0 or 1"""
     if "autosp" in _passes(config) and config.stage in (2, 3):
@@ -104,7 +98,6 @@ def autosp_has_a_low_stage(config: Config) -> Violations:
 @configs.rule("CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8))
 def compiled_parents_go_alone(config: Config) -> Violations:
     """autoep_non_moe runs without DeepCompile, AutoTP, stage 3 and offload.
-
     Prevents: a ValueError when the engine compiles
     Fix: remove one or the other"""
     tensor = config.value("/tensor_parallel/autotp_size", 0)

@@ -68,7 +68,6 @@ def _dropping(submission: Submission) -> Iterator[Config]:
 @_curricula.rule("DATA001", ERROR, "init", deepspeed(f"{_SCHEDULER}:16-105"))
 def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     """A curriculum has its difficulties, a schedule, and what its schedule requires; lists fit each other.
-
     Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
     Fix: add the keys that the message names"""
     kind, schedule = curriculum.block.get("schedule_type"), curriculum.schedule
@@ -91,7 +90,6 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
 @_curricula.rule("DATA003", WARNING, "silent", deepspeed(f"{_SCHEDULER}:74"))
 def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
     """Sequence lengths of a curriculum grow in steps of 8.
-
     Prevents: matrix products that don't use the tensor cores, which only the log reports
     Fix: use a multiple of 8"""
     step = whole_of(curriculum.schedule.get("difficulty_step"))
@@ -105,7 +103,6 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
 @configs.rule("DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414"))
 def parts_are_switched_off_themselves(config: Config) -> Violations:
     """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled` is not read.
-
     Prevents: A curriculum that runs where it seems to be off.
     Fix: set enabled to the same in each"""
     for pointer in (_CURRICULUM, _LTD):
@@ -120,7 +117,6 @@ def parts_are_switched_off_themselves(config: Config) -> Violations:
 @_dropping.rule("DATA006", ERROR, "init", deepspeed_now("runtime/engine.py:1438"))
 def dropped_layers_are_counted(config: Config) -> Violations:
     """random_ltd_layer_num is the number of layers in random_ltd_layer_id.
-
     Prevents: `random_ltd_layer_num ... must be equivalent to the len of random_ltd_layer_id`
     Fix: set it to the number of layers listed"""
     pointer, layers = f"{_LTD}/random_ltd_layer_num", config.value(f"{_LTD}/random_ltd_layer_id")
@@ -133,7 +129,6 @@ def dropped_layers_are_counted(config: Config) -> Violations:
 @_dropping.rule("DATA007", ERROR, "init", deepspeed_now(f"{_ROUTING}/scheduler.py:50; runtime/engine.py:1444"))
 def dropping_has_no_rate(config: Config) -> Violations:
     """random_ltd's layer_token_lr_schedule is off: DeepSpeed doesn't implement it.
-
     Prevents: NotImplementedError when the engine starts
     Fix: set enabled to false"""
     pointer = f"{_LTD}/layer_token_lr_schedule/enabled"
@@ -148,7 +143,6 @@ def dropping_has_no_rate(config: Config) -> Violations:
 @_curricula.rule("DATA008", ERROR, "silent", derived("the schedule rises from the lowest difficulty to the highest"))
 def difficulties_rise(curriculum: _Curriculum) -> Violations:
     """min_difficulty is at most max_difficulty.
-
     Prevents: A curriculum that stays at one difficulty.
     Fix: write the lower one as min_difficulty"""
     lowest, highest = (number_of(curriculum.block.get(f"{end}_difficulty")) for end in ("min", "max"))

@@ -42,7 +42,6 @@ _TYPE: Final = "/optimizer/type"
 @configs.rule("ZERO006", ERROR, "silent", deepspeed("runtime/engine.py:2502"))
 def parameters_leave_at_stage_3(config: Config) -> Violations:
     """Parameters are offloaded at stage 3, where ZeRO shards them: at a lower stage the key has no effect.
-
     Prevents: Parameters silently stay on the GPU: out of memory where the plan fits.
     Fix: use stage 3"""
     if config.stage in (0, 1, 2) and config.offloads("param"):
@@ -55,7 +54,6 @@ def parameters_leave_at_stage_3(config: Config) -> Violations:
 @configs.rule("ZERO043", ERROR, "silent", deepspeed_now("runtime/engine.py:2313"))
 def offload_starts_at_stage_1(config: Config) -> Violations:
     """The optimizer is offloaded from stage 1 on: offload is a part of ZeRO.
-
     Prevents: Optimizer states silently stay on the GPU.
     Fix: use stage 1, 2 or 3"""
     if config.stage == 0 and config.offloads("optimizer"):
@@ -67,7 +65,6 @@ def offload_starts_at_stage_1(config: Config) -> Violations:
 @configs.rule("ZERO012", NOTE, "init", deepspeed_now("runtime/engine.py:2344"))
 def scripts_bring_cpu_adam(config: Config) -> Violations:
     """An optimizer that the script builds for offload is DeepSpeedCPUAdam or DeepSpeedCPULion.
-
     Prevents: `You are using ZeRO-Offload with a client provided optimizer`
     Fix: add an optimizer block, build DeepSpeedCPUAdam, or set zero_force_ds_cpu_optimizer to false"""
     forced = config.switch("/zero_force_ds_cpu_optimizer") is not False
@@ -83,7 +80,6 @@ def scripts_bring_cpu_adam(config: Config) -> Violations:
 @building.rule("ZERO013", WARNING, "silent", deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30"))
 def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
-
     Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
     offloaded = config.stage and config.offloads("optimizer")
@@ -95,7 +91,6 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
 @building.rule("ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53"))
 def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
     """An offloaded optimizer has a CPU version: LAMB's kernel is CUDA's.
-
     Prevents: A CUDA kernel gets tensors of the CPU.
     Fix: use AdamW, Adagrad or Lion"""
     if config.stage and config.offloads("optimizer") and config.optimizer == "lamb":
@@ -106,7 +101,6 @@ def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
 @building.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
 def partial_offload_steps_adam(config: Config) -> Violations:
     """With a ratio below 1 the optimizer is Adam: DeepSpeedCPUAdam and torch's AdamW share the step.
-
     Prevents: `Hybrid Optimizer Only Supports DeepSpeedCPUAdam`
     Fix: use AdamW, or ratio 1"""
     ratio, name = config.number(f"{OPTIMIZER}/ratio"), config.optimizer
@@ -121,7 +115,6 @@ def partial_offload_steps_adam(config: Config) -> Violations:
 @configs.rule("ZERO053", WARNING, "silent", deepspeed_now("runtime/engine.py:2755"), since=(0, 18, 0))
 def superchips_offload_at_stage_3(config: Config) -> Violations:
     """super_offload is used at stage 3: at a lower stage it has no effect.
-
     Prevents: The usual offload silently runs in place of the fast one.
     Fix: use stage 3"""
     pointer = f"{OPTIMIZER}/super_offload"
@@ -133,7 +126,6 @@ def superchips_offload_at_stage_3(config: Config) -> Violations:
 @configs.rule("ZERO054", NOTE, "silent", deepspeed_now(_SUPER), since=(0, 18, 0))
 def cores_are_for_super_offload(config: Config) -> Violations:
     """cpuadam_cores_perc is written with super_offload.
-
     Prevents: The setting silently has no effect.
     Fix: remove it"""
     if config.switch(f"{OPTIMIZER}/super_offload") is False:
@@ -143,7 +135,6 @@ def cores_are_for_super_offload(config: Config) -> Violations:
 @configs.rule("ZERO055", NOTE, "silent", deepspeed_now("runtime/zero/offload_config.py:44"))
 def offload_is_pinned(config: Config) -> Violations:
     """Offload copies from pinned memory: other copies don't overlap computation.
-
     Prevents: copies between host and GPU at a fraction of the link's rate
     Fix: set pin_memory to true"""
     for what, pointer in _OFFLOADS:
@@ -157,7 +148,6 @@ def offload_is_pinned(config: Config) -> Violations:
 @configs.rule("ZERO008", ERROR, "init", deepspeed_now(_SWAPPED))
 def nvme_has_a_path(config: Config) -> Violations:
     """Offload to NVMe has an nvme_path.
-
     Prevents: an assertion, or a TypeError where the path is joined
     Fix: add "nvme_path"
     """
@@ -171,7 +161,6 @@ def nvme_has_a_path(config: Config) -> Violations:
 @configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
 def nvme_is_for_stage_3(config: Config) -> Violations:
     """The optimizer is offloaded to NVMe at stage 3: at stages 1 and 2 it silently goes to the CPU's memory.
-
     Prevents: The node's memory fills in place of the disk.
     Fix: use stage 3, or cpu"""
     if config.stage in (1, 2) and config.offload("optimizer") == "nvme":
@@ -182,7 +171,6 @@ def nvme_is_for_stage_3(config: Config) -> Violations:
 @configs.rule("ZERO050", NOTE, "silent", deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"))
 def nvme_keys_are_for_nvme(config: Config) -> Violations:
     """Keys of the swap to NVMe are written where something is offloaded to NVMe.
-
     Prevents: The settings silently have no effect.
     Fix: remove them"""
     for what, block in _OFFLOADS:
@@ -196,7 +184,6 @@ def nvme_keys_are_for_nvme(config: Config) -> Violations:
 @configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))
 def aio_is_for_nvme(config: Config) -> Violations:
     """The aio block is written where something is offloaded to NVMe, whose reads and writes it tunes.
-
     Prevents: The settings silently have no effect.
     Fix: remove the block"""
     devices = [config.offload(what) for what, _ in _OFFLOADS]
@@ -208,7 +195,6 @@ def aio_is_for_nvme(config: Config) -> Violations:
 @configs.rule("ZERO052", ERROR, "init", derived(_UNCHECKED))
 def aio_counts_are_positive(config: Config) -> Violations:
     """Sizes and counts of aio are integers greater than 0.
-
     Prevents: a TypeError in a C++ constructor, or reads that never end
     Fix: write an integer greater than 0"""
     for pointer in map("/aio/{}".format, _AIO):
@@ -223,7 +209,6 @@ def aio_counts_are_positive(config: Config) -> Violations:
 @runs.rule("ZERO064", ERROR, "training", deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"))
 def buffers_hold_a_parameter(run: Run) -> Violations:
     """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest parameter.
-
     Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
     Fix: set buffer_size to the largest parameter's part on a rank"""
     config, model, world = run.config, run.submission.model, world_of(run.submission)
@@ -253,7 +238,6 @@ def _below_stage_3(submission: Submission) -> Iterator[Config]:
 @_below_stage_3.rule("ZERO057", ERROR, "init", deepspeed_now(f"{_LOW}:116"), since=(0, 17, 6))
 def zenflow_offloads(config: Config) -> Violations:
     """ZenFlow at stages 1 and 2 offloads the optimizer.
-
     Prevents: `Zenflow must be used with cpu offload`
     Fix: offload the optimizer"""
     if config.offload("optimizer") == "none":
@@ -264,7 +248,6 @@ def zenflow_offloads(config: Config) -> Violations:
 @_zenflows.rule("ZERO058", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:37"), since=(0, 17, 6))
 def zenflow_selects_one_way(config: Config) -> Violations:
     """select_interval is a number with the strategies step and epoch, and is left out with auto.
-
     Prevents: a Warning raised as an error, or `select_interval must be a number`
     Fix: write a strategy with its interval, or neither"""
     strategy, interval = config.value(_STRATEGY, "auto"), config.value(_SELECT, "auto")
@@ -280,7 +263,6 @@ def zenflow_selects_one_way(config: Config) -> Violations:
 @_zenflows.rule("ZERO059", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:62"), since=(0, 17, 6))
 def zenflow_selects_seldom(config: Config) -> Violations:
     """ZenFlow's select_interval is at least its update_interval.
-
     Prevents: `Select interval must be greater or equal to update interval`
     Fix: use a longer select_interval"""
     select, update = config.whole(_SELECT), config.whole(_UPDATE)
@@ -292,7 +274,6 @@ def zenflow_selects_seldom(config: Config) -> Violations:
 @_zenflows.rule("ZERO060", ERROR, "init", deepspeed_now(f"{_LOW}:76; {_ZEN}/engine_stage3.py:101"), since=(0, 17, 6))
 def zenflow_offload_overlaps(config: Config) -> Violations:
     """ZenFlow's own offload is used with overlap_comm.
-
     Prevents: `offload selective optimizer should be used with overlap_comm`
     Fix: set overlap_comm to true"""
     overlap = f"{ZERO}/overlap_comm"
@@ -305,7 +286,6 @@ def zenflow_offload_overlaps(config: Config) -> Violations:
 @_zenflows.rule("ZERO061", ERROR, "silent", deepspeed_now("runtime/zenflow/engine.py:69"), since=(0, 17, 6))
 def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
     """With ZenFlow gradient_accumulation_steps is 1, or update_interval, which replaces it.
-
     Prevents: The optimizer silently steps at another interval than the one written.
     Fix: set gradient_accumulation_steps to 1"""
     pointer = "/gradient_accumulation_steps"
@@ -319,7 +299,6 @@ def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
 @_below_stage_3.rule("ZERO062", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
 def zenflow_has_params(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own AdamW.
-
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
     Fix: add an optimizer block with params"""
     if not isinstance(config.value(_PARAMS), dict):
@@ -331,7 +310,6 @@ def zenflow_has_params(config: Config) -> Violations:
 @_below_stage_3.rule("ZERO063", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
 def zenflow_params_are_torchs(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer's params are ones of torch's AdamW, to which they are passed.
-
     Prevents: `TypeError: AdamW.__init__() got an unexpected keyword argument`
     Fix: use parameters of torch's AdamW"""
     for key in _DEEPSPEEDS_OWN:

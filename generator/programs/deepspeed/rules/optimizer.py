@@ -73,7 +73,6 @@ def _with_launches(submission: Submission) -> tuple[Submission]:
 @_with_launches.rule("VER003", ERROR, "init", deepspeed_now(_GONE), since=_WITHOUT_ONE_BIT)
 def what_was_removed_is_not_used(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
-
     Prevents: `... is not a supported DeepSpeed Optimizer`
     Fix: use AdamW"""
     for config in building(submission):
@@ -91,7 +90,6 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
 def norm_is_no_parameter(config: Config) -> Violations:
     """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's max_grad_norm.
-
     Prevents: `'max_grad_norm' is not supported as an optimizer parameter`
     Fix: use gradient_clipping"""
     pointer = f"{_PARAMS}/max_grad_norm"
@@ -110,7 +108,6 @@ def norm_is_no_parameter(config: Config) -> Violations:
 @configs.rule("OPT002", ERROR, "silent", deepspeed_now("runtime/config.py:264"))
 def norm_is_called_clipping(config: Config) -> Violations:
     """The norm to clip gradients at is called gradient_clipping.
-
     Prevents: Gradients are clipped at the default in place of the value written.
     Fix: use gradient_clipping"""
     pointer = "/max_grad_norm"
@@ -125,7 +122,6 @@ def norm_is_called_clipping(config: Config) -> Violations:
 @configs.rule("OPT003", NOTE, "silent", deepspeed_now("runtime/constants.py:203"))
 def clipping_is_written(config: Config) -> Violations:
     """The config sets gradient_clipping: its default changed from 0 (no clipping) to 1.0 in DeepSpeed 0.19.3.
-
     Prevents: Gradients are clipped differently after an upgrade of DeepSpeed.
     Fix: set gradient_clipping"""
     default, other = "1.0", "0 (no clipping) up to 0.19.2"
@@ -140,7 +136,6 @@ def clipping_is_written(config: Config) -> Violations:
 @configs.rule("OPT017", ERROR, "silent", deepspeed_now("runtime/engine.py:3506"))
 def clipping_is_a_norm(config: Config) -> Violations:
     """gradient_clipping is 0, for never, or more.
-
     Prevents: Gradients are silently not clipped.
     Fix: use a norm greater than 0"""
     norm = config.clipping
@@ -152,7 +147,6 @@ def clipping_is_a_norm(config: Config) -> Violations:
 @building.rule("OPT018", ERROR, "silent", deepspeed_now("runtime/config.py:290"))
 def optimizer_has_a_type(config: Config) -> Violations:
     """The optimizer block names its type: without one, DeepSpeed ignores the block.
-
     Prevents: DeepSpeed builds no optimizer: `zero stage N requires an optimizer`, or the script's is used
     Fix: add "type"
     """
@@ -165,7 +159,6 @@ def optimizer_has_a_type(config: Config) -> Violations:
 @building.rule("OPT004", ERROR, "init", deepspeed_now("runtime/engine.py:2018"))
 def optimizer_is_known(config: Config) -> Violations:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim.
-
     Prevents: `... is not a supported DeepSpeed Optimizer`
     Fix: use a known optimizer"""
     name = config.text(_TYPE)
@@ -183,7 +176,6 @@ def optimizer_is_known(config: Config) -> Violations:
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
 def hyperparameters_are_params(config: Config) -> Violations:
     """The optimizer's hyperparameters are in its params: outside of them they have no effect.
-
     Prevents: Training with the default, such as lr 0.001, in place of what is written.
     Fix: move them into params"""
     for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
@@ -204,7 +196,6 @@ def hyperparameters_are_params(config: Config) -> Violations:
 @building.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))
 def adam_decays_as_named(config: Config) -> Violations:
     """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
-
     Prevents: Weight decay of another kind than the one named.
     Fix: use AdamW, or set adam_w_mode to false"""
     decay = config.number(f"{_PARAMS}/weight_decay")
@@ -217,7 +208,6 @@ def adam_decays_as_named(config: Config) -> Violations:
 @building.rule("OPT019", WARNING, "silent", deepspeed_now("runtime/engine.py:2492"))
 def adamw_is_adamw(config: Config) -> Violations:
     """Type AdamW is used without adam_w_mode: false.
-
     Prevents: The setting silently has no effect.
     Fix: use type Adam"""
     pointer = f"{_PARAMS}/adam_w_mode"
@@ -229,7 +219,6 @@ def adamw_is_adamw(config: Config) -> Violations:
 @configs.rule("OPT007", ERROR, "init", deepspeed_now("runtime/engine.py:2021"))
 def lamb_scales_dynamically(config: Config) -> Violations:
     """LAMB is used with dynamic loss scaling.
-
     Prevents: `DeepSpeed lamb optimizer requires dynamic loss scaling`
     Fix: set loss_scale to 0"""
     if config.optimizer == "lamb" and config.number(_SCALE):
@@ -240,7 +229,6 @@ def lamb_scales_dynamically(config: Config) -> Violations:
 @building.rule("OPT020", NOTE, "silent", deepspeed_now("runtime/engine.py:2592"))
 def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
     """legacy_fusion is used at stage 0, with its 16-bit optimizer.
-
     Prevents: The setting silently has no effect.
     Fix: remove it"""
     if config.stage and config.switch(f"{_OPTIMIZER}/legacy_fusion"):
@@ -267,7 +255,6 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
 @building.rule("OPT021", ERROR, "init", _CONSTRUCTORS)
 def parameters_are_the_optimizers(config: Config) -> Violations:
     """The optimizer's params are ones that its constructor accepts.
-
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
     accepted = _accepted(config)
@@ -279,7 +266,6 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
 @building.rule("OPT022", ERROR, "init", _AMSGRAD)
 def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     """DeepSpeed's own Adam and LAMB are used without amsgrad, which they don't implement.
-
     Prevents: `FusedAdam does not support the AMSGrad variant.`
     Fix: remove amsgrad"""
     pointer, name = f"{_PARAMS}/amsgrad", config.optimizer
@@ -292,7 +278,6 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
 @building.rule("OPT023", ERROR, "silent", derived("a step is the rate times a direction"))
 def rates_are_above_zero(config: Config) -> Violations:
     """The learning rate is greater than 0.
-
     Prevents: A job that trains nothing.
     Fix: use a rate greater than 0"""
     rate = config.number(f"{_PARAMS}/lr")
@@ -306,7 +291,6 @@ def rates_are_above_zero(config: Config) -> Violations:
 @configs.rule("OPT024", WARNING, "silent", _RATES)
 def rates_are_written(config: Config) -> Violations:
     """The optimizer's params set the learning rate; else its constructor's default is used.
-
     Prevents: Training at a rate that nobody chose.
     Fix: set lr"""
     default, schedule = default_of_optimizer(config, "lr"), config.read("/scheduler/type")
@@ -320,7 +304,6 @@ def rates_are_written(config: Config) -> Violations:
 @building.rule("OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON"))
 def numbers_are_no_text(config: Config) -> Violations:
     """Numbers in params are numbers: nothing converts text.
-
     Prevents: `TypeError: '<=' not supported between instances of 'float' and 'str'`
     Fix: write a number without quotes"""
     for block in (_PARAMS, "/scheduler/params"):
@@ -341,7 +324,6 @@ def _is_number(text: str) -> bool:
 @building.rule("OPT026", ERROR, "init", derived("Adam, LAMB and Lion unpack two betas; torch checks their range"))
 def betas_are_two(config: Config) -> Violations:
     """betas are two numbers from 0 up to, but not including, 1.
-
     Prevents: a ValueError, or moments that grow without end
     Fix: write [0.9, 0.999]"""
     betas = config.read(f"{_PARAMS}/betas")
@@ -360,7 +342,6 @@ def _is_beta(value: object) -> bool:
 @building.rule("OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411, :2420"), since=(0, 19, 8))
 def muon_reads_its_parameters(config: Config) -> Violations:
     """Muon's params are ones that it reads: others are silently ignored.
-
     Prevents: The settings silently have no effect.
     Fix: use parameters that Muon reads"""
     if config.optimizer == "muon":
@@ -370,7 +351,6 @@ def muon_reads_its_parameters(config: Config) -> Violations:
 @configs.rule("OPT041", WARNING, "silent", megatron_deepspeed("megatron/training.py:627"))
 def megatron_brings_its_optimizer(config: Config) -> Violations:
     """A config for Megatron-DeepSpeed has no optimizer and scheduler: Megatron's arguments decide both.
-
     Prevents: training with Megatron's own learning rate, weight decay and schedule
     Fix: use Megatron's arguments"""
     for block in ("optimizer", "scheduler") if config.consumer == "megatron-deepspeed" else ():

@@ -72,7 +72,6 @@ _ulysses: Final = splits(ULYSSES)
 @_autotp.rule("TP001", ERROR, "init", deepspeed("utils/groups.py:100"))
 def tensor_ranks_divide_the_gpus(split: Split) -> Violations:
     """autotp_size divides the GPUs.
-
     Prevents: `N is not divisible by M` when the groups are made
     Fix: set it to a divisor of the GPUs"""
     gpus = split.world.gpus
@@ -83,7 +82,6 @@ def tensor_ranks_divide_the_gpus(split: Split) -> Violations:
 @_autotp.rule("TP003", ERROR, "init", deepspeed_now("runtime/engine.py:1020"))
 def tensor_sizes_agree(split: Split) -> Violations:
     """tensor_parallel.tp.tp_size is 1 or autotp_size.
-
     Prevents: `tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`
     Fix: write only autotp_size"""
     inner = split.config.whole(_INNER)
@@ -95,7 +93,6 @@ def tensor_sizes_agree(split: Split) -> Violations:
 @configs.rule("TP007", ERROR, "silent", deepspeed_now("runtime/engine.py:592"))
 def autotp_is_switched_on(config: Config) -> Violations:
     """tensor_parallel sets autotp_size: where it is not above 1, the rest of the block has no effect.
-
     Prevents: Nothing is split over tensor ranks, and memory runs out.
     Fix: set autotp_size"""
     inner = config.whole(_INNER)
@@ -108,7 +105,6 @@ def autotp_is_switched_on(config: Config) -> Violations:
 @_autotp.rule("TP006", NOTE, "silent", deepspeed_now("runtime/config.py:463; __init__.py:554"), since=(0, 16, 4))
 def tensor_ranks_read_one_batch(split: Split) -> Violations:
     """train_batch_size counts each tensor rank: with AutoTP and no mpu, DeepSpeed takes them for replicas.
-
     Prevents: A batch smaller than the one written, by the tensor parallel size.
     Fix: multiply by the tensor parallel size, or pass an mpu"""
     size, gpus, config, job = split.size, split.world.gpus, split.config, split.submission.job
@@ -129,7 +125,6 @@ def tensor_ranks_read_one_batch(split: Split) -> Violations:
 @configs.rule("TP008", WARNING, "silent", deepspeed_now("module_inject/autotp_config.py:558"), since=(0, 18, 9))
 def tensor_presets_are_known(config: Config) -> Violations:
     """tensor_parallel.preset_model is one of AutoTP's models.
-
     Prevents: The preset is silently not applied.
     Fix: name a known model"""
     pointer = "/tensor_parallel/preset_model"
@@ -142,7 +137,6 @@ def tensor_presets_are_known(config: Config) -> Violations:
 @_ulysses.rule("BATCH007", WARNING, "silent", deepspeed_now("runtime/config.py:474; __init__.py:543"), since=(0, 15, 4))
 def sequence_mesh_is_made(split: Split) -> Violations:
     """sequence_parallel_size is written with data_parallel_size, unless the script passes an mpu.
-
     Prevents: No sequence parallelism, and a batch that is larger than the one written.
     Fix: add data_parallel_size"""
     config = split.config
@@ -157,7 +151,6 @@ def sequence_mesh_is_made(split: Split) -> Violations:
 @runs.rule("SP007", ERROR, "init", deepspeed_now("__init__.py:543"), since=(0, 15, 4))
 def mesh_fills_the_gpus(run: Run) -> Violations:
     """The product data_parallel_size × sequence_parallel_size is the number of GPUs.
-
     Prevents: A mesh that is larger than the world, or ranks that are in none.
     Fix: use a product that is the number of GPUs"""
     gpus, data, sequence = world_of(run.submission).gpus, run.config.whole(_DATA), run.config.whole(ULYSSES)
@@ -177,7 +170,6 @@ def _piped(submission: Submission) -> Iterator[Run]:
 @_piped.rule("PIPE010", WARNING, "silent", deepspeed_now("runtime/engine.py:2662"))
 def pipelines_reduce_at_the_end(run: Run) -> Violations:
     """With pipeline stages overlap_comm is off: gradients are reduced when the pipeline's schedule is at its end.
-
     Prevents: The setting silently has no effect.
     Fix: remove overlap_comm"""
     config, pointer = run.config, f"{ZERO}/overlap_comm"
@@ -189,7 +181,6 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
 @runs.rule("PIPE008", ERROR, "init", deepspeed_now("runtime/pipe/engine.py:135"))
 def pipeline_flags_are_flags(run: Run) -> Violations:
     """pipe_partitioned and grad_partitioned are true or false.
-
     Prevents: an assertion when the pipeline's engine starts
     Fix: write true or false"""
     for key in ("pipe_partitioned", "grad_partitioned"):
@@ -204,7 +195,6 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
 @configs.rule("PIPE009", NOTE, "silent", deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"))
 def pipelines_are_code(config: Config) -> Violations:
     """The pipeline block has only keys that the engine reads: stages and partition are set in the script.
-
     Prevents: The settings silently have no effect.
     Fix: pass them to PipelineModule"""
     unread = (f"/pipeline/{escape(key)}" for key in config.block("/pipeline") if key not in _READ)
@@ -262,7 +252,6 @@ def _native_experts(submission: Submission) -> int:
 @_split.rule("MOE006", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:110"), since=(0, 19, 2))
 def expert_ranks_divide_the_gpus(split: Split) -> Violations:
     """autoep_size divides the GPUs of a pipeline stage: its groups are cut out of the data and context parallel ranks.
-
     Prevents: a ValueError when the groups are made
     Fix: set it to a divisor of the GPUs"""
     gpus, stages = split.world.gpus, split.world.pipeline
@@ -273,7 +262,6 @@ def expert_ranks_divide_the_gpus(split: Split) -> Violations:
 @runs.rule("MOE003", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:864"))
 def experts_have_contiguous_gradients(run: Run) -> Violations:
     """With experts, ZeRO reduces and scatters gradients, at stage 2 contiguous ones.
-
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
     Fix: set them to true"""
     config, stage = run.config, run.config.stage
@@ -290,7 +278,6 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
 @_autoep.rule("MOE004", ERROR, "init", deepspeed_now("runtime/engine.py:2219"), since=(0, 19, 2))
 def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
     """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before 0.19.8, AutoTP.
-
     Prevents: `AutoEP with ZeRO Stage 3 does not support ... yet`
     Fix: remove one of the two"""
     for pointer, least, first, last in _REFUSED_WITH_AUTOEP if config.stage == 3 else ():
@@ -304,7 +291,6 @@ def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
 @_autoep.rule("MOE008", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:214"), since=(0, 19, 8))
 def autoep_cuts_no_expert(config: Config) -> Violations:
     """expert_tensor_parallel_size is 1: other sizes are reserved.
-
     Prevents: a ValueError when the groups are made
     Fix: remove it"""
     pointer = f"{_EXPERTS}/expert_tensor_parallel_size"
@@ -317,7 +303,6 @@ def autoep_cuts_no_expert(config: Config) -> Violations:
 @_autoep.rule("MOE009", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:180"), since=(0, 19, 8))
 def autoep_choices_are_known(config: Config) -> Violations:
     """expert_parallel's choices are ones that AutoEP has.
-
     Prevents: a ValueError when the engine starts
     Fix: use one of the choices"""
     for key, choices in _CHOICES.items():
@@ -330,7 +315,6 @@ def autoep_choices_are_known(config: Config) -> Violations:
 @_autoep.rule("MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8))
 def deepep_knows_its_tokens(config: Config) -> Violations:
     """comm_backend deepep is used with comm_max_tokens_per_rank, the most tokens that a rank routes.
-
     Prevents: `comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`
     Fix: add comm_max_tokens_per_rank"""
     if config.value(_BACKEND) == "deepep" and config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0) == 0:
@@ -342,7 +326,6 @@ def deepep_knows_its_tokens(config: Config) -> Violations:
 @_autoep.rule("MOE011", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:240, :248"), since=(0, 19, 8))
 def autoep_folds_over_experts(config: Config) -> Violations:
     """AutoEP with AutoTP has an autoep_size above 1, and no offload.
-
     Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
     Fix: use one of the two"""
     tensor, size = config.whole(AUTOTP) or 1, config.whole(_SIZE) if config.has(_SIZE) else 1
@@ -357,7 +340,6 @@ def autoep_folds_over_experts(config: Config) -> Violations:
 @configs.rule("MOE012", WARNING, "silent", deepspeed_now("module_inject/auto_ep_config.py:46"), since=(0, 19, 2))
 def autoep_is_switched_on(config: Config) -> Violations:
     """expert_parallel is enabled where it has settings.
-
     Prevents: Experts are silently not distributed.
     Fix: set enabled to true"""
     if config.block(_EXPERTS) and not config.has(f"{_EXPERTS}/enabled"):

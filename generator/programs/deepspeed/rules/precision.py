@@ -41,7 +41,6 @@ _SOURCE: Final = "runtime/config.py:172; runtime/engine.py:671; runtime/torch_au
 @configs.rule("PREC007", WARNING, "silent", derived(_SCALER))
 def loss_is_scaled(config: Config) -> Violations:
     """In fp16 the loss is scaled by more than 1: without that small gradients are zero.
-
     Prevents: Gradients below fp16's smallest number silently become zero.
     Fix: set loss_scale to 0"""
     scale = config.number(_LOSS_SCALE)
@@ -54,7 +53,6 @@ def loss_is_scaled(config: Config) -> Violations:
 @configs.rule("PREC008", WARNING, "silent", deepspeed_now("runtime/engine.py:1799"))
 def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
-
     Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits, or accelerate adds a block.
     Fix: enable bf16 or fp16"""
     blocks = [block for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast") if config.has(block)]
@@ -73,7 +71,6 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
 @configs.rule("PREC010", ERROR, "init", deepspeed_now(_MASTERS))
 def low_precision_masters_are_offloaded(config: Config) -> Violations:
     """With 16-bit master weights the optimizer is offloaded: DeepSpeedCPUAdam steps them.
-
     Prevents: `Master weights feature requires ... Offload with DeepSpeedCPUAdam`
     Fix: offload the optimizer to the CPU, or keep fp32 masters"""
     half, brain = "/fp16/fp16_master_weights_and_grads", f"{config.bf16}/bf16_master_weights_and_grads"
@@ -92,7 +89,6 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
 @configs.rule("PREC017", WARNING, "silent", deepspeed_now("runtime/precision_config.py:37"))
 def one_bf16_block(config: Config) -> Violations:
     """The deprecated block bfloat16 is not written together with bf16, which is read.
-
     Prevents: Settings of the deprecated block silently have no effect.
     Fix: write one block, bf16"""
     if config.value("/bf16") is not None and config.has("/bfloat16"):
@@ -103,7 +99,6 @@ def one_bf16_block(config: Config) -> Violations:
 @configs.rule("PREC021", ERROR, "training", deepspeed_now("runtime/engine.py:2957"), since=(0, 17, 6))
 def inputs_are_cast_for_fp16(config: Config) -> Violations:
     """fp16.auto_cast is true only with fp16 enabled: it casts inputs to half either way.
-
     Prevents: Half inputs meet a model of another type in the first matrix product.
     Fix: remove auto_cast, or enable fp16"""
     pointer = "/fp16/auto_cast"
@@ -116,7 +111,6 @@ def inputs_are_cast_for_fp16(config: Config) -> Violations:
 @configs.rule("PREC022", NOTE, "silent", deepspeed_now("runtime/fp16/loss_scaler.py:293"))
 def dynamic_keys_scale_dynamically(config: Config) -> Violations:
     """Keys of dynamic loss scaling are not written with a static loss scale.
-
     Prevents: The settings silently have no effect.
     Fix: set loss_scale to 0 for dynamic scaling"""
     here = [key for key in _DYNAMIC if config.has(f"/fp16/{key}")]
@@ -134,7 +128,6 @@ def _summed_in(config: Config) -> str | None:
 @configs.rule("PREC012", ERROR, "init", deepspeed_now("runtime/engine.py:1827"), since=(0, 19, 2))
 def parameter_type_is_the_models(config: Config) -> Violations:
     """data_types.param_dtype is the type that the fp16 and bf16 blocks give the model.
-
     Prevents: `data_types.param_dtype=... conflicts with the enabled precision mode`
     Fix: remove param_dtype"""
     pointer = "/data_types/param_dtype"
@@ -148,7 +141,6 @@ def parameter_type_is_the_models(config: Config) -> Violations:
 @runs.rule("PREC013", ERROR, "init", deepspeed_now("runtime/engine.py:2323"))
 def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
     """Without ZeRO, gradients accumulate in a type that this version of DeepSpeed supports for the model's.
-
     Prevents: `unsupported mix of model_dtype and grad_accum_dtype`
     Fix: use the model's own type, or a ZeRO stage"""
     config, version = run.config, run.config.version
@@ -169,7 +161,6 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
 @configs.rule("PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152"))
 def data_types_are_known(config: Config) -> Violations:
     """data_types names types that DeepSpeed has.
-
     Prevents: `ValueError: ... is not a valid DtypeEnum` when the engine starts
     Fix: write fp32, bf16 or fp16"""
     for key in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
@@ -183,7 +174,6 @@ def data_types_are_known(config: Config) -> Violations:
 @runs.rule("PREC018", WARNING, "silent", "EleutherAI/gpt-neox megatron/neox_arguments/arguments.py:1004 @ ea7aefd8")
 def pipelines_accumulate_in_fp32(run: Run) -> Violations:
     """A bf16 pipeline with ZeRO accumulates its micro-batches' gradients in fp32.
-
     Prevents: Gradients lose bits in a long sum of bf16 numbers.
     Fix: set data_types.grad_accum_dtype to fp32"""
     config, stages = run.config, world_of(run.submission).pipeline
@@ -196,7 +186,6 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
 @configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))
 def gradients_fit_their_messages(config: Config) -> Violations:
     """bf16 gradients are not sent as fp16, whose largest number is 65,504.
-
     Prevents: bf16's range is cut to fp16's when gradients are reduced.
     Fix: set communication_data_type to bf16 or fp32"""
     sent = config.text("/communication_data_type")
@@ -209,7 +198,6 @@ def gradients_fit_their_messages(config: Config) -> Violations:
 @configs.rule("PREC029", WARNING, "silent", derived(f"DeepSpeed 0.19.8 casts gradients to grad_accum_dtype {_CAST}"))
 def sums_keep_their_range(config: Config) -> Violations:
     """bf16 gradients don't accumulate in fp16, whose largest number is 65,504.
-
     Prevents: bf16's range is cut to fp16's in every sum.
     Fix: set grad_accum_dtype to fp32"""
     if config.precision == "bf16" and config.stage and _summed_in(config) == "fp16":
@@ -220,7 +208,6 @@ def sums_keep_their_range(config: Config) -> Violations:
 @configs.rule("PREC025", ERROR, "silent", deepspeed_now(_SOURCE), since=(0, 17, 0))
 def autocast_names_its_type(config: Config) -> Violations:
     """torch_autocast sets dtype: without one, CUDA casts to fp16, and nothing scales the loss.
-
     Prevents: fp16 training without loss scaling: small gradients silently become zero
     Fix: set torch_autocast.dtype to bf16"""
     if config.switch(_ENABLED) and config.value(f"{_AUTOCAST}/dtype") is None:
@@ -231,7 +218,6 @@ def autocast_names_its_type(config: Config) -> Violations:
 @configs.rule("PREC026", ERROR, "init", deepspeed_now("runtime/torch_autocast.py:32"), since=(0, 17, 0))
 def autocast_gathers_whole_weights(config: Config) -> Violations:
     """torch_autocast runs without quantized weights.
-
     Prevents: `Cannot enable both torch autocast and zero quantized weights`
     Fix: disable one of the two"""
     pointer = f"{ZERO}/zero_quantized_weights"
@@ -243,7 +229,6 @@ def autocast_gathers_whole_weights(config: Config) -> Violations:
 @configs.rule("PREC027", NOTE, "silent", derived(_IN_ANY_CASE), since=(0, 17, 0))
 def autocast_finds_fp32(config: Config) -> Violations:
     """torch_autocast works on a model in fp32, so fp16 and bf16 are off.
-
     Prevents: Two ways of mixed precision at once, of which the second has nothing left to keep in fp32.
     Fix: disable one of the two"""
     precision = config.precision
@@ -256,7 +241,6 @@ def autocast_finds_fp32(config: Config) -> Violations:
 @configs.rule("PREC028", WARNING, "silent", deepspeed_now("runtime/config.py:717"))
 def vocabulary_fills_tensor_cores(config: Config) -> Violations:
     """vocabulary_size is a multiple of 8, as tensor cores require.
-
     Prevents: Slower products with the embedding, which only the log reports.
     Fix: use a multiple of 8"""
     size = config.read("/vocabulary_size")
@@ -268,7 +252,6 @@ def vocabulary_fills_tensor_cores(config: Config) -> Violations:
 @configs.rule("PREC001", ERROR, "parse", deepspeed("runtime/config.py:827"))
 def one_half_precision(config: Config) -> Violations:
     """At most one of fp16 and bf16 is enabled.
-
     Prevents: AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled
     Fix: disable one of them; keep bf16 on GPUs that have it"""
     states = ("/fp16/enabled", f"{config.bf16}/enabled")
@@ -283,7 +266,6 @@ def one_half_precision(config: Config) -> Violations:
 @configs.rule("PREC030", ERROR, "parse", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:204-214 @ 0.16.9")
 def initial_scale_is_a_number(config: Config) -> Violations:
     """fp16's initial scale power is a number: DeepSpeed raises 2 to it.
-
     Prevents: TypeError: unsupported operand type(s) for **
     Fix: write an integer, such as 16"""
     section = config.schema.section("/fp16")
@@ -298,7 +280,6 @@ def initial_scale_is_a_number(config: Config) -> Violations:
 @configs.rule("PREC009", ERROR, "parse", deepspeed("runtime/config.py:1037-1047"))
 def half_precision_masters_need_zero(config: Config) -> Violations:
     """Master weights and optimizer states in half precision are used with ZeRO.
-
     Prevents: AssertionError: ..._master_weights_and_grads is only supported with ZeRO Stage 1, 2, or 3
     Fix: use ZeRO, or keep them in fp32"""
     # Until 0.17 fp16's needed stage 2 (deepspeed/runtime/config.py `_do_error_check`).
@@ -318,7 +299,6 @@ def half_precision_masters_need_zero(config: Config) -> Violations:
 @configs.rule("PREC011", ERROR, "parse", deepspeed("runtime/config.py:1049"))
 def bf16_states_need_bf16_masters(config: Config) -> Violations:
     """Optimizer states in bf16 are used with master weights in bf16.
-
     Prevents: AssertionError: bf16_optimizer_states requires bf16_master_weights_and_grads
     Fix: turn both on, or neither"""
     states, masters = (f"{config.bf16}/{name}" for name in ("bf16_optimizer_states", "bf16_master_weights_and_grads"))
@@ -330,7 +310,6 @@ def bf16_states_need_bf16_masters(config: Config) -> Violations:
 @configs.rule("PREC019", ERROR, "parse", deepspeed("runtime/config.py:239, :1029-1035"))
 def reduction_is_known(config: Config) -> Violations:
     """Gradients are reduced by mean, or by sum where that is implemented.
-
     Prevents: ValueError: gradient_allreduce_op='sum' is not supported with ZeRO stage 3
     Fix: leave it out: the mean is the default"""
     pointer = "/gradient_allreduce_op"

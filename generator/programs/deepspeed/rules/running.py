@@ -27,7 +27,6 @@ _DEEPSPEEDS: Final = "runtime/activation_checkpointing/checkpointing.py"
 @configs.rule("OPT015", WARNING, "silent", derived("engine.py:3554 of DeepSpeed 0.19.8 takes its remainder"))
 def steps_are_counted(config: Config) -> Violations:
     """steps_per_print is an integer.
-
     Prevents: Progress printed at other steps than intended, or a TypeError: Infinity in a file is text to hjson.
     Fix: write an integer"""
     where, steps = config.locate(_PRINTED), config.number(_PRINTED)
@@ -53,7 +52,6 @@ def is_endless(config: Config) -> bool:
 @configs.rule("OPT039", ERROR, "training", deepspeed_now("runtime/engine.py:3554"))
 def steps_are_not_zero(config: Config) -> Violations:
     """steps_per_print is not 0: the first step divides by it.
-
     Prevents: `ZeroDivisionError` at the first step
     Fix: write null for never"""
     if config.number(_PRINTED) == 0:
@@ -64,7 +62,6 @@ def steps_are_not_zero(config: Config) -> Violations:
 @configs.rule("MON001", NOTE, "silent", deepspeed_now("runtime/engine.py:3552"))
 def every_step_is_not_printed(config: Config) -> Violations:
     """Progress is not printed at every step.
-
     Prevents: A log of as many lines as steps.
     Fix: write a larger number"""
     if config.read(_PRINTED) == 1 and config.value(_PRINTED) is not True:
@@ -75,7 +72,6 @@ def every_step_is_not_printed(config: Config) -> Violations:
 @configs.rule("MON002", NOTE, "silent", deepspeed_now("runtime/config.py:533"))
 def profilers_run_once(config: Config) -> Violations:
     """The flops profiler is off in production: it times, and so synchronizes, every step, not just its own.
-
     Prevents: Every step of the job waits for its timers.
     Fix: disable it after the profile"""
     step = shown(config.value("/flops_profiler/profile_step", 1))
@@ -86,7 +82,6 @@ def profilers_run_once(config: Config) -> Violations:
 @configs.rule("MON003", NOTE, "silent", deepspeed_now("runtime/engine.py:714"))
 def steps_are_not_timed(config: Config) -> Violations:
     """Neither wall_clock_breakdown nor memory_breakdown is on in production.
-
     Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
     if not config.switch("/flops_profiler/enabled"):
@@ -97,7 +92,6 @@ def steps_are_not_timed(config: Config) -> Violations:
 @configs.rule("MON004", WARNING, "silent", deepspeed_now("comm/comm.py:131"))
 def collectives_are_not_timed(config: Config) -> Violations:
     """The log of communication is off in production: it waits for every collective.
-
     Prevents: Communication that no longer overlaps computation.
     Fix: disable it in production"""
     if config.switch("/comms_logger/prof_all") is not False:
@@ -107,7 +101,6 @@ def collectives_are_not_timed(config: Config) -> Violations:
 @configs.rule("MON005", NOTE, "launcher", deepspeed_now("autotuning/config.py"))
 def tuning_is_over(config: Config) -> Violations:
     """Autotuning is off in a job that trains.
-
     Prevents: A job that searches where it should train.
     Fix: disable it in production"""
     effect = "started by the deepspeed launcher with --autotuning, the job tunes first"
@@ -117,7 +110,6 @@ def tuning_is_over(config: Config) -> Violations:
 @configs.rule("MON006", WARNING, "silent", deepspeed_now("monitor/config.py"))
 def monitors_are_switched_on(config: Config) -> Violations:
     """A monitor with settings is enabled.
-
     Prevents: Nothing is logged.
     Fix: set enabled to true"""
     for name in _MONITORS:
@@ -129,7 +121,6 @@ def monitors_are_switched_on(config: Config) -> Violations:
 @configs.rule("MON008", NOTE, "silent", deepspeed_now("__init__.py:556"))
 def engines_train(config: Config) -> Violations:
     """The hybrid engine is used for RLHF only, which generates between its steps.
-
     Prevents: Another engine than the one for training.
     Fix: disable it unless the job generates"""
     effect = "it keeps inference kernels for generation, which only RLHF needs"
@@ -139,7 +130,6 @@ def engines_train(config: Config) -> Violations:
 @configs.rule("MON009", NOTE, "training", deepspeed_now("runtime/engine.py:4435"))
 def universal_checkpoints_are_meant(config: Config) -> Violations:
     """checkpoint.load_universal is on only where a universal checkpoint is loaded.
-
     Prevents: `Invalid for universal checkpoint` when a job resumes from its own checkpoint
     Fix: disable it after the converted checkpoint is loaded"""
     effect = "loads only converted checkpoints, and those that this job saves are not"
@@ -149,7 +139,6 @@ def universal_checkpoints_are_meant(config: Config) -> Violations:
 @runs.rule("MON010", NOTE, "silent", deepspeed_now("runtime/engine.py:1905"))
 def node_local_checkpoints_are_gathered(run: Run) -> Violations:
     """Checkpoints of several nodes are not saved to node-local storage.
-
     Prevents: Parts of a checkpoint on disks that the next job may not have.
     Fix: use a shared file system"""
     nodes, effect = world_of(run.submission).nodes, "spreads a checkpoint over the disks of"
@@ -166,7 +155,6 @@ def _contiguous(submission: Submission) -> Iterator[Run]:
 @_contiguous.rule("ACT001", ERROR, "init", deepspeed(f"{_DEEPSPEEDS}:1239"))
 def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
     """contiguous_memory_optimization is used with partition_activations.
-
     Prevents: `Contiguous Checkpointing is only available with partitioned activations`
     Fix: enable both, or neither"""
     if run.config.switch(_PARTITIONED) is False:
@@ -177,7 +165,6 @@ def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
 @_contiguous.rule("ACT002", NOTE, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))
 def contiguous_checkpoints_are_counted(run: Run) -> Violations:
     """contiguous_memory_optimization is used with number_checkpoints.
-
     Prevents: `Must specify the number of layers with contiguous memory checkpointing`
     Fix: add number_checkpoints"""
     if run.config.value(_COUNT) is None:
@@ -189,7 +176,6 @@ def contiguous_checkpoints_are_counted(run: Run) -> Violations:
 @runs.rule("ACT003", WARNING, "silent", derived("a checkpoint is split among the ranks of its tensor parallel group"))
 def partitions_have_tensor_ranks(run: Run) -> Violations:
     """partition_activations is used with tensor parallelism: it spreads checkpoints over tensor ranks.
-
     Prevents: The setting silently has no effect.
     Fix: remove it"""
     known = run.submission.megatron and not run.config.filled
@@ -201,7 +187,6 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
 @runs.rule("ACT005", WARNING, "silent", derived("Transformers' models call torch.utils.checkpoint only"))
 def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     """Hugging Face models checkpoint activations by gradient_checkpointing, not by DeepSpeed's block.
-
     Prevents: Nothing is checkpointed, and memory runs out.
     Fix: use gradient_checkpointing"""
     config, arguments = run.config, run.submission.training_arguments
@@ -214,7 +199,6 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
 @configs.rule("ACT008", NOTE, "silent", deepspeed_now(f"{_DEEPSPEEDS}:1186"))
 def checkpointing_is_not_profiled(config: Config) -> Violations:
     """Checkpointing is neither timed nor synchronized in production.
-
     Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
     for key in ("profile", "synchronize_checkpoint_boundary"):
@@ -224,7 +208,6 @@ def checkpointing_is_not_profiled(config: Config) -> Violations:
 @configs.rule("ACT009", ERROR, "training", derived("a buffer's size is divided among so many checkpoints"))
 def checkpoints_are_counted_from_1(config: Config) -> Violations:
     """number_checkpoints is an integer greater than 0.
-
     Prevents: Buffers of size 0 at the first checkpoint.
     Fix: write the number of layers"""
     count = config.number(_COUNT)

@@ -83,7 +83,6 @@ _warming: Final = schedules_of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 @building.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
 def scheduler_has_a_type(config: Config) -> Violations:
     """The scheduler block names its type: without one, DeepSpeed ignores the block.
-
     Prevents: There is no schedule: the rate silently stays as it is.
     Fix: add "type"
     """
@@ -96,7 +95,6 @@ def scheduler_has_a_type(config: Config) -> Violations:
 @schedules.rule("OPT028", ERROR, "init", deepspeed_now("runtime/engine.py:1936"))
 def scheduler_has_params(schedule: Schedule) -> Violations:
     """The scheduler block has params, even where they are empty.
-
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
     Fix: add params, at least empty"""
     if schedule.config.value(PARAMS) is None:
@@ -107,7 +105,6 @@ def scheduler_has_params(schedule: Schedule) -> Violations:
 @schedules.rule("OPT009", ERROR, "init", deepspeed_now("runtime/engine.py:1929"))
 def schedule_is_known(schedule: Schedule) -> Violations:
     """The schedule is one of DeepSpeed's, or a class of torch.optim.lr_scheduler.
-
     Prevents: `DeepSpeed does not recognize LR scheduler ...`
     Fix: use a known schedule"""
     known, name = (*_OWN, *_TORCH), schedule.name
@@ -121,7 +118,6 @@ def schedule_is_known(schedule: Schedule) -> Violations:
 @_torchs.rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"))
 def torch_schedules_drive_torch_optimizers(schedule: Schedule) -> Violations:
     """torch's schedules are used without ZeRO, fp16 and bf16: they refuse the optimizers that wrap torch's.
-
     Prevents: `TypeError: DeepSpeedZeroOptimizer is not an Optimizer`
     Fix: use a schedule of DeepSpeed"""
     stage, precision = schedule.config.stage, schedule.config.precision
@@ -134,7 +130,6 @@ def torch_schedules_drive_torch_optimizers(schedule: Schedule) -> Violations:
 @_known.rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
 def parameters_are_the_schedules(schedule: Schedule) -> Violations:
     """The schedule's params are ones that its constructor accepts.
-
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
     config = schedule.config
@@ -150,7 +145,6 @@ def parameters_are_the_schedules(schedule: Schedule) -> Violations:
 @_cycles.rule("OPT031", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:471"))
 def schedule_is_complete(schedule: Schedule) -> Violations:
     """OneCycle has its two rates.
-
     Prevents: `TypeError: missing required positional argument: 'cycle_max_lr'`
     Fix: add cycle_min_lr and cycle_max_lr"""
     for key in _CYCLE_RATES if schedule.config.has(PARAMS) else ():
@@ -161,7 +155,6 @@ def schedule_is_complete(schedule: Schedule) -> Violations:
 @_ending.rule("OPT012", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:816, :826, :866"))
 def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
     """A schedule with an end has total_num_steps, and a shorter warm-up.
-
     Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
     Fix: add total_num_steps, and shorten the warm-up"""
     added = schedule.has("total_num_steps") or sets_key("total_num_steps", schedule.config.path)
@@ -180,7 +173,6 @@ def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
 @_warming.rule("OPT011", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3))
 def warmup_takes_steps(schedule: Schedule) -> Violations:
     """warmup_num_steps is an integer greater than 0.
-
     Prevents: `warmup_num_steps must be a positive integer`
     Fix: write an integer greater than 0"""
     value = schedule.config.read(f"{PARAMS}/warmup_num_steps")
@@ -196,7 +188,6 @@ def warmup_takes_steps(schedule: Schedule) -> Violations:
 @_warming.rule("OPT013", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:745"))
 def warmup_is_log_or_linear(schedule: Schedule) -> Violations:
     """warmup_type is log or linear: anything else is silently log.
-
     Prevents: Another warm-up than the one written.
     Fix: use log or linear"""
     kind = schedule.config.read(f"{PARAMS}/warmup_type")
@@ -208,7 +199,6 @@ def warmup_is_log_or_linear(schedule: Schedule) -> Violations:
 @_rated.rule("OPT014", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:738"))
 def one_rate(schedule: Schedule) -> Violations:
     """The schedule's highest rate is the optimizer's, which it replaces.
-
     Prevents: training at another rate than the optimizer's
     Fix: write the same rate in both places"""
     rate, highest = schedule.config.number(_RATE), schedule.number("warmup_max_lr")
@@ -220,7 +210,6 @@ def one_rate(schedule: Schedule) -> Violations:
 @_rated.rule("OPT032", ERROR, "silent", deepspeed_now("runtime/lr_schedules.py:818"))
 def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
     """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is 0.001.
-
     Prevents: Training at 0.001 whatever lr is.
     Fix: set warmup_max_lr"""
     rate, name = schedule.config.number(_RATE), schedule.name
@@ -234,7 +223,6 @@ def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
 @_rated.rule("OPT033", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:742"))
 def rate_rises_in_warmup(schedule: Schedule) -> Violations:
     """The warm-up starts below the highest rate.
-
     Prevents: A rate that falls where it should rise.
     Fix: set warmup_min_lr to 0"""
     lowest, highest = schedule.number("warmup_min_lr"), schedule.number("warmup_max_lr")
@@ -246,7 +234,6 @@ def rate_rises_in_warmup(schedule: Schedule) -> Violations:
 @_range_tests.rule("OPT034", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:314"))
 def range_tests_dont_train(schedule: Schedule) -> Violations:
     """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
-
     Prevents: A loss that diverges by design.
     Fix: use a training schedule"""
     message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
@@ -256,7 +243,6 @@ def range_tests_dont_train(schedule: Schedule) -> Violations:
 @_range_tests.rule("OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4))
 def range_tests_take_steps(schedule: Schedule) -> Violations:
     """lr_range_test_step_size is an integer greater than 0.
-
     Prevents: `lr_range_test_step_size must be a positive integer`
     Fix: write an integer greater than 0"""
     key = "lr_range_test_step_size"
@@ -269,7 +255,6 @@ def range_tests_take_steps(schedule: Schedule) -> Violations:
 @_cycles.rule("OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4))
 def cycles_have_a_length(schedule: Schedule) -> Violations:
     """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
-
     Prevents: `cycle_first_step_size must be positive`
     Fix: write numbers of steps greater than 0"""
     for key, lowest in (("cycle_first_step_size", "greater than 0"), ("cycle_second_step_size", "0 or more")):
@@ -281,7 +266,6 @@ def cycles_have_a_length(schedule: Schedule) -> Violations:
 @_cycles.rule("OPT037", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"))
 def cycles_leave_momentum(schedule: Schedule) -> Violations:
     """OneCycle sets cycle_momentum where the optimizer has betas: by default it replaces them.
-
     Prevents: training with other betas than the optimizer's
     Fix: set cycle_momentum to false"""
     betas = schedule.config.read("/optimizer/params/betas")
@@ -293,7 +277,6 @@ def cycles_leave_momentum(schedule: Schedule) -> Violations:
 @_cycles.rule("OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"))
 def decays_have_steps(schedule: Schedule) -> Violations:
     """OneCycle's decay rates are used with a decay_step_size.
-
     Prevents: A rate that stays at cycle_min_lr where a decay is written.
     Fix: add decay_step_size"""
     size = schedule.number("decay_step_size") if schedule.has("decay_step_size") else 0

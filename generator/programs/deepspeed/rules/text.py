@@ -28,7 +28,6 @@ def _with_scripts(submission: Submission) -> tuple[Submission]:
 @ds_configs.rule("PARSE001", ERROR, "parse", deepspeed("runtime/config_utils.py:205-211"))
 def keys_are_once(config: Config) -> Violations:
     """An object of the config has each key once.
-
     Prevents: ValueError: Duplicate keys in DeepSpeed config
     Fix: keep one of the two"""
     effect, severity = "DeepSpeed refuses the config", None
@@ -45,7 +44,6 @@ def keys_are_once(config: Config) -> Violations:
 @_with_scripts.rule("PARSE002", WARNING, "parse", deepspeed(f"runtime/config.py:699; {_COMPRESSION}, reads by json"))
 def text_is_json(submission: Submission) -> Violations:
     """The config is JSON, which every program that may read it understands.
-
     Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON, as
         DeepSpeed's compression does, and programs that open the config by themselves
     Fix: write strict JSON"""
@@ -82,7 +80,6 @@ def _reads_json_itself(submission: Submission, config: Config) -> str | None:
 @ds_configs.rule("PARSE016", ERROR, "parse", deepspeed("runtime/config.py:699"))
 def text_can_be_read(config: Config) -> Violations:
     """The config is well-formed for the program that reads it.
-
     Prevents: HjsonDecodeError, or json.JSONDecodeError
     Fix: correct the text at the place named"""
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
@@ -109,7 +106,6 @@ def _correction(message: str) -> str:
 @_with_scripts.rule("PARSE015", ERROR, "parse", deepspeed("runtime/zero/config.py:95, runtime/config.py:699"))
 def templates_are_filled_in(submission: Submission) -> Violations:
     """No unfilled placeholder of a template is left in place of a value of a config that a job reads as it is.
-
     Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError
     Fix: fill the template in before the job starts"""
     made = {config.path for config in submission.configs if config.embedded}  # judged by what scripts make of them

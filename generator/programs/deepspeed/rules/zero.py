@@ -42,7 +42,6 @@ _TYPE: Final = "/optimizer/type"
 @configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
 def zero_has_a_stage(config: Config) -> Violations:
     """zero_optimization sets its stage: without one it is stage 0, and all else in it has no effect.
-
     Prevents: The whole block silently has no effect: no sharding, no offload.
     Fix: set "stage"
     """
@@ -62,7 +61,6 @@ def _listed(names: Iterable[str]) -> str:
 @configs.rule("ZERO038", NOTE, "silent", derived("the engine builds no ZeRO optimizer at stage 0"))
 def stage_0_has_no_settings(config: Config) -> Violations:
     """At stage 0, which is no ZeRO, zero_optimization has no other keys.
-
     Prevents: The settings silently have no effect.
     Fix: use stage 1, 2 or 3, or remove the other keys"""
     block = config.block(ZERO)
@@ -75,7 +73,6 @@ def stage_0_has_no_settings(config: Config) -> Violations:
 @configs.rule("ZERO011", NOTE, "silent", deepspeed_now("runtime/engine.py:2669"))
 def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
     """Keys of stage 3 are not written at a lower stage.
-
     Prevents: The settings silently have no effect.
     Fix: remove them, or use stage 3"""
     if config.stage in (1, 2):
@@ -86,7 +83,6 @@ def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
 @configs.rule("ZERO046", NOTE, "silent", deepspeed_now("runtime/engine.py:2744"))
 def lower_keys_are_not_at_stage_3(config: Config) -> Violations:
     """Keys of stages 1 and 2 are not written at stage 3.
-
     Prevents: The settings silently have no effect.
     Fix: remove them"""
     if config.stage == 3 and not config.switch("/compile/deepcompile"):
@@ -96,7 +92,6 @@ def lower_keys_are_not_at_stage_3(config: Config) -> Violations:
 @configs.rule("ZERO047", NOTE, "silent", derived(_UNNAMED), since=(0, 19, 8))
 def keys_are_read(config: Config) -> Violations:
     """No key is written that DeepSpeed accepts but no longer reads.
-
     Prevents: The settings silently have no effect.
     Fix: remove them"""
     here = [f"{ZERO}/{key}" for key, default in _UNREAD.items() if config.switch(f"{ZERO}/{key}") is (not default)]
@@ -107,7 +102,6 @@ def keys_are_read(config: Config) -> Violations:
 @building.rule("ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45"))
 def optimizers_are_tested_with_zero(config: Config) -> Violations:
     """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless zero_allow_untested_optimizer is true.
-
     Prevents: `You are using an untested ZeRO Optimizer`
     Fix: use AdamW, or set zero_allow_untested_optimizer"""
     untested = config.optimizer is not None and config.optimizer not in _TESTED
@@ -120,7 +114,6 @@ def optimizers_are_tested_with_zero(config: Config) -> Violations:
 @building.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
 def lamb_needs_whole_tensors(config: Config) -> Violations:
     """LAMB runs without ZeRO: its trust ratio is a layer's norm, which flat partitions don't have.
-
     Prevents: `You are using an untested ZeRO Optimizer`, or trust ratios of partitions
     Fix: use stage 0, or AdamW"""
     if config.optimizer == "lamb" and config.stage:
@@ -138,7 +131,6 @@ def has_bf16_optimizer(config: Config) -> bool:
 @configs.rule("ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635"))
 def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
     """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its optimizer ignores them.
-
     Prevents: The settings silently have no effect.
     Fix: remove them, or use stage 2"""
     if has_bf16_optimizer(config) and not config.offloads("optimizer"):
@@ -150,7 +142,6 @@ def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
 @configs.rule("ZERO024", WARNING, "training", deepspeed_now("runtime/zero/config.py:112"))
 def buckets_are_counts(config: Config) -> Violations:
     """Bucket sizes count elements, not bytes.
-
     Prevents: CUDA out of memory: buffers of many gigabytes
     Fix: set it to 500000000 elements or fewer"""
     gathered = "stage3_prefetch_bucket_size" if config.stage == 3 else "allgather_bucket_size"
@@ -166,7 +157,6 @@ def buckets_are_counts(config: Config) -> Violations:
 @runs.rule("ZERO023", NOTE, "silent", deepspeed_now("runtime/zero/config.py:377"))
 def overlap_is_decided(run: Run) -> Violations:
     """At stage 2 overlap_comm is set: communication overlaps computation only where it is true.
-
     Prevents: Reductions that could overlap the backward pass don't.
     Fix: set "overlap_comm" to true"""
     config, submission = run
@@ -179,7 +169,6 @@ def overlap_is_decided(run: Run) -> Violations:
 @runs.rule("ZERO040", NOTE, "silent", derived("nothing is sharded over one rank"))
 def sharding_needs_replicas(run: Run) -> Violations:
     """With ZeRO, there is more than one rank to shard over.
-
     Prevents: Communication costs time, and no memory is saved.
     Fix: use stage 0, or more replicas"""
     config, world = run.config, world_of(run.submission)
@@ -193,7 +182,6 @@ def sharding_needs_replicas(run: Run) -> Violations:
 @configs.rule("ZERO039", WARNING, "silent", deepspeed("runtime/engine.py:5592"))
 def checkpoints_hold_weights(config: Config) -> Violations:
     """At stage 3 the weights are gathered for Hugging Face's checkpoints.
-
     Prevents: checkpoints without weights: `Did not save the model ...`, only in the log
     Fix: set stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py"""
     pointer = f"{ZERO}/stage3_gather_16bit_weights_on_model_save"
@@ -209,7 +197,6 @@ def checkpoints_hold_weights(config: Config) -> Violations:
 @runs.rule("ZERO022", WARNING, "training", deepspeed("runtime/zero/stage_1_and_2.py:1627"))
 def unused_parameters_are_allowed(run: Run) -> Violations:
     """ignore_unused_parameters is true, or the job ends at the first parameter without a gradient.
-
     Prevents: `This assert indicates that your module has parameters that were not used`
     Fix: remove ignore_unused_parameters"""
     config, model = run.config, run.submission.model

@@ -26,7 +26,6 @@ _GRADIENTS: Final = f"{ZERO}/zero_quantized_gradients"
 @configs.rule("ZERO015", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:365"))
 def buckets_are_even(config: Config) -> Violations:
     """allgather_bucket_size is even at stages 1 and 2: two 16-bit elements are NCCL's 4 bytes.
-
     Prevents: `allgather_bucket_size must be a multiple of nccl_start_alignment_factor, 2`
     Fix: set it to an even number"""
     pointer = f"{ZERO}/allgather_bucket_size"
@@ -52,7 +51,6 @@ def _scaled_before(config: Config, stage: int) -> Violations:
 @configs.rule("ZERO016", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:346"))
 def stage_2_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 2 scales gradients after they are reduced.
-
     Prevents: `pre-scale gradients is not yet supported with ZeRO-2 with reduce scatter enabled`
     Fix: remove gradient_predivide_factor and prescale_gradients"""
     if (config.text("/gradient_allreduce_op") or "").lower() != "sum":
@@ -62,7 +60,6 @@ def stage_2_scales_afterwards(config: Config) -> Violations:
 @configs.rule("ZERO017", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:395"))
 def stage_3_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 3 scales gradients after they are reduced.
-
     Prevents: `gradient_predivide_factor != 1.0 is not yet supported with ZeRO-3 with reduce scatter enabled`
     Fix: remove gradient_predivide_factor and prescale_gradients"""
     yield from _scaled_before(config, 3)
@@ -71,7 +68,6 @@ def stage_3_scales_afterwards(config: Config) -> Violations:
 @configs.rule("ZERO018", ERROR, "init", deepspeed_now("runtime/engine.py:2650"))
 def stage_1_is_the_new_one(config: Config) -> Violations:
     """legacy_stage1 is not set: DeepSpeed 0.5.9 removed the old implementation of stage 1.
-
     Prevents: `The deprecated version of ZeRO Stage 1 is not supported`
     Fix: remove legacy_stage1"""
     pointer = f"{ZERO}/legacy_stage1"
@@ -82,7 +78,6 @@ def stage_1_is_the_new_one(config: Config) -> Violations:
 @configs.rule("ZERO019", WARNING, "silent", deepspeed_now("runtime/engine.py:2758"))
 def stage_3_saves_rigid_checkpoints(config: Config) -> Violations:
     """elastic_checkpoint is not set at stage 3: the engine doesn't hand the key to its optimizer.
-
     Prevents: checkpoints that another number of replicas can't load
     Fix: use universal checkpoints"""
     pointer = f"{ZERO}/elastic_checkpoint"
@@ -95,7 +90,6 @@ def stage_3_saves_rigid_checkpoints(config: Config) -> Violations:
 @configs.rule("ZERO034", ERROR, "init", _MUON, since=(0, 18, 9))
 def muon_reduces_whole_gradients(config: Config) -> Violations:
     """With Muon, reduce_scatter is off at stage 3 and, from 0.19.3 to 0.19.7, with an offloaded optimizer.
-
     Prevents: `Muon and reduce scatter cannot be used together`
     Fix: set reduce_scatter to false"""
     first, end = _MUON_OFFLOAD_REFUSED
@@ -111,7 +105,6 @@ def muon_reduces_whole_gradients(config: Config) -> Violations:
 @runs.rule("ZERO036", ERROR, "init", deepspeed_now("runtime/engine.py:2031"), since=(0, 19, 4))
 def callers_overlap_at_stage_2(run: Run) -> Violations:
     """managed_gradient_accumulation: false is used with overlap_comm only from stage 2, and not with a pipeline.
-
     Prevents: `managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage 2`
     Fix: remove managed_gradient_accumulation"""
     config, stages, pointer = run.config, world_of(run.submission).pipeline, "/managed_gradient_accumulation"
@@ -129,7 +122,6 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
 @configs.rule("ZERO048", ERROR, "init", deepspeed_now(_NORMS), since=(0, 19, 7))
 def norms_are_computed_for_clipping(config: Config) -> Violations:
     """compute_grad_norm: false requires gradient_clipping: 0, and neither offload, ZenFlow nor a BF16 optimizer.
-
     Prevents: `zero_optimization.compute_grad_norm=false requires gradient_clipping=0`
     Fix: remove compute_grad_norm"""
     pointer, offloaded = f"{ZERO}/compute_grad_norm", config.offloads("optimizer")
@@ -152,7 +144,6 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
 @configs.rule("ZERO037", NOTE, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:300"))
 def offload_copies_contiguous_gradients(config: Config) -> Violations:
     """With offload, contiguous_gradients is not turned off: offload copies contiguous gradients.
-
     Prevents: The setting silently has no effect.
     Fix: remove contiguous_gradients"""
     pointer = f"{ZERO}/contiguous_gradients"
@@ -163,7 +154,6 @@ def offload_copies_contiguous_gradients(config: Config) -> Violations:
 @runs.rule("ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943"))
 def second_partitions_divide_the_gpus(run: Run) -> Violations:
     """zero_hpz_partition_size divides the GPUs.
-
     Prevents: `N is not divisible by M` when the engine starts
     Fix: set it to a divisor of the GPUs"""
     config, gpus = run.config, world_of(run.submission).gpus
@@ -178,7 +168,6 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
 @runs.rule("ZERO027", WARNING, "silent", "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6")
 def second_partitions_stay_in_a_node(run: Run) -> Violations:
     """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a node.
-
     Prevents: Training slower than without it, or more memory than needed.
     Fix: set it to the GPUs per node"""
     config, per_node = run.config, world_of(run.submission).gpus_per_node
@@ -193,7 +182,6 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
 @runs.rule("ZERO028", ERROR, "init", deepspeed_now("utils/groups.py:738"))
 def quantized_gradients_fill_nodes(run: Run) -> Violations:
     """With quantized gradients, which are exchanged within a node first, the GPUs fill whole nodes.
-
     Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
     Fix: use whole nodes"""
     config, gpus, per_node = run.config, world_of(run.submission).gpus, world_of(run.submission).gpus_per_node
@@ -206,7 +194,6 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
 @configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
 def quantized_gradients_scatter(config: Config) -> Violations:
     """Quantized gradients at stage 3 are reduced and scattered.
-
     Prevents: `when enable all_to_all_reduce, reduce_scatter should also be enabled`
     Fix: set reduce_scatter to true"""
     pointer = f"{ZERO}/reduce_scatter"
@@ -218,7 +205,6 @@ def quantized_gradients_scatter(config: Config) -> Violations:
 @configs.rule("ZERO031", NOTE, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
 def frozen_weights_are_half(config: Config) -> Violations:
     """zero_quantized_nontrainable_weights is used with fp16 weights, where the program freezes weights later.
-
     Prevents: `quantize_dstensor() expects tensor.dtype == torch.float16`
     Fix: use fp16"""
     if config.stage == 3 and config.switch(_FROZEN) and config.precision == "bf16":
@@ -229,7 +215,6 @@ def frozen_weights_are_half(config: Config) -> Violations:
 @configs.rule("ZERO066", ERROR, "training", deepspeed_now(_KERNEL), before=(0, 19, 6))
 def quantized_weights_are_half(config: Config) -> Violations:
     """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
-
     Prevents: Weights that are silently wrong, or a first product of two types.
     Fix: use fp16"""
     for pointer in (_WEIGHTS, _FROZEN):
@@ -242,7 +227,6 @@ def quantized_weights_are_half(config: Config) -> Violations:
 @configs.rule("ZERO032", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
 def zeropp_is_for_stage_3(config: Config) -> Violations:
     """Keys of ZeRO++ are written at stage 3.
-
     Prevents: The settings silently have no effect.
     Fix: use stage 3"""
     if config.stage in (1, 2):  # at 0, a rule of stage 0 reports all keys
@@ -254,7 +238,6 @@ def zeropp_is_for_stage_3(config: Config) -> Violations:
 @runs.rule("ZERO056", WARNING, "silent", deepspeed_now("runtime/zero/config.py:221"))
 def persistent_parameters_are_small(run: Run) -> Violations:
     """stage3_param_persistence_threshold is below the size of the model's weight matrices.
-
     Prevents: Stage 3 silently shards almost nothing, and memory runs out.
     Fix: set it to 10 × the hidden size"""
     config, model, pointer = run.config, run.submission.model, f"{ZERO}/stage3_param_persistence_threshold"
@@ -269,7 +252,6 @@ def persistent_parameters_are_small(run: Run) -> Violations:
 @configs.rule("ZERO010", ERROR, "parse", deepspeed("runtime/zero/config.py:389-393"))
 def partial_offload_needs_stage_3(config: Config) -> Violations:
     """Only ZeRO stage 3 offloads a part of the optimizer.
-
     Prevents: AssertionError: Partial offloading only supported for ZeRO Stage 3
     Fix: offload all of it, or use stage 3"""
     pointer, stage = f"{ZERO}/offload_optimizer/ratio", config.stage
@@ -282,7 +264,6 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
 @configs.rule("ZERO080", ERROR, "parse", deepspeed_now("runtime/zero/config.py:390"))
 def norm_is_left_out_at_stage_1_or_2(config: Config) -> Violations:
     """The gradient norm is only left out at ZeRO stage 1 or 2.
-
     Prevents: ValidationError: compute_grad_norm=false is supported only with ZeRO Stage 1 or 2
     Fix: remove the key"""
     pointer, zero = f"{ZERO}/compute_grad_norm", config.schema.section(ZERO)

@@ -30,7 +30,6 @@ _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
 @deepspeed_calls.rule("LNCH003", ERROR, "launcher", deepspeed_now("launcher/runner.py:307, parse_resource_filter"))
 def include_or_exclude(call: LauncherCall) -> Violations:
     """deepspeed accepts --include or --exclude, not both.
-
     Prevents: ValueError: include_str and exclude_str are mutually exclusive.
     Fix: keep one"""
     exclude = call.argument("--exclude")
@@ -41,7 +40,6 @@ def include_or_exclude(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH005", ERROR, "launcher", deepspeed_now("launcher/runner.py:462, main"))
 def filters_or_numbers(call: LauncherCall) -> Violations:
     """deepspeed accepts --num_nodes and --num_gpus, or --include and --exclude.
-
     Prevents: ValueError: Cannot specify num_nodes/gpus with include/exclude.
     Fix: keep one form"""
     chosen = call.argument("--include", "--exclude")
@@ -54,7 +52,6 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH006", NOTE, "launcher", deepspeed_now("launcher/runner.py:476, main"))
 def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     """deepspeed --num_nodes above 1 comes with a hostfile.
-
     Prevents: ValueError: Num nodes is >1 but no extra nodes available via hostfile. A note, as /job/hostfile may exist.
     Fix: add --hostfile with every node"""
     nodes = call.integer("--num_nodes")
@@ -66,7 +63,6 @@ def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH023", ERROR, "launcher", deepspeed_now("launcher/runner.py:580, main"))
 def backend_is_known(call: LauncherCall) -> Violations:
     """deepspeed --launcher is one that DeepSpeed has.
-
     Prevents: NotImplementedError: Unknown launcher.
     Fix: use one of DeepSpeed's launchers; whether its program is installed, only the cluster knows"""
     backend = call.text("--launcher")
@@ -79,7 +75,6 @@ def backend_is_known(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH012", ERROR, "launcher", _RUNNER)
 def backend_takes_the_filters(call: LauncherCall) -> Violations:
     """The MPI launchers of DeepSpeed use all nodes and GPUs of the hostfile.
-
     Prevents: ValueError: openmpi backend does not support worker include/exclusion.
     Fix: shorten the hostfile, or use pdsh"""
     chosen = call.argument(*_FILTERS)
@@ -91,7 +86,6 @@ def backend_takes_the_filters(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH016", ERROR, "launcher", _SLURM_RUNNER, before=(0, 19, 7))
 def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
     """--launcher slurm is used without --include and --exclude up to DeepSpeed 0.19.6.
-
     Prevents: srun: unrecognized option '--include'.
     Fix: use srun torchrun in its place"""
     for name in ("--include", "--exclude") if call.backend == "slurm" else ():
@@ -104,7 +98,6 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH017", NOTE, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163"))
 def openmpi_finds_its_network(call: LauncherCall) -> Violations:
     """--launcher openmpi is given the network to use.
-
     Prevents: A hang where there is no eth0, or NCCL's bootstrap over a slow network.
     Fix: give --launcher_args"""
     backend, arguments = call.argument("--launcher"), call.argument("--launcher_args")
@@ -119,7 +112,6 @@ def openmpi_finds_its_network(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH018", ERROR, "launcher", deepspeed_now("launcher/runner.py:530, main"))
 def node_says_its_rank(call: LauncherCall) -> Violations:
     """deepspeed --no_ssh is given --node_rank, one of 0 to hosts - 1.
-
     Prevents: AssertionError: Launching training without ssh, but --node_rank is not set correctly.
     Fix: add --node_rank "$SLURM_NODEID"
     """
@@ -140,7 +132,6 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
 @launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_now("launcher/launch.py:230, main"))
 def module_runs_in_python(call: LauncherCall) -> Violations:
     """A launcher accepts --module or --no_python, not both.
-
     Prevents: ValueError: Don't use both the '--no_python' flag and the '--module' flag at the same time.
     Fix: keep one"""
     direct = call.argument("--no_python", "--no-python")
@@ -151,7 +142,6 @@ def module_runs_in_python(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH024", WARNING, "silent", deepspeed_now("launcher/runner.py:453, main"))
 def visible_devices_are_kept(call: LauncherCall) -> Violations:
     """CUDA_VISIBLE_DEVICES is not set where deepspeed chooses GPUs by its own options, which ignore it.
-
     Prevents: Other GPUs than those chosen: another user's.
     Fix: choose the GPUs in one way"""
     devices = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
@@ -174,7 +164,6 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH021", WARNING, "init", deepspeed_now("launcher/launch.py:235, main"))
 def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     """A program that deepspeed starts accepts --local_rank, or --no_local_rank is given.
-
     Prevents: unrecognized arguments: --local_rank=0. Checked in the program's text, where it is in the script's folder.
     Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank"""
     direct, program, text = call.argument("--no_python"), call.launch.program, program_text(call.launch)

@@ -89,7 +89,6 @@ _EXPORTS: Final = deepspeed_now("launcher/runner.py:37 and 598, main; accelerato
 @submissions.rule("ENV004", WARNING, "silent", _BLOCKING, reads=("launch script",))
 def kernels_are_not_waited_for(submission: Submission) -> Violations:
     """CUDA_LAUNCH_BLOCKING is off in training.
-
     Prevents: Training at a fraction of its speed.
     Fix: remove it"""
     for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):  # AML015 is for those
@@ -101,7 +100,6 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
 @commands.rule("ENV001", NOTE, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))
 def variables_are_exported(script: LaunchScript) -> Violations:
     """A variable that the training program reads is exported.
-
     Prevents: The setting has no effect. A note, as the environment may have exported it before.
     Fix: export it"""
     shell, content = script.shell, script.shell.text.content
@@ -128,7 +126,6 @@ _MOST_SLIPS: Final = 3
 @commands.rule("ENV002", ERROR, "launcher", derived("bash(1), PARAMETERS: name=[value]"))
 def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     """An assignment has no spaces around its equals sign, and a name of letters, digits and underscores.
-
     Prevents: export: `=': not a valid identifier; MODEL-DIR=/data: command not found; the variable is empty.
     Fix: remove the spaces; write the name with underscores"""
     spaced: list[Violation] = []
@@ -154,7 +151,6 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))
 def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     """CUDA_VISIBLE_DEVICES has a GPU for each of the node's ranks.
-
     Prevents: CUDA error: invalid device ordinal.
     Fix: show as many GPUs as there are ranks"""
     visible, call = launch.environment.get("CUDA_VISIBLE_DEVICES"), launch.call("torchrun")
@@ -171,7 +167,6 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
 @deepspeed_calls.rule("LNCH010", WARNING, "silent", _EXPORTS)
 def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     """A variable that training reads is one that deepspeed sends to the other nodes.
-
     Prevents: Nodes that train with other settings than the first. A note where a job may do without.
     Fix: put it into ~/.deepspeed_env, or use srun, which exports everything"""
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:
@@ -213,7 +208,6 @@ def _variables() -> tuple[str, ...]:
 @submissions.rule("NCCL001", ERROR, "init", ml_engineering("network/debug/README.md:125"), reads=_READS)
 def interface_reaches_the_nodes(submission: Submission) -> Violations:
     """NCCL_SOCKET_IFNAME names a network interface that joins the nodes.
-
     Prevents: Bootstrap : no socket interface found; or a hang.
     Fix: write the cluster's interface"""
     nodes = world_of(submission).nodes
@@ -228,7 +222,6 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
 @submissions.rule("NCCL002", WARNING, "silent", _EXAMPLE, reads=_READS)
 def infiniband_is_used(submission: Submission) -> Violations:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand.
-
     Prevents: Gradients at a tenth of the network's speed. A note where the machines aren't known.
     Fix: remove it"""
     cluster, nodes = submission.cluster, world_of(submission).nodes
@@ -245,7 +238,6 @@ def infiniband_is_used(submission: Submission) -> Violations:
 @submissions.rule("NCCL003", NOTE, "init", _TORCH, reads=_READS)
 def names_are_todays(submission: Submission) -> Violations:
     """Variables of PyTorch's process group have their current names: TORCH_NCCL_...
-
     Prevents: A deprecation warning from every rank; later no effect at all.
     Fix: put TORCH_ before the name"""
     found = [*settings(submission, lambda name: name.removeprefix("TORCH_").removeprefix("NCCL_") in _OLD_NAMES)]
@@ -259,7 +251,6 @@ def names_are_todays(submission: Submission) -> Violations:
 @nccl_settings.rule("NCCL004", WARNING, "silent", nccl("src/debug.cc:48 to 77"))
 def subsystems_exist(setting: Setting) -> Violations:
     """NCCL_DEBUG_SUBSYS lists subsystems of NCCL.
-
     Prevents: The messages one asked for are not printed.
     Fix: use subsystems that NCCL has"""
     listed_names = setting.value or "" if setting.name == "NCCL_DEBUG_SUBSYS" else ""
@@ -274,7 +265,6 @@ def subsystems_exist(setting: Setting) -> Violations:
 @nccl_settings.rule("NCCL005", WARNING, "silent", nccl("src/debug.cc:48 to 77"))
 def debug_level_exists(setting: Setting) -> Violations:
     """NCCL_DEBUG is a level that NCCL has.
-
     Prevents: No messages at all.
     Fix: use WARN or INFO"""
     level = (setting.value or "").strip("\"'")  # a file of variables may have the quotes; empty: no messages on purpose
@@ -286,7 +276,6 @@ def debug_level_exists(setting: Setting) -> Violations:
 @nccl_settings.rule("NCCL006", WARNING, "silent", nccl("src/**/*.cc, NCCL_PARAM and ncclGetEnv"))
 def variables_of_nccl_exist(setting: Setting) -> Violations:
     """A variable that begins with NCCL_ is one that NCCL reads.
-
     Prevents: A setting without effect.
     Fix: correct the name"""
     name, names = setting.name, _variables()
@@ -298,7 +287,6 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
 @nccl_settings.rule("NCCL007", NOTE, "silent", nccl("src/transport/p2p.cc and shm.cc"))
 def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
-
     Prevents: Training at a fraction of its speed. A note, as some machines need it.
     Fix: remove it"""
     way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(setting.name)

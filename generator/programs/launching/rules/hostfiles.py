@@ -33,7 +33,6 @@ _FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training
 @submissions.rule("LNCH002", ERROR, "launcher", deepspeed_now(_PARSED), reads=("hostfile",))
 def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     """Every line of a hostfile is HOST slots=N, and every host has one line.
-
     Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty. A note for
     placeholders, and for a list of hosts that may be another launcher's.
     Fix: write worker-0 slots=8"""
@@ -74,7 +73,6 @@ def _is_to_fill(entry: HostEntry) -> bool:
 @submissions.rule("LNCH013", ERROR, "launcher", _EVEN_RUNNERS, reads=("hostfile", "launch script"))
 def slots_are_even(submission: Submission) -> Violations:
     """Every host of a job has the same number of slots.
-
     Prevents: ValueError: MPICH requires same number of devices per node. Else a warning: layouts assume even nodes.
     Fix: write the same slots for every host"""
     backends = {call.backend for call in deepspeed_calls(submission)}
@@ -93,7 +91,6 @@ def slots_are_even(submission: Submission) -> Violations:
 @deepspeed_calls_with_hostfiles.rule("LNCH004", ERROR, "launcher", _FILTER)
 def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--include and --exclude name hosts and slots of the hostfile.
-
     Prevents: ValueError: Hostname 'x' not found in hostfile; No slot '8' specified on host.
     Fix: use names and slots of the hostfile"""
     for chosen in (call.text("--include"), call.text("--exclude")):
@@ -116,7 +113,6 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
 @deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_now(_NUMBERS))
 def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """The hostfile has as many hosts as --num_nodes, and as the job has nodes.
-
     Prevents: Training on fewer nodes than are paid for.
     Fix: list as many hosts as the job has nodes"""
     nodes, hostfile, job = call.integer("--num_nodes"), call.hostfile, call.script_nodes
@@ -134,7 +130,6 @@ def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
 @deepspeed_calls_with_hostfiles.rule("LNCH008", ERROR, "training", deepspeed_now(_SLOTS))
 def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--num_gpus is no more than the slots of every host, and the GPUs of a node.
-
     Prevents: CUDA error: invalid device ordinal, on the ranks beyond.
     Fix: write no more than the slots"""
     gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
@@ -151,7 +146,6 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
 @deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_now("launcher/runner.py:483, main"))
 def hosts_are_reached(call: LauncherCall) -> Violations:
     """deepspeed reaches the hosts of its hostfile by ssh without a password.
-
     Prevents: RuntimeError: Using hostfile, but host was not reachable via ssh.
     Fix: use srun torchrun"""
     several = call.hostfile is not None and len(call.hostfile.entries) > 1 and call.nodes != 1
@@ -166,7 +160,6 @@ def hosts_are_reached(call: LauncherCall) -> Violations:
 @environment_files.rule("LNCH011", ERROR, "launcher", deepspeed_now("launcher/runner.py:609, main"))
 def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
     """Every line of .deepspeed_env is NAME=VALUE: no blank lines, no comments.
-
     Prevents: ValueError: not enough values to unpack.
     Fix: keep NAME=VALUE lines only"""
     lines = file.lines[:-1] if file.lines and not file.lines[-1][0] else file.lines
@@ -184,7 +177,6 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
 @submissions.rule("LNCH001", ERROR, "silent", deepspeed_now(_FETCH), reads=("launch script",))
 def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
     """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each node.
-
     Prevents: Training on one node while the others are paid for. A note where the file may be on another machine.
     Fix: add --hostfile, or use srun torchrun"""
     asked: set[str] = set()

@@ -41,7 +41,6 @@ _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024
 @launcher_calls.rule("LNCH025", ERROR, "launcher", _TABLES)
 def options_are_known(call: LauncherCall) -> Violations:
     """Every option before the script is one that the launcher has.
-
     Prevents: error: unrecognized arguments.
     Fix: correct the name, or put a script's option after the script"""
     options = TABLES[call.program].options
@@ -73,7 +72,6 @@ def _same(program: str, name: str, other: str) -> str | None:
 @launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows is the script's"))
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
-
     Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.
     Fix: put options before the script"""
     program, text = call.launch.program, program_text(call.launch)
@@ -89,7 +87,6 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
 @launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)
 def ports_exist(launch: Launch) -> Violations:
     """A port is a number from 1024 to 65535.
-
     Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
     Fix: write 1024 to 65535"""
     lines = [CommandLine(shell=launch.script, options=call.options, program=call.program) for call in launch.calls]
@@ -115,7 +112,6 @@ def _is_port(text: str) -> bool:
 @launcher_calls.rule("LNCH039", WARNING, "silent", derived("argparse keeps the last value of an option"))
 def options_are_given_once(call: LauncherCall) -> Violations:
     """An option of a launcher is given once.
-
     Prevents: Another number of processes than the first option says.
     Fix: keep one"""
     seen: dict[str, str] = {}
@@ -133,7 +129,6 @@ def options_are_given_once(call: LauncherCall) -> Violations:
 @accelerate_calls.rule("LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines"))
 def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     """accelerate's --num_processes counts those of all machines.
-
     Prevents: Unused GPUs on every machine.
     Fix: write machines × GPUs per machine"""
     total, machines, each = call.integer("--num_processes"), call.nodes, world_of(call.submission).gpus_per_node
@@ -146,7 +141,6 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
 @launcher_calls.rule("LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty"))
 def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
     """The value of an option follows its equals sign, without a blank.
-
     Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
     Fix: remove the blank"""
     words = [word for word in call.call.command.words if word.raw]
@@ -186,7 +180,6 @@ def _cut_off(script: LaunchScript) -> Violations:
 @commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
 def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     """Each line of a command but the last ends in a backslash: no blank follows it, and no comment is in between.
-
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes
         that start no program.
     Fix: remove the blanks, or the comment"""
@@ -220,7 +213,6 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
 @launcher_calls.rule("LNCH044", ERROR, "launcher", _TABLES)
 def launchers_start_a_program(call: LauncherCall) -> Violations:
     """A launcher is given the program to start.
-
     Prevents: error: the following arguments are required: training_script
     Fix: name the program after the launcher's options"""
     launch, options = call.launch, call.call.options

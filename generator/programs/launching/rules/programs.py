@@ -35,7 +35,6 @@ def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
 @launches.rule("LNCH043", ERROR, "launcher", derived("Python: can't open file: No such file or directory"))
 def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
-
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory
     Fix: correct the program's path"""
     program, holder = program_path(launch), launch.script.text.path
@@ -64,7 +63,6 @@ def _passed_over(launch: Launch, program: str, words: Mapping[Word, str]) -> Vio
 @launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")
 def options_are_the_programs(launch: Launch) -> Violations:
     """Every option after the training program is one that its own parser has, where the repository has all of that.
-
     Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments are not used by the
     HfArgumentParser.
     Fix: correct the option's name"""

@@ -47,7 +47,6 @@ _INIT: Final = "comm/comm.py:889, init_distributed"
 @launcher_calls.rule("LNCH020", ERROR, "launcher", deepspeed_now("launcher/launch.py:236: each starts its own ranks"))
 def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     """One launcher starts the ranks: none starts another, and it is started once on each node.
-
     Prevents: can't open file 'deepspeed'; or N × N processes on one port.
     Fix: use one launcher"""
     launch, index = call.launch, call.launch.calls.index(call.call)
@@ -166,7 +165,6 @@ def _finds_out_itself(launch: Launch) -> bool:
 @_ranks.rule("LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py"))
 def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line that starts them.
-
     Prevents: ModuleNotFoundError: No module named 'mpi4py'. A note where the program may set them itself.
     Fix: export them from Slurm's variables"""
     missing = [name for name in _NEEDED if name not in ranks.variables]
@@ -189,7 +187,6 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
 @_ranks.rule("BATCH008", ERROR, "init", deepspeed_now(f"{_INIT}; runtime/config.py, _batch_assertion"))
 def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
-
     Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where the program may know, a note with mpirun.
     Fix: export RANK and WORLD_SIZE, or start a launcher"""
     config = used_config(ranks.submission)
@@ -209,7 +206,6 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
 @_ranks.rule("LNCH015", ERROR, "init", deepspeed_now("runtime/engine.py:1972, _do_args_sanity_check"))
 def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     """Ranks that srun starts get LOCAL_RANK.
-
     Prevents: AssertionError: DeepSpeed requires the LOCAL_RANK environment variable.
     Fix: export LOCAL_RANK=$SLURM_LOCALID"""
     has, world = ranks.variables, {"RANK", "WORLD_SIZE"}

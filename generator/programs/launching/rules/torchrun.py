@@ -35,7 +35,6 @@ def _has(call: LauncherCall, *names: str) -> bool:
 @torchrun_calls.rule("LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1"))
 def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes knows where they meet: by --master-addr or --rdzv-endpoint.
-
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     nodes = _several(call)
@@ -50,7 +49,6 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
 @torchrun_calls.rule("LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0"))
 def nodes_say_their_rank(call: LauncherCall) -> Violations:
     """torchrun over several nodes with a static rendezvous has a --node-rank.
-
     Prevents: Address already in use, or a hang: every node is the master.
     Fix: add --node-rank, or --rdzv-backend=c10d"""
     backend, nodes = call.argument("--rdzv-backend"), _several(call)
@@ -64,7 +62,6 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
 @torchrun_calls.rule("LNCH028", ERROR, "silent", torch("distributed/run.py:988, run"))
 def standalone_is_one_node(call: LauncherCall) -> Violations:
     """torchrun --standalone is for one node.
-
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
     Fix: use --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     alone = call.argument("--standalone")
@@ -77,7 +74,6 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))
 def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     """--node-rank is one of 0 to nodes - 1, and differs on each node.
-
     Prevents: The rendezvous waits for a node that never comes.
     Fix: use SLURM_NODEID, expanded on the node"""
     rank, nodes = call.integer("--node-rank"), call.nodes
@@ -95,7 +91,6 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
 @launcher_calls.rule("LNCH030", ERROR, "training", torch("distributed/run.py:634: the address or name of rank 0"))
 def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
-
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
     rank = call.integer("--machine_rank" if call.program == "accelerate" else "--node-rank")
@@ -112,7 +107,6 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
 @torchrun_calls.rule("LNCH031", ERROR, "launcher", _COUNTS)
 def counts_can_be_read(call: LauncherCall) -> Violations:
     """--nnodes is N or MIN:MAX, and --nproc-per-node a number, auto, gpu, cpu or xpu.
-
     Prevents: ValueError: invalid literal for int(); Unsupported nproc_per_node value.
     Fix: write numbers"""
     nodes, each = call.text("--nnodes"), call.text("--nproc-per-node")
@@ -132,7 +126,6 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
 @torchrun_calls.rule("LNCH032", ERROR, "training", torch("distributed/run.py, --rdzv-id: the same on every node"))
 def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     """--rdzv-id is the same on every node.
-
     Prevents: Every node waits in a rendezvous of its own.
     Fix: use the job's number"""
     identifier, nodes, command = call.argument("--rdzv-id"), _several(call), call.call.command
@@ -147,7 +140,6 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
 @blocks.rule("LNCH033", WARNING, "silent", torch("distributed/run.py:434, get_args_parser: the default is 1"))
 def every_gpu_has_a_rank(block: Request) -> Violations:
     """torchrun has --nproc-per-node, which defaults to one process per node.
-
     Prevents: One busy GPU on each node.
     Fix: set --nproc-per-node to the GPUs per node"""
     gpus = block.gpus_per_node
@@ -162,7 +154,6 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
 @torchrun_calls.rule("LNCH034", NOTE, "init", torch("distributed/launch.py: deprecated in favour of torchrun"))
 def old_launcher_passes_its_rank(call: LauncherCall) -> Violations:
     """torchrun replaces torch.distributed.launch, which passes --local-rank to the script.
-
     Prevents: unrecognized arguments: --local-rank=0.
     Fix: use torchrun"""
     if "torch.distributed.launch" in call.call.word.raw and not call.has("--use_env", "--use-env"):

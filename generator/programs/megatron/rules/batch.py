@@ -25,7 +25,6 @@ _WARMUP_SHARE: Final = "--lr-warmup-fraction"
 @mds_runs.rule("MDS013", ERROR, "init", megatron_deepspeed("megatron/arguments.py:241-266"))
 def steps_or_samples(run: MegatronRun) -> Violations:
     """A run, its warm-up and its decay are counted in one unit: steps or samples.
-
     Prevents: AssertionError: expected iteration-based training
     Fix: count in steps alone, or in samples alone"""
     steps = run.has(_STEPS[0])
@@ -47,7 +46,6 @@ def steps_or_samples(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS031", ERROR, "init", megatron_deepspeed("megatron/training.py:277"))
 def length_is_given(run: MegatronRun) -> Violations:
     """A training run has a length: --train-iters or --train-samples.
-
     Prevents: Exception: either train-iters or train-samples should be provided
     Fix: add --train-iters"""
     others = (_STEPS[0], _SAMPLES[0], "--train-tokens", "--skip-train", "--yaml-cfg", "--eval-only", "--epochs")
@@ -60,7 +58,6 @@ def length_is_given(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS032", ERROR, "init", megatron_deepspeed("megatron/optimizer_param_scheduler.py:30"))
 def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
     """The learning rate's warm-up is shorter than its decay, which by default is as long as the run.
-
     Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
     Fix: shorten the warm-up"""
     for total, decay, warmup in (_STEPS, _SAMPLES):
@@ -78,7 +75,6 @@ def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS016", ERROR, "init", megatron_deepspeed("megatron/arguments.py:319-321"))
 def saves_have_intervals(run: MegatronRun) -> Violations:
     """--save comes with --save-interval, and the smallest learning rate is not above the largest.
-
     Prevents: AssertionError
     Fix: add --save-interval; lower --min-lr"""
     name, kept = "--save-interval", "--save-retain-interval"
@@ -98,7 +94,6 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM038", ERROR, "init", megatron_lm("training/arguments.py:715"))
 def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
     """The evaluation's global batch is a multiple of micro-batch × replicas.
-
     Prevents: AssertionError: eval_global_batch_size must be divisible ...
     Fix: use a multiple of micro-batch × replicas"""
     whole, part = "--eval-global-batch-size", "--eval-micro-batch-size"
@@ -117,7 +112,6 @@ def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS033", ERROR, "init", megatron_deepspeed("megatron/arguments.py:331-338"))
 def decay_style_has_its_ends(run: MegatronRun) -> Violations:
     """A weight decay that grows has a start and an end; a constant one has neither.
-
     Prevents: AssertionError
     Fix: give both ends, or neither"""
     name = "--weight-decay-incr-style"
@@ -133,7 +127,6 @@ def decay_style_has_its_ends(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS034", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:12"))
 def tokenizers_have_their_files(run: MegatronRun) -> Violations:
     """A tokenizer comes with the files, or the size, that it is built from.
-
     Prevents: AssertionError
     Fix: give the tokenizer's files"""
     kind = str(run.value("--tokenizer-type"))
@@ -148,7 +141,6 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
 def ramp_up_is_whole(run: MegatronRun) -> Violations:
     """A batch ramp-up has a start, an increment that divides the rest of the global batch, and a number of samples.
-
     Prevents: AssertionError: expected the following format ...
     Fix: make every batch of the ramp-up whole"""
     numbers, final = _numbers(run), run.global_batch
@@ -204,7 +196,6 @@ def _steps_of_ramp_up(run: MegatronRun, start: int, step: int) -> Violations:
 )
 def lm_ramp_up(run: MegatronRun) -> Violations:
     """A batch ramp-up has whole steps; newer versions use --step-batch-size-schedule instead.
-
     Prevents: AssertionError, or ValueError; newer versions never ramp up the batch
     Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole"""
     for violation in ramp_up_is_whole.check(run):

@@ -67,7 +67,6 @@ def _is_before_blackwell(submission: Submission) -> bool | None:
 @lm_runs.rule("MLM012", ERROR, "init", megatron_lm("training/arguments.py:1453-1479"))
 def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1.
-
     Prevents: AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1
     Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
     older = _is_before_blackwell(run.submission)
@@ -91,7 +90,6 @@ def _one_queue(run: MegatronRun, why: str, severity: Severity | None = None) -> 
 @mds_runs.rule("MDS012", ERROR, "init", megatron_deepspeed("megatron/arguments.py:402-411"))
 def sequence_parallelism_has_one_queue(run: MegatronRun) -> Violations:
     """Sequence parallelism runs with CUDA_DEVICE_MAX_CONNECTIONS=1.
-
     Prevents: RuntimeError: Using sequence parallelism requires setting ... CUDA_DEVICE_MAX_CONNECTIONS to 1
     Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
     cluster = run.submission.cluster
@@ -103,7 +101,6 @@ def sequence_parallelism_has_one_queue(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM013", ERROR, "init", megatron_lm("training/arguments.py:1049, 1166"))
 def fsdp_has_several_queues(run: MegatronRun) -> Violations:
     """FSDP runs without CUDA_DEVICE_MAX_CONNECTIONS=1.
-
     Prevents: AssertionError: FSDP always requires CUDA_DEVICE_MAX_CONNECTIONS value large than one
     Fix: unset CUDA_DEVICE_MAX_CONNECTIONS"""
     value, where = _variable(run, _CONNECTIONS)
@@ -114,7 +111,6 @@ def fsdp_has_several_queues(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM033", ERROR, "init", megatron_lm("training/arguments.py:1961"))
 def graphs_register_no_expandable_memory(run: MegatronRun) -> Violations:
     """Transformer Engine's CUDA graphs accept expandable segments only with NCCL_GRAPH_REGISTER=0.
-
     Prevents: AssertionError
     Fix: export NCCL_GRAPH_REGISTER=0"""
     if run.value("--cuda-graph-impl") != "transformer_engine" and not run.has("--external-cuda-graph"):
@@ -131,7 +127,6 @@ def graphs_register_no_expandable_memory(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM064", ERROR, "init", megatron_lm("training/arguments.py:1380"))
 def grouped_products_have_their_hardware(run: MegatronRun) -> Violations:
     """Grouped GEMMs for experts run on Ampere and later.
-
     Prevents: AssertionError: Unsupported compute capability for GroupedGEMM kernels
     Fix: remove --moe-grouped-gemm"""
     name, cluster = "--moe-grouped-gemm", run.submission.cluster

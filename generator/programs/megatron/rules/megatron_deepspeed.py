@@ -29,7 +29,6 @@ _BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size
 @mds_runs.rule("MDS001", ERROR, "silent", megatron_deepspeed("megatron/arguments.py:73, 85"))
 def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
     """Tensor and pipeline parallel sizes are at most the GPUs: larger ones are silently reduced.
-
     Prevents: No error: the run uses other sizes than those asked for.
     Fix: use sizes that the GPUs hold"""
     room = run.gpus
@@ -45,7 +44,6 @@ def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS003", ERROR, "init", megatron_deepspeed("megatron/arguments.py:94-96"))
 def one_stage_without_pipeline(run: MegatronRun) -> Violations:
     """--no-pipeline-parallel is used with one stage.
-
     Prevents: AssertionError: pipeline_model_parallel_size must be 1 if pipeline parallel is disabled
     Fix: use one stage, or remove --no-pipeline-parallel"""
     yield from undivided(run, "--no-pipeline-parallel", PIPELINE)
@@ -54,7 +52,6 @@ def one_stage_without_pipeline(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS035", ERROR, "init", megatron_deepspeed("megatron/arguments.py:186-190, 323"))
 def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16; the options of a half precision go with it.
-
     Prevents: AssertionError
     Fix: keep one precision"""
     yield from excludes(run, "--bf16", ["--fp16"])
@@ -65,7 +62,6 @@ def one_half_precision(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS036", ERROR, "init", megatron_deepspeed("megatron/arguments.py:371"))
 def eight_bits_are_transformer_engines(run: MegatronRun) -> Violations:
     """FP8 runs in Transformer Engine's layers, in one format.
-
     Prevents: AssertionError: transformer-engine required for fp8 training and inference
     Fix: use --transformer-impl transformer_engine"""
     for name in _FP8:
@@ -77,7 +73,6 @@ def eight_bits_are_transformer_engines(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS037", ERROR, "init", megatron_deepspeed("megatron/arguments.py:349-382"))
 def recomputation_is_consistent(run: MegatronRun) -> Violations:
     """Options that distribute activations come with full recomputation; selective recomputation has no method.
-
     Prevents: AssertionError
     Fix: use --recompute-granularity full with a method"""
     yield from needs(run, "--distribute-checkpointed-activations", "--checkpoint-activations")
@@ -96,7 +91,6 @@ def recomputation_is_consistent(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS038", ERROR, "init", megatron_deepspeed("megatron/arguments.py:206-216"))
 def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
     """Gradients in fp32, which bf16 brings, and the distributed optimizer need Megatron's own data parallelism.
-
     Prevents: AssertionError
     Fix: use --DDP-impl local"""
     by_torch = run.value("--DDP-impl") == "torch"
@@ -112,7 +106,6 @@ def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS039", ERROR, "init", megatron_deepspeed("megatron/arguments.py:79-83"))
 def zero_bubble_is_deepspeeds(run: MegatronRun) -> Violations:
     """The zero-bubble schedule is DeepSpeed's, and runs without sequence parallelism.
-
     Prevents: AssertionError: Use DeepSpeed to use zero-bubble H1 pipeline
     Fix: add --deepspeed, and remove --sequence-parallel"""
     yield from needs(run, "--enable-zbh1-pipeline", "--deepspeed")
@@ -123,7 +116,6 @@ def zero_bubble_is_deepspeeds(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS040", ERROR, "init", megatron_deepspeed("megatron/training.py:75-80, 156"))
 def deepspeed_is_on_with_a_config(run: MegatronRun) -> Violations:
     """--deepspeed and --deepspeed_config go together: without the first, the config is never read.
-
     Prevents: TypeError from open(None); or training without DeepSpeed, silently
     Fix: give both"""
     yield from needs(run, "--deepspeed_config", "--deepspeed", why=", so DeepSpeed is not used")
@@ -133,7 +125,6 @@ def deepspeed_is_on_with_a_config(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS041", ERROR, "init", megatron_deepspeed("megatron/optimizer/__init__.py:82"))
 def host_optimizer_is_adam(run: MegatronRun) -> Violations:
     """--cpu-optimizer is used with Adam.
-
     Prevents: AssertionError: CPU offloading is for Adam
     Fix: use --optimizer adam"""
     name, kind = "--cpu-optimizer", run.value("--optimizer", "adam")
@@ -144,7 +135,6 @@ def host_optimizer_is_adam(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS042", ERROR, "init", megatron_deepspeed("megatron/arguments.py:450"))
 def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
     """Distillation and mixture of students run without grouped queries.
-
     Prevents: AssertionError: GQA currently does not support args.mos
     Fix: remove the option"""
     groups, heads = run.size("--num-key-value-heads"), run.heads
@@ -165,7 +155,6 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
 @configured_runs.rule("MDS014", ERROR, "silent", megatron_deepspeed("pretrain_gpt.py:49"))
 def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
-
     Prevents: zero.Init partitions parameters that the engine has whole; or every GPU builds the whole model first.
     A note where neither is 3: the program compares its stage with 3 alone.
     Fix: give both the same stage"""
@@ -183,7 +172,6 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
 def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The precision on the command line, which builds the model, equals the config's, which runs it.
-
     Prevents: The first product or all-reduce fails: its operands differ in type.
     Fix: give both the same precision"""
     run, config = configured
@@ -204,7 +192,6 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
 @configured_runs.rule("BATCH012", ERROR, "parse", megatron_deepspeed("megatron/microbatches.py:64, training.py:79"))
 def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """The batches on the command line equal the config's.
-
     Prevents: DeepSpeed and Megatron train with different micro batches. A note on train_batch_size and
     gradient_accumulation_steps, which the program sets anew in every step.
     Fix: give both the same batch"""
@@ -227,7 +214,6 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
 @configured_runs.rule("MDS043", WARNING, "silent", megatron_deepspeed("megatron/optimizer/__init__.py:107"))
 def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--clip-grad equals the config's gradient_clipping, which is the one in effect.
-
     Prevents: No error: gradients are clipped at another norm than the one written.
     Fix: give both the same clipping"""
     run, config = configured
@@ -242,7 +228,6 @@ def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violation
 @configured_runs.rule("PIPE002", ERROR, "init", megatron_deepspeed("pretrain_gpt.py:54"))
 def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -> Violations:
     """ZeRO stages 2 and 3 need --no-pipeline-parallel: without it even one stage is a pipeline.
-
     Prevents: AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism
     Fix: add --no-pipeline-parallel"""
     run, config = configured
@@ -259,7 +244,6 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
 @configured_runs.rule("MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148"))
 def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -> Violations:
     """An optimizer that the config offloads comes with --cpu-optimizer, and the other way round.
-
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
     Fix: use --cpu-optimizer together with offload_optimizer"""
     run, config = configured

@@ -26,7 +26,6 @@ _GRAPHS: Final = ("--enable-cuda-graph", "--external-cuda-graph")
 @lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029, 1066-1074"))
 def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
     """--overlap-param-gather comes with the distributed optimizer and --overlap-grad-reduce.
-
     Prevents: AssertionError: Must use --overlap-param-gather with --overlap-grad-reduce
     Fix: add --use-distributed-optimizer --overlap-grad-reduce"""
     gather, later = "--overlap-param-gather", "--overlap-param-gather-with-optimizer-step"
@@ -44,7 +43,6 @@ def overlapped_gathers_have_their_optimizer(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM023", ERROR, "init", megatron_lm("training/arguments.py:1095-1100"))
 def low_precision_is_one_kind(run: MegatronRun) -> Violations:
     """FP8 parameters are gathered under FP8 by a sharding optimizer, and FP8 and FP4 exclude each other.
-
     Prevents: AssertionError, or ValueError
     Fix: use --fp8-format hybrid with the distributed optimizer"""
     yield from needs(run, "--fp8-param-gather", "--fp8-format")
@@ -56,7 +54,6 @@ def low_precision_is_one_kind(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM024", ERROR, "init", megatron_lm("training/arguments.py:1195-1205"))
 def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16.
-
     Prevents: AssertionError
     Fix: keep one precision"""
     return excludes(run, "--bf16", ["--fp16"])
@@ -65,7 +62,6 @@ def one_half_precision(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM068", ERROR, "init", megatron_lm("training/arguments.py:1371"))
 def half_precision_options_have_it(run: MegatronRun) -> Violations:
     """--fp16-lm-cross-entropy comes with --fp16, and --fp32-residual-connection with a half precision.
-
     Prevents: AssertionError: lm cross entropy in fp16 only support in fp16 mode
     Fix: remove the option"""
     yield from needs(run, "--fp16-lm-cross-entropy", "--fp16")
@@ -75,7 +71,6 @@ def half_precision_options_have_it(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM073", ERROR, "init", megatron_lm("training/arguments.py:1812"))
 def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
     """--load-main-params-from-ckpt comes with --no-load-optim.
-
     Prevents: AssertionError: --load-main-params-from-ckpt must be used with --no-load-optim
     Fix: add --no-load-optim"""
     return needs(run, "--load-main-params-from-ckpt", "--no-load-optim")
@@ -84,7 +79,6 @@ def masters_are_loaded_without_the_optimizer(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM032", ERROR, "init", megatron_lm("training/arguments.py:1679"))
 def data_has_one_source(run: MegatronRun) -> Violations:
     """Data comes from one source: --data-path, --mock-data, or paths for each split.
-
     Prevents: AssertionError: A single data source must be provided in training mode. A note of other programs.
     Fix: keep one source"""
     splits = ("--train-data-path", "--valid-data-path", "--test-data-path")
@@ -101,7 +95,6 @@ def data_has_one_source(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM036", ERROR, "init", megatron_lm("training/arguments.py:582-583"))
 def context_sizes_multiply(run: MegatronRun) -> Violations:
     """The sizes of hierarchical context parallelism multiply to the context parallel size, and a2a+p2p needs them.
-
     Prevents: AssertionError
     Fix: use sizes that multiply to --context-parallel-size"""
     name, communication = "--hierarchical-context-parallel-sizes", "--cp-comm-type"
@@ -118,7 +111,6 @@ def context_sizes_multiply(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM069", ERROR, "init", megatron_lm("training/arguments.py:1443"))
 def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
     """Hybrid context parallelism runs without pipeline, CUDA graphs and FSDP, with a loss per token.
-
     Prevents: AssertionError: Hybrid context parallelism not supported with ...
     Fix: remove what it isn't supported with"""
     name = "--hybrid-context-parallel"
@@ -130,7 +122,6 @@ def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM070", ERROR, "init", megatron_lm("training/arguments.py:1634-1646"))
 def positions_have_their_options(run: MegatronRun) -> Violations:
     """--no-position-embedding is gone, multimodal positions have sections, relative ones need Transformer Engine.
-
     Prevents: RuntimeError: --no-position-embedding is deprecated, use --position-embedding-type
     Fix: use --position-embedding-type"""
     kind, gone, sections = run.value(_POSITIONS), "--no-position-embedding", "--mrope-section"
@@ -146,7 +137,6 @@ def positions_have_their_options(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM071", ERROR, "init", megatron_lm("training/arguments.py:883"))
 def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
     """Multi-token prediction runs with rotary positions, or none.
-
     Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with ...
     Fix: use --position-embedding-type rope"""
     name, count, kind = "--mtp-num-layers", run.integer("--mtp-num-layers"), run.value(_POSITIONS, "learned_absolute")
@@ -157,7 +147,6 @@ def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM072", ERROR, "init", megatron_lm(f"training/arguments.py:609-620, {CONFIG}:2801"))
 def graphs_are_captured_one_way(run: MegatronRun) -> Violations:
     """CUDA graphs are captured by one implementation, and hold no offloaded layers.
-
     Prevents: AssertionError
     Fix: keep one"""
     name, offloaded = "--cuda-graph-impl", "--cpu-offloading-num-layers"
@@ -172,7 +161,6 @@ def graphs_are_captured_one_way(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM061", ERROR, "init", megatron_lm(f"{CONFIG}:2661"))
 def routers_choose_among_experts(run: MegatronRun) -> Violations:
     """A token goes to at most all experts; routing to a single one needs --moe-router-pre-softmax.
-
     Prevents: ValueError: Please use --moe-router-pre-softmax when topk is 1, or a failing topk
     Fix: use fewer experts per token, or add --moe-router-pre-softmax"""
     experts, top = run.experts, run.setting(_TOP, 2)
@@ -196,7 +184,6 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM062", ERROR, "init", megatron_lm(f"{CONFIG}:2670-2688"))
 def router_groups_divide_experts(run: MegatronRun) -> Violations:
     """Group-limited routing has groups that divide the experts, and at least as many as are chosen.
-
     Prevents: AssertionError: num_moe_experts should be divisible by moe_router_num_groups
     Fix: use a number of groups that divides the experts"""
     groups, top = run.size(_GROUPS), run.size(_TOP_GROUPS)
@@ -211,7 +198,6 @@ def router_groups_divide_experts(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM063", ERROR, "init", megatron_lm(f"{CONFIG}:1689, 1862; training/arguments.py:1983"))
 def expert_options_have_experts(run: MegatronRun) -> Violations:
     """Options of experts come with --num-experts, and padding to capacity with a capacity.
-
     Prevents: ValueError: moe_ffn_hidden_size is set but num_moe_experts is None
     Fix: add --num-experts, or remove the options of experts"""
     if not run.has("--moe-layer-freq"):

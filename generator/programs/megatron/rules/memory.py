@@ -26,7 +26,6 @@ _UNEVEN: Final = (
 @lm_runs.rule("MLM021", ERROR, "init", megatron_lm("training/arguments.py:1031-1049"))
 def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
     """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied embeddings.
-
     Prevents: AssertionError: --use-torch-fsdp2 is not supported with ...
     Fix: remove what it isn't supported with"""
     if not run.has(_TORCH_FSDP):
@@ -44,7 +43,6 @@ def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM022", ERROR, "init", megatron_lm("training/arguments.py:1167, 1674"))
 def megatron_fsdp_has_its_checkpoints(run: MegatronRun) -> Violations:
     """Megatron FSDP writes checkpoints in the format fsdp_dtensor, and nothing else does.
-
     Prevents: AssertionError: Megatron-FSDP requires the `fsdp_dtensor` checkpointing format
     Fix: use --ckpt-format fsdp_dtensor"""
     if run.has(_MEGATRON_FSDP) and run.choice(_FORMAT, "torch_dist") not in (None, "fsdp_dtensor"):
@@ -57,7 +55,6 @@ def megatron_fsdp_has_its_checkpoints(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM065", ERROR, "init", megatron_lm("training/arguments.py:1663-1671"))
 def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
     """The checkpoint format torch_dcp is for FSDP2 without tensor and pipeline parallelism.
-
     Prevents: AssertionError: --ckpt-format torch_dcp is only tested with FSDP
     Fix: use --ckpt-format torch_dist"""
     if run.value(_FORMAT) == "torch_dcp":
@@ -75,7 +72,6 @@ def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
 )
 def recomputation_is_complete(run: MegatronRun) -> Violations:
     """Full recomputation has a method and a number of layers; selective has neither.
-
     Prevents: ValueError: recompute_method must be block or uniform; IndexError, or an endless loop
     Fix: give a method and a number of layers with full, neither with selective"""
     for part, value in (("--recompute-method", "uniform"), (_COUNT, "1")):
@@ -104,7 +100,6 @@ def _recomputed_layers_exist(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
 def modules_to_recompute_exist(run: MegatronRun) -> Violations:
     """--recompute-modules names parts that the model has, with selective recomputation.
-
     Prevents: ValueError: moe_act in recompute_modules is only supported with moe_grouped_gemm
     Fix: remove the module, or add its option"""
     name, modules = "--recompute-modules", run.value("--recompute-modules")
@@ -122,7 +117,6 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM026", ERROR, "init", megatron_lm(f"training/arguments.py:1410; {CONFIG}:1933"))
 def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
     """Saved activations are distributed over tensor ranks, with full recomputation, without sequence parallelism.
-
     Prevents: AssertionError
     Fix: remove --distribute-saved-activations"""
     name = "--distribute-saved-activations"
@@ -136,7 +130,6 @@ def saved_activations_are_distributed_when_full(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM027", ERROR, "init", megatron_lm(f"{CONFIG}:1883-1896"))
 def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
     """Fewer layers are offloaded than there are, without pipeline stages and recomputation.
-
     Prevents: ValueError: Currently there is no support for Pipeline parallelism with CPU offloading
     Fix: use one stage, and no recomputation"""
     name, count = "--cpu-offloading-num-layers", run.size("--cpu-offloading-num-layers")
@@ -151,7 +144,6 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
 def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
     """The offloaded optimizer is the precision-aware one; FP8 parameters then use the delayed recipe.
-
     Prevents: AssertionError
     Fix: add --use-precision-aware-optimizer"""
     name, recipe = "--optimizer-cpu-offload", run.value("--fp8-recipe", "delayed")
@@ -164,7 +156,6 @@ def offloaded_optimizer_is_precision_aware(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM067", ERROR, "init", megatron_lm("core/optimizer/optimizer_config.py:433"))
 def optimizer_types_have_their_optimizer(run: MegatronRun) -> Violations:
     """The precision-aware optimizer is Adam, and only it keeps masters, gradients and moments in less than fp32.
-
     Prevents: AssertionError: main_grads_dtype can only be fp32 when not using precision-aware optimizer
     Fix: add --use-precision-aware-optimizer"""
     aware, kind = "--use-precision-aware-optimizer", run.value("--optimizer", "adam")

@@ -31,7 +31,6 @@ _PROJECTS: Final[dict[Flavour, str]] = {"megatron-lm": "Megatron-LM", "megatron-
 @mds_arguments.rule("MDS024", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def options_are_known(run: MegatronRun) -> Violations:
     """Every option is one that the parser knows: it accepts no abbreviations and refuses what is unknown.
-
     Prevents: error: unrecognized arguments, on every rank after the queue. A note where a fork may know it.
     Fix: spell the option as the parser has it"""
     unknown = [stray for stray in run.strays if stray.is_option]
@@ -94,7 +93,6 @@ def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violations:
 @mds_parsed.rule("MDS026", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def words_belong_to_options(run: MegatronRun) -> Violations:
     """Every word is an option or a value of one; flags have no values.
-
     Prevents: error: unrecognized arguments
     Fix: remove the word, or the space within a value"""
     strays = [stray for stray in run.strays if not stray.is_option]
@@ -116,7 +114,6 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
 @mds_parsed.rule("MDS025", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def values_are_of_their_type(run: MegatronRun) -> Violations:
     """Every value is of its option's type and one of its choices.
-
     Prevents: error: argument ...: invalid value, or invalid choice. A note where forks add choices.
     Fix: give a value of the option's type"""
     for option in run.given:
@@ -148,7 +145,6 @@ def _passing(text: str, choices: tuple[object, ...]) -> str | None:
 @mds_arguments.rule("MDS027", NOTE, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def options_are_given_once(run: MegatronRun) -> Violations:
     """An option is given once: of several values, the last silently overrides the others.
-
     Prevents: No error: argparse keeps the last value.
     Fix: give the option once"""
     first: dict[str, GivenOption] = {}
@@ -163,7 +159,6 @@ def options_are_given_once(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS028", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def sizes_are_positive(run: MegatronRun) -> Violations:
     """Sizes and batches are at least 1.
-
     Prevents: ZeroDivisionError, or an assertion
     Fix: use 1 or more"""
     for name in SIZES:
@@ -175,7 +170,6 @@ def sizes_are_positive(run: MegatronRun) -> Violations:
 @lm_started.rule("MLM034", ERROR, "init", megatron_lm("training/arguments.py:591-601"))
 def removed_options_are_gone(run: MegatronRun) -> Violations:
     """Removed options are not given: the parser accepts them, and the run stops at start.
-
     Prevents: AssertionError: ... argument is no longer valid
     Fix: use the option that replaced it"""
     yield from _removed(run)
@@ -195,7 +189,6 @@ def _removed(run: MegatronRun) -> Violations:
 @mds_started.rule("MDS007", ERROR, "init", megatron_deepspeed("megatron/arguments.py:126-164"))
 def micro_batch_is_given(run: MegatronRun) -> Violations:
     """--micro-batch-size is given, and no removed option.
-
     Prevents: AssertionError
     Fix: add --micro-batch-size"""
     yield from _removed(run)
@@ -212,7 +205,6 @@ def _missing(run: MegatronRun, name: str) -> Violations:
 @mds_started.rule("MDS029", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def sizes_are_given(run: MegatronRun) -> Violations:
     """The model's shape, the sequence length and the micro-batch have no defaults.
-
     Prevents: AssertionError: ... argument is None
     Fix: add the option"""
     for name in (*REQUIRED, MICRO) if run.is_lm else REQUIRED:
@@ -229,7 +221,6 @@ def sizes_are_given(run: MegatronRun) -> Violations:
 )
 def options_are_of_one_version(run: MegatronRun) -> Violations:
     """All options are of one version of Megatron-LM: some were removed before others came.
-
     Prevents: error: unrecognized arguments, whichever version runs
     Fix: use the options of one version"""
     table = run.table

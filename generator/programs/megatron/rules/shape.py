@@ -32,7 +32,6 @@ _FURTHER: Final = "--mtp-num-layers"
 @lm_runs.rule("MLM007", ERROR, "init", megatron_lm("training/arguments.py:1332"))
 def heads_divide_hidden(run: MegatronRun) -> Violations:
     """Without --kv-channels, a head's width is the hidden size over the heads, an integer.
-
     Prevents: AssertionError
     Fix: change the heads, or give --kv-channels"""
     hidden, heads = run.size("--hidden-size"), run.heads
@@ -45,7 +44,6 @@ def heads_divide_hidden(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
 def positions_reach_the_sequence(run: MegatronRun) -> Violations:
     """--max-position-embeddings is at least the sequence length, whatever the kind of positions.
-
     Prevents: AssertionError: max_position_embeddings must be greater than or equal to seq_length
     Fix: raise --max-position-embeddings"""
     most = run.size(_POSITIONS)
@@ -58,7 +56,6 @@ def positions_reach_the_sequence(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS011", ERROR, "init", megatron_deepspeed("megatron/arguments.py:299, 311, 446"))
 def shape_is_whole(run: MegatronRun) -> Violations:
     """Heads divide the hidden size, key-value heads divide the heads, and positions reach the sequence's end.
-
     Prevents: AssertionError
     Fix: use the numbers of the model's card"""
     yield from heads_divide_hidden.check(run)
@@ -69,7 +66,6 @@ def shape_is_whole(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)"))
 def query_groups_are_asked_for(run: MegatronRun) -> Violations:
     """--num-query-groups and --group-query-attention are given together.
-
     Prevents: No error: a model with another attention is trained.
     Fix: give --group-query-attention and --num-query-groups together"""
     groups, heads = run.size(_GROUPS), run.heads
@@ -85,7 +81,6 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
 def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
     """Multi-latent attention and grouped queries exclude each other.
-
     Prevents: AssertionError: Group query attention is mutually exclusive with multi latent attention
     Fix: remove one of the two"""
     yield from excludes(run, "--multi-latent-attention", [_GROUPED], ", which has its own keys")
@@ -96,7 +91,6 @@ def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS030", ERROR, "init", megatron_deepspeed("megatron/arguments.py:269, 304"))
 def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
     """Layers and sequence length are given by one name each, without the encoder's.
-
     Prevents: AssertionError: cannot have both num-layers and encoder-num-layers specified
     Fix: give --num-layers and --seq-length alone"""
     yield from excludes(run, LAYERS, ["--encoder-num-layers"], ", which means the same")
@@ -106,7 +100,6 @@ def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
 def stages_share_layers(run: MegatronRun) -> Violations:
     """Pipeline stages hold equal numbers of layers, with the ends counted or set apart as given.
-
     Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
     Fix: change the stages, count the ends as layers, or set the last stage's layers"""
     layers, stages = run.shared_layers, run.pipeline
@@ -143,7 +136,6 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
 @lm_runs.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))
 def interleaving_has_stages(run: MegatronRun) -> Violations:
     """Interleaving needs a pipeline: more than one stage, more than two where sends don't overlap.
-
     Prevents: AssertionError: When interleaved schedule is used ...
     Fix: use more stages, or no interleaving"""
     stages, name = run.pipeline, run.first_of(LAYERS_PER_CHUNK, CHUNKS, STAGE_LAYOUT)
@@ -159,7 +151,6 @@ def interleaving_has_stages(run: MegatronRun) -> Violations:
 @lm_runs.rule("MLM015", ERROR, "init", megatron_lm("training/arguments.py:968-973"))
 def chunks_share_layers(run: MegatronRun) -> Violations:
     """Every chunk of an interleaved stage holds the same number of layers.
-
     Prevents: AssertionError: number of layers per pipeline stage must be divisible ...
     Fix: use chunks that divide a stage's layers"""
     layers, stages = run.shared_layers, run.pipeline
@@ -189,7 +180,6 @@ def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
 @lm_runs.rule("MLM055", ERROR, "init", megatron_lm(f"training/arguments.py:926, {CONFIG}:2229-2259"))
 def stages_are_cut_one_way(run: MegatronRun) -> Violations:
     """Stages and chunks are cut in one way only.
-
     Prevents: AssertionError, or ValueError
     Fix: keep one"""
     yield from excludes(run, LAYERS_PER_CHUNK, [CHUNKS, STAGE_LAYOUT])
@@ -208,7 +198,6 @@ def stages_are_cut_one_way(run: MegatronRun) -> Violations:
 )
 def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
     """--pipeline-model-parallel-layout lists every layer of the model once, in chunks that the stages share.
-
     Prevents: AssertionError: Number of decoder layers must match num_layers ...
     Fix: list E, as many t as --num-layers, as many m as --mtp-num-layers, and L"""
     chunks, stages, name = run.listed_chunks, run.pipeline, STAGE_LAYOUT
@@ -230,7 +219,6 @@ def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
 @mds_runs.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))
 def deepspeed_interleaves_long_pipelines(run: MegatronRun) -> Violations:
     """Interleaving needs more than two stages, and chunks that divide the layers.
-
     Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule
     Fix: use more stages, or no interleaving"""
     name, stages, size = LAYERS_PER_CHUNK, run.pipeline, run.size(LAYERS_PER_CHUNK)

@@ -62,7 +62,6 @@ def _did_you_mean(name: str, table: Table) -> str | None:
 @scripts.rule("SLM007", ERROR, "silent", slurm("sbatch/opt.c:578, _opt_batch_script"))
 def directives_come_first(script: LaunchScript) -> Violations:
     """Every #SBATCH line is above the script's first command.
-
     Prevents: The option is ignored silently: a job of one node, or with the default time limit.
     Fix: move the line above the first command; even `set -e` is one"""
     shell = script.shell
@@ -83,7 +82,6 @@ def _is_notes(script: LaunchScript) -> bool:
 @requests.rule("SLM023", ERROR, "submit", slurm("common/slurm_opt.c, its table; later options up to 26.05"))
 def every_option_is_known(request: Request) -> Violations:
     """Every option given to sbatch, salloc or srun is one that it has.
-
     Prevents: sbatch: unrecognized option. A note where no option is alike: a plug-in of the site may add it.
     Fix: correct the name"""
     for option in request.options.unknown:
@@ -113,7 +111,6 @@ def _matches(request: Request, name: str) -> list[str]:
 @requests.rule("SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations"))
 def abbreviations_are_unambiguous(request: Request) -> Violations:
     """A shortened option is the beginning of one option only.
-
     Prevents: sbatch: option '--gpu=8' is ambiguous.
     Fix: write the option in full"""
     for option in request.options.unknown:
@@ -127,7 +124,6 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
 @requests.rule("SLM026", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS; getopt_long(3)"))
 def options_have_their_values(request: Request) -> Violations:
     """An option has a value where it requires one, and none where it accepts none.
-
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
     Fix: give the value, or leave it out"""
     for option in request.options.entries:
@@ -153,7 +149,6 @@ def options_have_their_values(request: Request) -> Violations:
 @blocks.rule("SLM027", ERROR, "submit", slurm("sbatch/opt.c:631, _opt_batch_script"))
 def nothing_but_options(request: Request) -> Violations:
     """A #SBATCH line has options and their values only.
-
     Prevents: sbatch: error: Invalid directive found in batch script.
     Fix: quote values with spaces; put remarks behind a #"""
     for word in request.options.rest[:1]:
@@ -174,7 +169,6 @@ def nothing_but_options(request: Request) -> Violations:
 @blocks.rule("SLM033", WARNING, "silent", slurm("common/slurm_opt.c:5344, slurm_process_option: the last one holds"))
 def options_are_given_once(request: Request) -> Violations:
     """A #SBATCH option is given once, or always with the same value.
-
     Prevents: A job of another size than the top of the script suggests.
     Fix: keep one"""
     seen: dict[str, Argument[str]] = {}
@@ -202,7 +196,6 @@ _NO_EXPANSION: Final = slurm("sbatch/opt.c:459, get_argument: no expansion of an
 @blocks.rule("SLM050", ERROR, "submit", slurm("sbatch/opt.c:525, get_argument"))
 def quotes_are_closed(request: Request) -> Violations:
     """A quote that a #SBATCH line opens is closed on it.
-
     Prevents: sbatch: fatal: Unmatched `"`.
     Fix: close the quote on the same line"""
     for word in (w for line in request.shell.directives if not line.ignored for w in line.words):
@@ -225,7 +218,6 @@ def _open_quote(raw: str) -> str | None:
 @blocks.rule("SLM055", NOTE, "submit", slurm_manual("sbatch(1), --partition, --account"))
 def placeholders_are_filled_in(request: Request) -> Violations:
     """No unfilled placeholder is left in a #SBATCH line.
-
     Prevents: sbatch: error: invalid partition specified: <your-partition>.
     Fix: fill it in"""
     left = [found for found in request.valued() if is_placeholder(found.value)]
@@ -238,7 +230,6 @@ def placeholders_are_filled_in(request: Request) -> Violations:
 @blocks.rule("SLM031", ERROR, "submit", _NO_EXPANSION)
 def numbers_are_written_out(request: Request) -> Violations:
     """A #SBATCH line has no shell variables where Slurm reads a number or a time.
-
     Prevents: sbatch: error: "$NODES" is not a valid node count.
     Fix: write the value out, or give it on sbatch's command line"""
     yield from _variables(request, named=False)
@@ -247,7 +238,6 @@ def numbers_are_written_out(request: Request) -> Violations:
 @blocks.rule("SLM060", ERROR, "silent", _NO_EXPANSION)
 def names_are_written_out(request: Request) -> Violations:
     """A #SBATCH line has no shell variables in names and paths.
-
     Prevents: A log in a folder called $HOME, which isn't there; a job called $NAME.
     Fix: write the value out, or give it on sbatch's command line"""
     yield from _variables(request, named=True)
@@ -267,7 +257,6 @@ def _variables(request: Request, *, named: bool) -> Violations:
 @scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))
 def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     """A batch script begins with #! and its lines end as on Unix.
-
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
     Fix: begin with #!/bin/bash; convert the line ends"""
     text = script.shell.text
@@ -284,7 +273,6 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
 @scripts.rule("SLM035", WARNING, "silent", slurm("sbatch/opt.c:570: a line counts if it begins with #SBATCH"))
 def directives_are_spelt(script: LaunchScript) -> Violations:
     """A comment that looks like a #SBATCH line is one: no space, no indentation, in capitals.
-
     Prevents: The option is ignored silently.
     Fix: write #SBATCH at the start of the line"""
     text, commands = script.shell.text, script.shell.commands

@@ -17,7 +17,6 @@ from ..values import gpus, gres_list
 @blocks.rule("SLM005", ERROR, "submit", slurm("common/gres.c:5034, gres_job_state_validate"))
 def gpus_of_job_and_node_agree(request: Request) -> Violations:
     """--gpus counts the whole job: nodes × GPUs per node; and GPUs per node are given in one form.
-
     Prevents: sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required
     nodes.
     Fix: give --gpus-per-node alone"""
@@ -69,7 +68,6 @@ def _fewer_than_ranks(request: Request) -> Violations:
 @blocks.rule("SLM053", WARNING, "silent", slurm_manual("sbatch(1), --gpus: the total, which Slurm spreads"))
 def gpus_are_spread_evenly(request: Request) -> Violations:
     """--gpus of a job over several nodes is a multiple of the nodes.
-
     Prevents: Nodes with different numbers of GPUs, while every launcher has one number for all.
     Fix: give --gpus-per-node in place of --gpus"""
     job, nodes = request.gpus(), request.nodes or 0
@@ -81,7 +79,6 @@ def gpus_are_spread_evenly(request: Request) -> Violations:
 @blocks.rule("SLM044", ERROR, "submit", slurm("common/gres.c:5137 to 5155, gres_job_state_validate"))
 def gpus_of_task_and_node_agree(request: Request) -> Violations:
     """GPUs per node are tasks per node × GPUs per task.
-
     Prevents: Failed to validate job spec: requested number of tasks per node differ from --ntasks-per-node.
     Fix: give a node tasks per node × GPUs per task"""
     task, node, tasks = request.gpus("--gpus-per-task"), request.gpus_per_node, request.count("--ntasks-per-node")
@@ -115,7 +112,6 @@ def _has_tasks(request: Request, by_node: bool) -> bool:
 @blocks.rule("SLM063", ERROR, "submit", slurm("common/gres.c:5098 to 5117, gres_job_state_validate"))
 def gpus_of_task_and_job_agree(request: Request) -> Violations:
     """GPUs of the job are its tasks × GPUs per task.
-
     Prevents: Failed to validate job spec. Based on --gpus and --gpus-per-task number of requested tasks differ.
     Fix: write tasks × GPUs per task as --gpus"""
     task, job = request.gpus("--gpus-per-task"), request.gpus()
@@ -135,7 +131,6 @@ def gpus_of_task_and_job_agree(request: Request) -> Violations:
 @blocks.rule("SLM062", ERROR, "submit", slurm_manual("sbatch(1), --gpus: types; seen with --test-only"))
 def types_of_gpus_agree(request: Request) -> Violations:
     """The options that ask for GPUs name one type, or none of them names one.
-
     Prevents: sbatch: error: Invalid GRES specification (with and without type identification).
     Fix: write the same type in all, or none"""
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
@@ -154,7 +149,6 @@ def types_of_gpus_agree(request: Request) -> Violations:
 @blocks.rule("SLM061", ERROR, "submit", slurm_manual("sbatch(1), --mem-per-gpu; seen with sbatch --test-only"))
 def memory_by_gpu_has_gpus(request: Request) -> Violations:
     """--mem-per-gpu comes with a number of GPUs.
-
     Prevents: sbatch: error: Requested mem_per_tres=gres:gpu but did not request any GPU.
     Fix: add --gpus-per-node"""
     asking = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
@@ -167,7 +161,6 @@ def memory_by_gpu_has_gpus(request: Request) -> Violations:
 @blocks.rule("SLM057", ERROR, "submit", slurm("common/gres.c:5863, gres_job_state_validate"))
 def gpus_are_said(request: Request) -> Violations:
     """--ntasks-per-gpu comes with a number of GPUs, tasks or nodes.
-
     Prevents: --ntasks-per-tres needs either a GRES GPU specification or a node/ntask specification.
     Fix: add --gpus-per-node"""
     tasks = request.argument("--ntasks-per-gpu")
@@ -178,7 +171,6 @@ def gpus_are_said(request: Request) -> Violations:
 @blocks.rule("SLM047", ERROR, "submit", slurm("common/gres.c:5015, gres_job_state_validate"))
 def sockets_are_said(request: Request) -> Violations:
     """--gpus-per-socket comes with --sockets-per-node.
-
     Prevents: sbatch: error: --gpus-per-socket option requires --sockets-per-node specification.
     Fix: write --gpus-per-node in its place"""
     found = request.argument("--gpus-per-socket")
@@ -196,7 +188,6 @@ _SLOTS: Final = deepspeed_now("launcher/runner.py:307, parse_resource_filter")
 @blocks.rule("SLM067", ERROR, "init", f"{_SHOWN}; {_SLOTS}")
 def chosen_gpus_are_granted(request: Request) -> Violations:
     """The numbers of the GPUs that a script chooses are below the number that its node gives.
-
     Prevents: ValueError: No slot '4' specified on host 'localhost'. A warning for CUDA_VISIBLE_DEVICES, which finds no
     device, or the GPUs of another job where the site doesn't confine jobs to theirs.
     Fix: leave the choice to Slurm, or count from 0"""
@@ -231,7 +222,6 @@ def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
 @blocks.rule("SLM068", WARNING, "init", _SHOWN)
 def slurm_shows_the_gpus(request: Request) -> Violations:
     """CUDA_VISIBLE_DEVICES is left to Slurm, which sets it for a job with GPUs.
-
     Prevents: CUDA error: invalid device ordinal: SLURM_JOB_GPUS has the node's numbers, and a job's own start at 0.
     Fix: remove it"""
     for assignment in request.shell.assignments:

@@ -27,7 +27,6 @@ def _number(job: Job, key: str) -> int | None:
 @jobs.rule("SLM016", ERROR, "submit", derived("sbatch(1): the node configuration is not available"))
 def node_has_the_cores(job: Job) -> Violations:
     """A task requests at most the cores of its node.
-
     Prevents: sbatch refuses the job, or it waits forever: the requested node configuration is not available.
     Fix: set launch.slurm.cpus_per_task to at most a node's cores, or leave it out"""
     asked, cores = _number(job, "cpus_per_task"), job.cluster.cpu_cores
@@ -40,7 +39,6 @@ def node_has_the_cores(job: Job) -> Violations:
 @jobs.rule("SLM030", ERROR, "silent", derived("sbatch(1), --signal: sent so many seconds before the time limit"))
 def signal_comes_during_the_run(job: Job) -> Violations:
     """The signal before the time limit comes after the job's start.
-
     Prevents: No error: the job saves, stops or queues again as soon as it has started.
     Fix: set launch.slurm.signal_seconds well below launch.time_limit"""
     before_s, limit_s = _number(job, "signal_seconds"), job.launch.time_limit_s
@@ -53,7 +51,6 @@ def signal_comes_during_the_run(job: Job) -> Violations:
 @jobs.rule("SLM072", ERROR, "silent", derived("attempts are compared by the newest checkpoint in output.checkpoints"))
 def runs_go_on_from_checkpoints(job: Job) -> Violations:
     """A run that goes on in further jobs has a folder of checkpoints and resumes from it.
-
     Prevents: No error: each job begins at step 0, and nothing tells that none gets further.
     Fix: set output.checkpoints, and leave output.resume at true; or set launch.slurm.continue to none"""
     way, output = _options(job).get("continue", "none"), job.output
@@ -67,7 +64,6 @@ def runs_go_on_from_checkpoints(job: Job) -> Violations:
 @jobs.rule("SLM073", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS"))
 def directives_are_options_of_sbatch(job: Job) -> Violations:
     """Options in launch.slurm.directives are those of sbatch that no other key writes.
-
     Prevents: sbatch: unrecognized option; or two lines of which the last counts, against the plan.
     Fix: use the long name of an option of sbatch, and the key of the spec where there is one"""
     directives = _options(job).get("directives", {})
@@ -95,7 +91,6 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
 @jobs.rule("SLM074", ERROR, "silent", derived("the tasks of an array run this script side by side"))
 def arrays_share_no_checkpoints(job: Job) -> Violations:
     """The tasks of an array that save run one after another, as they save to the same folder.
-
     Prevents: Checkpoints of several runs over one another.
     Fix: end launch.slurm.array with %1, or leave out output.checkpoints"""
     array = _options(job).get("array")
@@ -108,7 +103,6 @@ def arrays_share_no_checkpoints(job: Job) -> Violations:
 @jobs.rule("SLM075", ERROR, "submit", derived("bash(1): a quote that nothing closes takes in the lines below"))
 def setup_commands_are_whole(job: Job) -> Violations:
     """Each command of launch.slurm.setup closes the quotes and brackets that it opens.
-
     Prevents: A script that bash cannot read, or whose next lines are part of a text.
     Fix: close it, or keep commands of several lines in a script and source that"""
     commands = _options(job).get("setup", ())
@@ -126,7 +120,6 @@ def setup_commands_are_whole(job: Job) -> Violations:
 @jobs.rule("SLM076", ERROR, "launcher", derived("apptainer(1), --bind src[:dest[:opts]]: opts are ro or rw"))
 def mounts_have_flags_of_the_runtime(job: Job) -> Violations:
     """A mount of apptainer is read-only, or for reading and writing; pyxis knows more flags.
-
     Prevents: FATAL: while parsing bind path: not a valid bind option.
     Fix: use ro or rw"""
     options = _options(job)

@@ -33,7 +33,6 @@ _HOURS_OF_A_DAY: Final = 24
 @requests.rule("SLM010", ERROR, "submit", slurm("common/parse_time.c:93, _is_valid_timespec"))
 def time_limit_is_read(request: Request) -> Violations:
     """A time limit is M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
-
     Prevents: sbatch: error: Invalid --time specification.
     Fix: write D-HH:MM:SS"""
     for limit in request.texts("--time", "--time-min"):
@@ -59,7 +58,6 @@ def _time_meant(text: str) -> str | None:
 @requests.rule("SLM036", WARNING, "silent", slurm("common/parse_time.c:712, time_str2secs"))
 def time_limit_means_hours(request: Request) -> Violations:
     """A time limit is as long as it looks: two numbers are minutes and seconds, and 60 minutes are an hour.
-
     Prevents: `--time=24:00` is 24 minutes: the job is killed long before its end. A note where minutes may be meant.
     Fix: write D-HH:MM:SS"""
     for limit in request.texts("--time", "--time-min"):
@@ -82,7 +80,6 @@ def time_limit_means_hours(request: Request) -> Violations:
 @requests.rule("SLM025", ERROR, "submit", slurm("common/proc_args.c:411, str_to_mbytes"))
 def memory_is_read(request: Request) -> Violations:
     """Memory is an integer with K, M, G or T.
-
     Prevents: sbatch: error: Invalid --mem specification.
     Fix: write an integer with K, M, G or T"""
     for memory in request.texts("--mem", "--mem-per-cpu", "--mem-per-gpu", "--tmp"):
@@ -109,7 +106,6 @@ def _memory_meant(text: str) -> str | None:
 @requests.rule("SLM028", ERROR, "submit", slurm("common/proc_args.c:496, verify_node_count"))
 def nodes_are_counted(request: Request) -> Violations:
     """--nodes is a number, or a range from few to many.
-
     Prevents: sbatch: error: is not a valid node count; Maximum node count is less than minimum node count.
     Fix: write one number, or a range from few to many"""
     for nodes in request.texts("--nodes"):
@@ -127,7 +123,6 @@ def nodes_are_counted(request: Request) -> Violations:
 @requests.rule("SLM037", WARNING, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose"))
 def node_count_is_fixed(request: Request) -> Violations:
     """A training job asks for a fixed number of nodes, as its batch and its layout are made for one.
-
     Prevents: A job that starts with fewer nodes than its batch size and its layout are made for.
     Fix: write one number"""
     for nodes in request.texts("--nodes") if request.launches else ():
@@ -140,7 +135,6 @@ def node_count_is_fixed(request: Request) -> Violations:
 @requests.rule("SLM029", ERROR, "submit", slurm("common/gres.c, _get_next_job_gres"))
 def gres_is_read(request: Request) -> Violations:
     """--gres is NAME[:TYPE][:COUNT], and GPUs are called gpu.
-
     Prevents: sbatch: error: Invalid generic resource (gres) specification.
     Fix: write --gres=gpu:8, or --gpus-per-node=8"""
     for gres in request.texts("--gres", last=True):
@@ -161,7 +155,6 @@ def gres_is_read(request: Request) -> Violations:
 @requests.rule("SLM034", ERROR, "submit", slurm("common/proc_args.c, parse_int; slurm_opt.c, arg_set_gpus_per_node"))
 def counts_are_positive(request: Request) -> Violations:
     """Numbers of tasks, cores and GPUs are positive integers.
-
     Prevents: sbatch: error: Invalid numeric value "0" for --ntasks-per-node.
     Fix: write a positive integer"""
     for count in request.texts(*_COUNTS):
@@ -216,7 +209,6 @@ _MANUAL: Final = slurm_manual("sbatch(1), --dependency, --distribution, --gpu-bi
 @requests.rule("SLM056", ERROR, "submit", _MANUAL)
 def values_have_their_form(request: Request) -> Violations:
     """Dependencies, distributions, GPU binding, profiles and switches have the forms that Slurm reads.
-
     Prevents: sbatch: error: Invalid --distribution specification; Job dependency problem.
     Fix: write it in the form of the manual page"""
     for found in request.texts(*_FORMS):
@@ -231,7 +223,6 @@ def values_have_their_form(request: Request) -> Violations:
 @requests.rule("SLM041", ERROR, "submit", slurm("common/proc_args.c:1096, get_signal_opts"))
 def signal_is_read(request: Request) -> Violations:
     """--signal is [B:]SIGNAL[@SECONDS] with at most 65535 seconds.
-
     Prevents: sbatch: error: Invalid --signal specification.
     Fix: write B:USR1@300: signal USR1 to the batch shell 300 seconds before the limit"""
     for signal in request.texts("--signal"):
@@ -251,7 +242,6 @@ def _signal_hint(text: str) -> str:
 @requests.rule("SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: skips unknown ones"))
 def mail_types_exist(request: Request) -> Violations:
     """Every --mail-type is one that Slurm sends mail for.
-
     Prevents: sbatch: error: Invalid --mail-type specification; or no mail when the job fails.
     Fix: name types that exist, separated by commas"""
     for found in request.texts("--mail-type"):
@@ -270,7 +260,6 @@ def mail_types_exist(request: Request) -> Violations:
 @requests.rule("SLM039", ERROR, "submit", slurm_manual("sbatch(1), --array"))
 def array_is_read(request: Request) -> Violations:
     """--array is numbers and ranges, such as 0-3 or 1,4,7 or 0-15%4.
-
     Prevents: Invalid job array specification.
     Fix: write numbers and ranges: 0-3, 1,4,7 or 0-15%4"""
     for array in request.texts("--array", last=True):
@@ -293,7 +282,6 @@ def _is_array(text: str) -> bool:
 @requests.rule("SLM040", ERROR, "submit", slurm("common/slurm_opt.c:1565, 2445, 3286 and 4910"))
 def named_values_exist(request: Request) -> Violations:
     """An option with a fixed set of values has one of them.
-
     Prevents: sbatch: error: Invalid --exclusive specification.
     Fix: use one of the values that the option has"""
     for found in request.texts(*_CHOICES):

@@ -22,7 +22,6 @@ from ..values import mebibytes, seconds, signal_of
 @requests.rule("SLM042", ERROR, "submit", slurm("common/slurm_opt.c:5751, _validate_memory_options"))
 def memory_is_asked_for_once(request: Request) -> Violations:
     """Only one of --mem, --mem-per-cpu and --mem-per-gpu is given.
-
     Prevents: sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.
     Fix: keep one of them"""
     hint = "keep one of them, such as --mem=0 for all of the node's memory"
@@ -33,7 +32,6 @@ def memory_is_asked_for_once(request: Request) -> Violations:
 @requests.rule("SLM015", ERROR, "submit", slurm("common/gres.c:5024, gres_job_state_validate"))
 def cores_go_by_task_or_by_gpu(request: Request) -> Violations:
     """Cores are asked for by task or by GPU, not both.
-
     Prevents: sbatch: error: --cpus-per-gpu is mutually exclusive with --cpus-per-task.
     Fix: keep one of them"""
     yield from _exclusive(request, "--cpus-per-task", ("--cpus-per-gpu",), "keep --cpus-per-task")
@@ -42,7 +40,6 @@ def cores_go_by_task_or_by_gpu(request: Request) -> Violations:
 @requests.rule("SLM043", ERROR, "submit", slurm("common/slurm_opt.c:5862 to 5877, _validate_ntasks_per_gpu"))
 def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
     """--ntasks-per-gpu is given without --gpus-per-task, --gpus-per-socket and --ntasks-per-node.
-
     Prevents: sbatch: fatal: --gpus-per-task is mutually exclusive with --ntasks-per-gpu.
     Fix: keep --ntasks-per-node"""
     others = ("--gpus-per-task", "--gpus-per-socket", "--ntasks-per-node")
@@ -61,7 +58,6 @@ def _exclusive(request: Request, name: str, others: tuple[str, ...], hint: str) 
 @blocks.rule("SLM045", ERROR, "silent", slurm("sbatch/opt.c:878, _opt_verify"))
 def every_node_has_a_task(request: Request) -> Violations:
     """A job has at least one task for each of its nodes.
-
     Prevents: sbatch: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1: the job runs on fewer nodes.
     Fix: ask for at least as many tasks as nodes; best by --ntasks-per-node"""
     tasks, nodes = request.count("--ntasks"), request.nodes
@@ -74,7 +70,6 @@ def every_node_has_a_task(request: Request) -> Violations:
 @blocks.rule("SLM046", ERROR, "submit", slurm_manual("sbatch(1), --ntasks-per-node: the most of a node"))
 def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     """--ntasks is nodes × tasks per node where all three are given.
-
     Prevents: Requested node configuration is not available; or fewer ranks than the top of the script suggests.
     Fix: leave --ntasks out"""
     tasks, nodes, each = request.count("--ntasks"), request.nodes, request.count("--ntasks-per-node")
@@ -92,7 +87,6 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
 @blocks.rule("SLM030", ERROR, "silent", slurm_manual("sbatch(1), --signal: sent so many seconds before the time limit"))
 def signal_comes_during_the_run(request: Request) -> Violations:
     """The signal before the time limit comes after the job's start.
-
     Prevents: The job gets the signal to stop as soon as it starts, and again after each requeue.
     Fix: write a signal time well below the time limit"""
     limit = request.seconds("--time") or math.inf
@@ -108,7 +102,6 @@ def signal_comes_during_the_run(request: Request) -> Violations:
 @blocks.rule("SLM048", ERROR, "submit", slurm_manual("sbatch(1), --time-min"))
 def least_time_is_below_the_limit(request: Request) -> Violations:
     """--time-min is no more than --time.
-
     Prevents: Invalid time-min specification (exceeds job's time or other limits).
     Fix: write a --time-min below --time"""
     least, limit = request.read("--time-min", seconds), request.seconds("--time") or math.inf
@@ -122,7 +115,6 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
 @blocks.rule("SLM011", NOTE, "submit", slurm_manual("slurm.conf(5), EnforcePartLimits, MaxTime; sbatch(1), --time"))
 def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
-
     Prevents: Requested time limit is invalid; without EnforcePartLimits the job waits for ever (PartitionTimeLimit).
     Fix: give a time within the partition's limit, which only the site knows"""
     for limit in request.texts("--time"):
@@ -149,7 +141,6 @@ def _blocks_on_machines(submission: Submission) -> Iterator[tuple[Request, Clust
 @_blocks_on_machines.rule("SLM006", ERROR, "submit", slurm_manual("sbatch(1), --gpus-per-node"))
 def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """A job asks for no more GPUs of a node than it has.
-
     Prevents: Requested node configuration is not available.
     Fix: ask for no more than the node has"""
     (request, cluster), has = block, block[1].accelerators_per_node
@@ -163,7 +154,6 @@ def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
 @_blocks_on_machines.rule("SLM054", ERROR, "submit", slurm_manual("sbatch(1), --gpus: the job's total"))
 def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """The job's nodes have as many GPUs as --gpus asks for.
-
     Prevents: Requested node configuration is not available.
     Fix: ask for enough nodes for the GPUs"""
     (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
@@ -177,7 +167,6 @@ def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
 @_blocks_on_machines.rule("SLM016", ERROR, "submit", slurm_manual("sbatch(1), --cpus-per-task"))
 def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
     """The tasks of a node get no more cores than the node has.
-
     Prevents: Requested node configuration is not available.
     Fix: keep tasks per node × cores per task within the node"""
     (request, cluster), cores = block, block[1].cpu_cores
@@ -214,7 +203,6 @@ def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
 @_blocks_on_machines.rule("SLM049", ERROR, "submit", slurm_manual("sbatch(1), --mem"))
 def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
     """A job asks for no more memory of a node than it has.
-
     Prevents: Requested node configuration is not available.
     Fix: write --mem=0 for all of it"""
     request, cluster = block
@@ -230,7 +218,6 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
 @blocks.rule("SLM051", NOTE, "init", slurm_manual("sbatch(1), --gpus; gres.conf(5)"))
 def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
-
     Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask for them.
     Fix: add #SBATCH --gpus-per-node=8"""
     if request.has(*_GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown:
@@ -255,7 +242,6 @@ def _trains_without_gpus(launch: Launch) -> Call | None:
 @blocks.rule("SLM052", ERROR, "submit", slurm_manual("sbatch(1), --nodelist"))
 def listed_nodes_are_as_many(request: Request) -> Violations:
     """--nodelist names no more nodes than --nodes asks for.
-
     Prevents: sbatch: error: invalid number of nodes (-N 2-1).
     Fix: ask for as many nodes as the list has, or more"""
     for listed in request.texts("--nodelist"):

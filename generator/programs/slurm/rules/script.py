@@ -29,7 +29,6 @@ _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c,
 @blocks.rule("SLM008", ERROR, "init", ml_engineering("orchestration/slurm/users.md:256"))
 def address_is_that_of_one_node(request: Request) -> Violations:
     """MASTER_ADDR names one node, the same for all, by a name under which the others reach it.
-
     Prevents: The rendezvous hangs: no node reaches the master, or each node waits for itself.
     Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p) in the batch shell"""
     if request.nodes is None or request.nodes < 2:
@@ -69,7 +68,6 @@ def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_a
 @blocks.rule("SLM012", WARNING, "silent", slurm_manual("sbatch(1), --signal: B: the batch shell, else the steps"))
 def signal_has_a_handler(request: Request) -> Violations:
     """A signal to the batch shell (B:) has a trap there, and a trap in the batch shell gets its signal.
-
     Prevents: No checkpoint before the time limit.
     Fix: write --signal=B:USR1@300 and trap ... USR1 in the batch script"""
     shell = request.shell
@@ -100,7 +98,6 @@ def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
 @submissions.rule("SLM014", NOTE, "training", ml_engineering("debug/pytorch.md:818"), reads=("launch script",))
 def offload_has_the_memory(submission: Submission) -> Violations:
     """A job that offloads states to the node's memory asks for memory.
-
     Prevents: exit code -9, or an oom_kill event: the site's default memory is a small share of the node's.
     Fix: add #SBATCH --mem=0 or --exclusive"""
     places = ((config, what) for config in submission.configs for what in ("optimizer", "param"))
@@ -116,7 +113,6 @@ def offload_has_the_memory(submission: Submission) -> Violations:
 @requests.rule("SLM021", ERROR, "launcher", _PYXIS)
 def mounts_are_pairs(request: Request) -> Violations:
     """A mount of pyxis is SOURCE:TARGET[:FLAGS], or one path for both; an image that is a file is written as a path.
-
     Prevents: pyxis: --container-mounts: invalid format; pyxis: failed to import docker image.
     Fix: write SOURCE:TARGET[:FLAGS], separated by commas"""
     for image in request.texts("--container-image"):
@@ -182,7 +178,6 @@ _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 @steps.rule("SLM009", ERROR, "init", ml_engineering("orchestration/slurm/users.md:696"))
 def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells.
-
     Prevents: Every node takes itself for node 0, and the rendezvous hangs.
     Fix: put the text of bash -c in single quotes"""
     calls = ((step.launch.call(program), option) for program, option in _RENDEZVOUS)
@@ -225,7 +220,6 @@ def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
 @blocks.rule("SLM058", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: set if the option is; seen in real jobs"))
 def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
-
     Prevents: An empty word on the launch line: --nproc-per-node without a value. An error where the script asks for the
     same in another way; a note where sbatch's command line may give the option.
     Fix: give the option, or use a variable that is always set"""
@@ -261,7 +255,6 @@ def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:
 @blocks.rule("SLM019", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: the option's value as given"))
 def gpu_counts_are_numbers(request: Request) -> Violations:
     """$SLURM_GPUS_PER_NODE is a number where one is needed: --gpus-per-node has no type.
-
     Prevents: invalid literal for int(): 'a100:4'.
     Fix: use SLURM_GPUS_ON_NODE"""
     text = request.options.text("--gpus-per-node") or ""

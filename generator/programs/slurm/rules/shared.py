@@ -27,7 +27,6 @@ _FAILED_JOB: Final = slurm_manual("seen in a real job: state FAILED, exit code 0
 @submissions.rule("SLM020", WARNING, "launcher", _FAILED_JOB, reads=("launch script",))
 def log_folder_exists(submission: Submission) -> Violations:
     """The folder of the job's log exists before the job starts.
-
     Prevents: A job that fails at once, without a log that says why. A note where a comment tells
     to make it, or .gitignore names it: its owner has it.
     Fix: run mkdir -p for the folder before sbatch"""
@@ -64,7 +63,6 @@ _PORT: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
 @blocks.rule("SLM022", WARNING, "training", slurm_manual("sbatch(1), --array, and filename pattern"))
 def tasks_of_an_array_differ(request: Request) -> Violations:
     """The jobs of an array have their own logs, checkpoints, ports and work.
-
     Prevents: Jobs that write the same checkpoint folder and log at the same time.
     Fix: put %A_%a into the paths"""
     for array in request.texts("--array", last=True):
@@ -111,7 +109,6 @@ def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
 @submissions.rule("LNCH022", WARNING, "training", _PORT, reads=("launch script",))
 def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
     """Two jobs on one node have different ports, and so have two launch lines that run at the same time.
-
     Prevents: RuntimeError: Address already in use. An error for two lines of one script.
     Fix: derive the port from the job's number"""
     for block in blocks(submission):
@@ -172,7 +169,6 @@ _REQUEUE: Final = slurm_manual("sbatch(1), --requeue; scontrol(1), requeue: the 
 @blocks.rule("SLM071", WARNING, "silent", _REQUEUE)
 def requeued_jobs_go_on(request: Request) -> Violations:
     """A job that is requeued goes on from its last checkpoint.
-
     Prevents: Training starts anew each time, over the checkpoints of before. A note where the program may find them.
     Fix: pass --resume_from_checkpoint, or --load with the folder of --save"""
     given, commands = request.argument("--requeue"), request.shell.commands

@@ -57,7 +57,6 @@ def in_background(shell: ShellScript, command: Command) -> bool:
 @steps.rule("SLM001", ERROR, "launcher", ml_engineering("orchestration/slurm/users.md:583"))
 def launcher_starts_once_a_node(step: Step) -> Violations:
     """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks.
-
     Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.
     Fix: write --ntasks-per-node=1"""
     call = step.launcher
@@ -69,7 +68,6 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
 @steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
 def tasks_are_the_gpus(step: Step) -> Violations:
     """Where srun starts the training program itself, each node has one task for each of its GPUs.
-
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
     Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
     asked, share = step.block.gpus_per_node, step.block.share_of_a_node
@@ -88,7 +86,6 @@ def tasks_are_the_gpus(step: Step) -> Violations:
 @steps.rule("SLM003", NOTE, "silent", _CPUS)
 def srun_is_told_the_cores(step: Step) -> Violations:
     """srun is given the cores of a task, as it doesn't inherit them from sbatch (Slurm 22.05 to 23.02).
-
     Prevents: Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.
     Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK"""
     cores, srun = step.block.count("--cpus-per-task"), step.srun
@@ -102,7 +99,6 @@ def srun_is_told_the_cores(step: Step) -> Violations:
 @steps.rule("SLM004", WARNING, "init", _PER_TASK)
 def tasks_see_all_gpus(step: Step) -> Violations:
     """Ranks that choose their GPU by LOCAL_RANK see all GPUs of the node.
-
     Prevents: CUDA error: invalid device ordinal; NCCL without peer-to-peer. A note where the program isn't there.
     Fix: use --gpus-per-node"""
     for request in (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ():
@@ -118,7 +114,6 @@ def tasks_see_all_gpus(step: Step) -> Violations:
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
 def step_ends_with_its_first_failure(step: Step) -> Violations:
     """A step over several nodes ends when one of its tasks fails.
-
     Prevents: A job that hangs until its time limit, on all its nodes. A note where it isn't known whether they wait.
     Fix: write srun --kill-on-bad-exit=1 --wait=60"""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
@@ -133,7 +128,6 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
 @steps.rule("SLM064", ERROR, "silent", _NTASKS)
 def tasks_are_counted_anew(step: Step) -> Violations:
     """srun's --ntasks-per-node comes with --ntasks where the job has a number of tasks already.
-
     Prevents: srun: Warning: can't honor --ntasks-per-node. Eight launchers on a node instead of one.
     Fix: give srun --ntasks as well, or the job one task per node"""
     own, block = step.srun, step.block
@@ -152,7 +146,6 @@ def tasks_are_counted_anew(step: Step) -> Violations:
 @steps.rule("SLM065", ERROR, "launcher", slurm_manual("srun(1), --nodes; seen in a real job"))
 def step_has_its_nodes(step: Step) -> Violations:
     """A step asks for no more nodes than its job has.
-
     Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
     Fix: ask for no more nodes than the job's"""
     own, block, asked = step.srun, step.block, step.srun.nodes or 0
@@ -165,7 +158,6 @@ def step_has_its_nodes(step: Step) -> Violations:
 @steps.rule("SLM066", ERROR, "launcher", slurm_manual("srun(1), --gpus-per-node; seen in a real job"))
 def step_has_its_gpus(step: Step) -> Violations:
     """A step asks for no more GPUs of a node than its job has.
-
     Prevents: srun: error: Step requested gres_per_node=gpu:2 is more than the job's gres_per_node=gpu:1.
     Fix: ask for no more GPUs than the job's"""
     asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
@@ -177,7 +169,6 @@ def step_has_its_gpus(step: Step) -> Violations:
 @submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
 def no_step_in_a_step(submission: Submission) -> Violations:
     """No step waits for GPUs of another: none starts in a task of srun, or while one runs in the background.
-
     Prevents: srun: Job step creation temporarily disabled, retrying.
     Fix: use one srun, or --overlap"""
     for request in blocks(submission):
@@ -219,7 +210,6 @@ def _is_srun(command: Command) -> bool:
 @blocks.rule("SLM059", ERROR, "init", slurm_manual("sbatch(1): the script runs on the first node"))
 def every_node_starts_its_launcher(request: Request) -> Violations:
     """In a job over several nodes the launcher is started on each of them, not by the batch script alone.
-
     Prevents: One node waits for the others at the rendezvous until the time limit.
     Fix: start it by srun: srun torchrun ..."""
     for launch in request.launches if (request.nodes or 1) > 1 else ():

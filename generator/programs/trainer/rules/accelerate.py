@@ -96,7 +96,6 @@ _OF_DEEPSPEED: Final = (
 @clusters.rule("ACC001", ERROR, "launcher", accelerate("commands/config/config_args.py (from_yaml_file)"))
 def keys_are_known(run: Accelerated) -> Violations:
     """Every key of an accelerate config is one that accelerate knows.
-
     Prevents: ValueError: The config file had unknown keys
     Fix: correct the key, or remove it"""
     for key, at, _ in run.config.entries(""):
@@ -109,7 +108,6 @@ def keys_are_known(run: Accelerated) -> Violations:
 @clusters.rule("ACC002", ERROR, "launcher", accelerate(f"{_ARGS} (process_config, __post_init__)"))
 def type_is_known(run: Accelerated) -> Violations:
     """distributed_type is there, in capitals, and compute_environment too where it is given.
-
     Prevents: ValueError: A `distributed_type` must be specified, or: 'x' is not a valid DistributedType
     Fix: set distributed_type: DEEPSPEED"""
     config = run.config
@@ -126,7 +124,6 @@ def type_is_known(run: Accelerated) -> Violations:
 @clusters.rule("ACC019", ERROR, "silent", accelerate("commands/config/config_args.py (__post_init__)"))
 def type_is_text(run: Accelerated) -> Violations:
     """distributed_type is text: 'NO' in quotes, because YAML reads no as false.
-
     Prevents: No error: one process, whatever num_processes is.
     Fix: write 'NO' in quotes, or DEEPSPEED"""
     value, processes = run.config.value("distributed_type", "NO"), run.config.value("num_processes")
@@ -138,7 +135,6 @@ def type_is_text(run: Accelerated) -> Violations:
 @clusters.rule("ACC003", ERROR, "launcher", accelerate("utils/launch.py (prepare_deepspeed_cmd_env)"))
 def precision_is_known(run: Accelerated) -> Violations:
     """mixed_precision is 'no', in quotes, fp16, bf16 or fp8.
-
     Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'
     Fix: use 'no', fp16, bf16 or fp8"""
     value = run.config.value("mixed_precision")
@@ -155,7 +151,6 @@ def precision_is_known(run: Accelerated) -> Violations:
 @clusters.rule("ACC004", ERROR, "launcher", accelerate(f"{_ARGS} (ClusterConfig), utils/launch.py"))
 def counts_are_integers(run: Accelerated) -> Violations:
     """num_processes, num_machines, machine_rank and main_process_port are integers in their ranges.
-
     Prevents: TypeError or ValueError in the launcher.
     Fix: write integers"""
     for key in _COUNTS:
@@ -181,7 +176,6 @@ def counts_are_integers(run: Accelerated) -> Violations:
 @clusters.rule("ACC005", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
 def processes_are_counted(run: Accelerated) -> Violations:
     """num_processes is at least 1, in the config or on the launch line.
-
     Prevents: ValueError: You need to manually pass in `--num_processes` using this config yaml.
     Fix: set num_processes to nodes × GPUs of a node"""
     config, value = run.config, run.config.value("num_processes", -1)
@@ -198,7 +192,6 @@ def processes_are_counted(run: Accelerated) -> Violations:
 @clusters.rule("ACC006", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
 def ids_are_text(run: Accelerated) -> Violations:
     """gpu_ids is text, and has an id for every process of a node.
-
     Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal
     Fix: set gpu_ids: all"""
     config, value = run.config, run.config.value("gpu_ids")
@@ -220,7 +213,6 @@ def ids_are_text(run: Accelerated) -> Violations:
 @clusters.rule("ACC007", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
 def sections_are_mappings(run: Accelerated) -> Violations:
     """deepspeed_config, fsdp_config and the other sections are mappings.
-
     Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently ignored.
     Fix: write a mapping"""
     for key in _SECTIONS:

@@ -47,7 +47,6 @@ def _sections(submission: Submission) -> Iterator[Accelerated]:
 @_sections.rule("ACC008", WARNING, "silent", accelerate(f"{_VALIDATED} sets any key, nothing reads it)"))
 def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
-
     Prevents: No error: the setting has its default.
     Fix: correct the key, or remove it"""
     for key, at, _ in run.config.entries(_AT):
@@ -61,7 +60,6 @@ def keys_are_known(run: Accelerated) -> Violations:
 @_sections.rule("HF007", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"))
 def one_source_of_settings(run: Accelerated) -> Violations:
     """With deepspeed_config_file there is no zero_stage, mixed_precision or other setting that belongs in the file.
-
     Prevents: ValueError: When using `deepspeed_config_file`, the following accelerate config variables ...
     Fix: keep these settings in the JSON only"""
     config = run.config
@@ -103,7 +101,6 @@ _VALUES: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
 @_sections.rule("ACC009", ERROR, "init", _PLUGIN)
 def values_are_deepspeeds(run: Accelerated) -> Violations:
     """zero_stage is 0 to 3, offload devices are none, cpu or nvme, and flags are true or false.
-
     Prevents: ValueError when the plugin converts it, or DeepSpeed's own error about the config.
     Fix: use a value that DeepSpeed has"""
     for key, (fits, hint) in _VALUES.items():
@@ -115,7 +112,6 @@ def values_are_deepspeeds(run: Accelerated) -> Violations:
 @_sections.rule("ACC010", ERROR, "silent", accelerate(f"utils/launch.py {_NO_PATH}"))
 def nvme_has_a_path(run: Accelerated) -> Violations:
     """Offloading to nvme has its path in the DeepSpeed config: accelerate does not pass its own on.
-
     Prevents: No error from accelerate: DeepSpeed swaps into a folder called none of the working directory.
     Fix: use a deepspeed_config_file with nvme_path"""
     exported = {name for launch in run.submission.launches for name in launch.environment}
@@ -131,7 +127,6 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
 @clusters.rule("ACC011", ERROR, "silent", accelerate(f"{_VALIDATED})"))
 def section_is_of_the_type(run: Accelerated) -> Violations:
     """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
-
     Prevents: No error: training runs without DeepSpeed or FSDP.
     Fix: set the distributed_type of the section"""
     kind = run.config.value("distributed_type")
@@ -153,7 +148,6 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
 @_sections.rule("HF014", NOTE, "silent", _PLUGIN)
 def init_is_for_stage_3(run: Accelerated) -> Violations:
     """zero3_init_flag is true under ZeRO stage 3 only.
-
     Prevents: A warning that the flag is only applicable for ZeRO stage 3, and every rank loads the whole model.
     Fix: set zero3_init_flag: false, or stage 3"""
     stage = run.config.zero_stage
@@ -168,7 +162,6 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
 @_sections.rule("ACC012", WARNING, "silent", _STAGE_3)
 def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     """offload_param_device is cpu or nvme under ZeRO stage 3 only.
-
     Prevents: No error: the parameters stay on the GPU.
     Fix: use stage 3"""
     device, stage = run.config.deepspeed.get("offload_param_device"), run.config.zero_stage
@@ -181,7 +174,6 @@ def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
 @_sections.rule("ACC013", WARNING, "silent", _PLUGIN)
 def stage_is_the_configs(run: Accelerated) -> Violations:
     """accelerate's zero_stage is that of the DeepSpeed config in the same submission.
-
     Prevents: No error: one of the two stages has no effect.
     Fix: set deepspeed_config_file, and remove zero_stage"""
     stage, linked = run.config.zero_stage, used_config(run.submission)
@@ -199,7 +191,6 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
 @clusters.rule("ACC018", ERROR, "init", accelerate("utils/deepspeed.py (HfDeepSpeedConfig.__init__)"))
 def config_file_is_a_path(run: Accelerated) -> Violations:
     """deepspeed_config_file is the path of a DeepSpeed config.
-
     Prevents: ValueError: Expected a string path to an existing deepspeed config
     Fix: set deepspeed_config_file: ds_config.json"""
     value = run.config.config_file
@@ -222,7 +213,6 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
 )
 def precision_is_the_configs(call: LauncherCall) -> Violations:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
-
     Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
     Fix: use the same precision in both"""
     precision, config = call.text("--mixed_precision"), used_config(call.submission)
@@ -236,7 +226,6 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
 @accelerate_calls.rule("HF012", WARNING, "silent", _PLUGIN, reads=("launch script", "DeepSpeed config"))
 def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts.
-
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
     Fix: use the same number in both"""
     steps, config = call.integer("--gradient_accumulation_steps"), used_config(call.submission)

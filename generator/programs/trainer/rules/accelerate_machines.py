@@ -29,7 +29,6 @@ _NOSSH_SINCE: Final = (0, 14, 5)  # accelerate utils/launch.py:468
 @clusters.rule("HF015", ERROR, "silent", _LAUNCH)
 def processes_divide_among_machines(run: Accelerated) -> Violations:
     """num_processes is a multiple of num_machines.
-
     Prevents: No error: fewer processes than asked for, so another batch; the rest of the GPUs are not used.
     Fix: use a multiple of num_machines"""
     processes, machines = run.config.processes or 0, run.config.machines
@@ -45,7 +44,6 @@ def processes_divide_among_machines(run: Accelerated) -> Violations:
 @clusters.rule("HF016", ERROR, "launcher", _LAUNCH)
 def launcher_is_known(run: Accelerated) -> Violations:
     """deepspeed_multinode_launcher is one that accelerate and the version of DeepSpeed have.
-
     Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher
     Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm"""
     name = "deepspeed_multinode_launcher"
@@ -62,7 +60,6 @@ def launcher_is_known(run: Accelerated) -> Violations:
 @groups.rule("ACC014", ERROR, "silent", _LAUNCH + "; deepspeed/launcher/runner.py:231-234")
 def machines_have_a_hostfile(run: Accelerated) -> Violations:
     """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile.
-
     Prevents: No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.
     Fix: set deepspeed_hostfile"""
     config = run.config
@@ -78,7 +75,6 @@ def machines_have_a_hostfile(run: Accelerated) -> Violations:
 @groups.rule("ACC015", ERROR, "launcher", _LAUNCH)
 def machines_have_an_address(run: Accelerated) -> Violations:
     """Several machines under the standard launcher have main_process_ip and main_process_port.
-
     Prevents: The rendezvous at None:29500 is never reached.
     Fix: set main_process_ip"""
     config = run.config
@@ -93,7 +89,6 @@ def machines_have_an_address(run: Accelerated) -> Violations:
 @clusters.rule("ACC016", ERROR, "launcher", _LAUNCH)
 def rank_is_within(run: Accelerated) -> Violations:
     """machine_rank is below num_machines.
-
     Prevents: The launcher refuses the rank, or waits for others forever.
     Fix: use a rank from 0 to num_machines - 1"""
     config, rank = run.config, run.config.integer("machine_rank")
@@ -108,7 +103,6 @@ def rank_is_within(run: Accelerated) -> Violations:
 @groups.rule("ACC020", WARNING, "launcher", _LAUNCH)
 def machines_have_their_ranks(run: Accelerated) -> Violations:
     """A config for several machines leaves machine_rank to --machine_rank of the launch line.
-
     Prevents: Every node assumes rank 0, and the rendezvous never completes.
     Fix: add --machine_rank to the launch line"""
     config = run.config
@@ -123,7 +117,6 @@ def machines_have_their_ranks(run: Accelerated) -> Violations:
 @clusters.rule("ACC017", WARNING, "silent", _LAUNCH)
 def filters_are_one(run: Accelerated) -> Violations:
     """Only one of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given.
-
     Prevents: No error: the inclusion filter has no effect.
     Fix: remove one of the two"""
     included, excluded = (run.config.deepspeed.get(f"deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion"))
@@ -199,7 +192,6 @@ def all_sizes(submission: Submission) -> Iterator[Sizes]:
 @all_sizes.rule("HF017", ERROR, "init", accelerate("parallelism_config.py:329-345,373-380"))
 def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
     """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other.
-
     Prevents: ValueError: ParallelismConfig total_size does not match num_processes
     Fix: choose sizes whose product is num_processes"""
     product, processes = math.prod(sizes.values), sizes.processes
@@ -229,7 +221,6 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
 )
 def heads_divide(submission: Submission) -> Violations:
     """accelerate's sp_size divides the attention heads, and is a multiple or a divisor of the key-value heads.
-
     Prevents: An assertion when the attention is made.
     Fix: use a size that fits both"""
     arguments = submission.training_arguments
@@ -252,7 +243,6 @@ def heads_divide(submission: Submission) -> Violations:
 @accelerate_calls.rule("ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
 def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
     """--use_parallelism_config goes with --use_fsdp and --fsdp_version 2 on a launch line.
-
     Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.
     Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file"""
     asked, options = call.argument(_USE), call.options

@@ -41,7 +41,6 @@ _NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or fals
 @training_arguments.rule("HF023", WARNING, "parse", transformers(_ARGUMENTS) + "; the same file of 4.30 to 5.0")
 def names_are_current(arguments: TrainingArguments) -> Violations:
     """Every argument is one that transformers still has: eval_strategy, not evaluation_strategy.
-
     Prevents: TypeError: unexpected keyword argument, with a transformers that no longer has it.
     Fix: use the argument's new name"""
     release = release_for("transformers", arguments.path, [arguments.launch] if arguments.launch else [])
@@ -62,7 +61,6 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF024", WARNING, "parse", transformers(f"{_PARSER}:338-356,382-383"))
 def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     """An argument that nearly is one of TrainingArguments is spelled like it.
-
     Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default instead.
     Fix: correct the argument's name"""
     known, launch = known_arguments(), arguments.launch
@@ -81,7 +79,6 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF025", ERROR, "parse", transformers(f"{_PARSER}:36-46, {_ARGUMENTS} (__post_init__)"))
 def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """Numbers are numbers, flags true or false, and choices among those that transformers has.
-
     Prevents: argument --x: invalid int value; 'x' is not a valid IntervalStrategy; text where a number is.
     Fix: use a value of the argument's type"""
     for name, value in arguments.values.items():
@@ -131,7 +128,6 @@ def _may_be_converted(value: object, path: str) -> bool:
 @training_arguments.rule("HF026", ERROR, "init", transformers(f"{_ARGUMENTS} (TrainingArguments._validate_args)"))
 def one_precision(arguments: TrainingArguments) -> Violations:
     """At most one of fp16 and bf16 is on, in training and in evaluation.
-
     Prevents: ValueError: At most one of fp16 and bf16 can be True, but not both
     Fix: use bf16 alone"""
     for first, second in (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval")):
@@ -142,7 +138,6 @@ def one_precision(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF005", ERROR, "init", transformers("src/transformers/trainer.py:473-476"))
 def fsdp_or_deepspeed(arguments: TrainingArguments) -> Violations:
     """fsdp and deepspeed are not given together.
-
     Prevents: ValueError: Using --fsdp xxx together with --deepspeed is not possible.
     Fix: remove one of them"""
     off = (None, "", False)
@@ -153,7 +148,6 @@ def fsdp_or_deepspeed(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF027", NOTE, "silent", transformers("src/transformers/training_args.py (max_steps)"))
 def steps_or_epochs(arguments: TrainingArguments) -> Violations:
     """max_steps and num_train_epochs are not given together: max_steps overrides the epochs.
-
     Prevents: No error: training ends after max_steps, whatever num_train_epochs is.
     Fix: remove one of the two"""
     steps, epochs = arguments.integer("max_steps") or 0, arguments.number("num_train_epochs")
@@ -165,7 +159,6 @@ def steps_or_epochs(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF028", ERROR, "init", _POSITIVE)
 def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
     """per_device_train_batch_size and gradient_accumulation_steps are at least 1.
-
     Prevents: ValueError: batch_size should be a positive integer value, or ZeroDivisionError.
     Fix: use at least 1"""
     for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
@@ -191,7 +184,6 @@ def _strategies(arguments: TrainingArguments) -> tuple[object, object]:
 @training_arguments.rule("HF030", ERROR, "init", _CHECKED)
 def strategies_match(arguments: TrainingArguments) -> Violations:
     """With load_best_model_at_end, models are evaluated and saved by the same strategy.
-
     Prevents: ValueError: --load_best_model_at_end requires the save and eval strategy to match
     Fix: use one strategy for both"""
     save, evaluation = _strategies(arguments)
@@ -207,7 +199,6 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF031", ERROR, "init", _CHECKED)
 def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     """With load_best_model_at_end by steps, save_steps is a multiple of eval_steps.
-
     Prevents: ValueError: --load_best_model_at_end requires the saving steps to be a round multiple of the
     evaluation steps
     Fix: use a multiple of eval_steps"""
@@ -237,7 +228,6 @@ def _steps(arguments: TrainingArguments, name: str) -> float | None:
 @training_arguments.rule("HF032", ERROR, "init", _CHECKED)
 def steps_are_integers(arguments: TrainingArguments) -> Violations:
     """logging_steps, eval_steps and save_steps are integers above 1, and not 0 where they are used.
-
     Prevents: ValueError: --logging_steps must be an integer if bigger than 1, or requires non-zero --logging_steps
     Fix: use an integer, or a fraction below 1"""
     for what, default in (("logging", "steps"), ("eval", "no"), ("save", "steps")):
@@ -255,7 +245,6 @@ def steps_are_integers(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF033", ERROR, "init", _CHECKED)
 def plateau_has_evaluations(arguments: TrainingArguments) -> Violations:
     """lr_scheduler_type reduce_lr_on_plateau and greedy go with evaluation.
-
     Prevents: ValueError: lr_scheduler_type reduce_lr_on_plateau requires an eval strategy
     Fix: set eval_strategy to steps or epoch"""
     kind, (_, evaluation) = arguments.value("lr_scheduler_type"), _strategies(arguments)
@@ -267,7 +256,6 @@ def plateau_has_evaluations(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF034", ERROR, "init", _CHECKED)
 def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
     """warmup_steps is 0 or more, and less than max_steps.
-
     Prevents: ValueError: Got warmup_steps = -1, Expected value warmup_steps >= 0
     Fix: use 0, a number of steps, or a fraction below 1"""
     warmup, total = arguments.number("warmup_steps"), arguments.integer("max_steps") or 0
@@ -283,7 +271,6 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF035", ERROR, "init", _CHECKED)
 def prefetching_has_workers(arguments: TrainingArguments) -> Violations:
     """dataloader_prefetch_factor goes with dataloader_num_workers above 0.
-
     Prevents: ValueError: --dataloader_prefetch_factor can only be set when ... --dataloader_num_workers > 0.
     Fix: set dataloader_num_workers above 0"""
     name = "dataloader_prefetch_factor"
@@ -295,7 +282,6 @@ def prefetching_has_workers(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF036", ERROR, "init", _CHECKED)
 def cache_is_emptied_after_steps(arguments: TrainingArguments) -> Violations:
     """torch_empty_cache_steps is an integer above 0.
-
     Prevents: ValueError: `torch_empty_cache_steps` must be an integer bigger than 0
     Fix: use at least 1"""
     name = "torch_empty_cache_steps"
@@ -308,7 +294,6 @@ def cache_is_emptied_after_steps(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF037", ERROR, "init", _CHECKED)
 def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
     """save_strategy best goes with a metric and evaluations.
-
     Prevents: ValueError: `args.metric_for_best_model` must be provided when using 'best' save_strategy
     Fix: set metric_for_best_model"""
     named = arguments.has("metric_for_best_model") or arguments.is_on("load_best_model_at_end")
@@ -340,7 +325,6 @@ def planned(submission: Submission) -> Iterator[Planned]:
 @planned.rule("HF040", ERROR, "silent", _PLANNED)
 def batch_is_the_jobs(planned: Planned) -> Violations:
     """per_device_train_batch_size × gradient_accumulation_steps × the replicas is the job's global_batch.
-
     Prevents: No error: another batch than planned, so another learning curve and another number of steps.
     Fix: set gradient_accumulation_steps so that the product is the job's global_batch"""
     arguments, batch, replicas = planned.arguments, planned.arguments.batch, planned.replicas
@@ -357,7 +341,6 @@ def batch_is_the_jobs(planned: Planned) -> Violations:
 @planned.rule("HF041", ERROR, "silent", _PLANNED)
 def precision_is_the_jobs(planned: Planned) -> Violations:
     """fp16 and bf16 are on and off as the job's precision requires.
-
     Prevents: No error: training runs in another number format than planned.
     Fix: set the job's precision in the arguments"""
     arguments, wanted = planned.arguments, planned.job.training.precision
@@ -376,7 +359,6 @@ def precision_is_the_jobs(planned: Planned) -> Violations:
 @planned.rule("HF029", WARNING, "silent", _PLANNED)
 def sequence_is_the_jobs(planned: Planned) -> Violations:
     """The sequence length that a script is given is the job's.
-
     Prevents: No error: another sequence length than planned, so another memory need and speed.
     Fix: set the job's sequence_length"""
     wanted = planned.job.training.sequence_length

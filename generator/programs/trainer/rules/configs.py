@@ -101,7 +101,6 @@ def _shown(value: object) -> str:
 @pairs.rule("HF001", ERROR, "init", transformers(f"{_FILL}:109-184,258-263"))
 def config_equals_the_arguments(pair: Pair) -> Violations:
     """What TrainingArguments and the DeepSpeed config both set is the same in both, or "auto" in the config.
-
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values, after the model is loaded. With a default of TrainingArguments, as far as the script keeps it.
     Fix: set it to "auto" in the DeepSpeed config"""
@@ -124,7 +123,6 @@ def _accelerated(submission: Submission) -> Iterator[tuple[TrainingArguments, Ca
 @_accelerated.rule("HF042", ERROR, "init", _PREPARED)
 def accelerate_equals_the_arguments(run: tuple[TrainingArguments, Call, AccelerateConfig]) -> Violations:
     """Accumulation and clipping in accelerate's deepspeed_config are those of the training arguments.
-
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values;
     in programs without the Trainer, no error: DeepSpeed's value is used.
     Fix: write the same value in both"""
@@ -144,7 +142,6 @@ def accelerate_equals_the_arguments(run: tuple[TrainingArguments, Call, Accelera
 @pairs.rule("HF039", ERROR, "init", transformers(f"{_FILL}:155-160"))
 def batch_is_the_arguments_product(pair: Pair) -> Violations:
     """train_batch_size is per_device_train_batch_size × gradient_accumulation_steps × the processes, or "auto".
-
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values.
     Fix: set "train_batch_size" to "auto"
@@ -165,7 +162,6 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
 @pairs.rule("HF002", ERROR, "init", transformers(f"{_FILL}:244-263"))
 def schedule_equals_the_arguments(pair: Pair) -> Violations:
     """The scheduler's total_num_steps and warmup_num_steps are max_steps and warmup_steps, or "auto".
-
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values, after the model is loaded.
     Fix: set it to "auto" in the DeepSpeed config"""
@@ -200,7 +196,6 @@ _ADAMW: Final = (
 @pairs.rule("HF004", ERROR, "init", transformers(f"{_FILL}:648-651"))
 def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     """Evaluation without training runs under ZeRO stage 3 only.
-
     Prevents: ValueError: ZeRO inference only makes sense with ZeRO Stage 3 - please adjust your config
     Fix: use stage 3"""
     arguments, stage = pair.arguments, pair.config.stage
@@ -225,7 +220,6 @@ def _trainers(submission: Submission) -> Iterator[tuple[TrainingArguments, int |
 @_trainers.rule("HF006", ERROR, "init", transformers("src/transformers/trainer.py:889-906"))
 def trainer_accepts_the_settings(trainer: tuple[TrainingArguments, int | None]) -> Violations:
     """save_only_model goes without load_best_model_at_end, auto_find_batch_size without ZeRO stage 3.
-
     Prevents: ValueError: DeepSpeed can't be used with `save_only_model` along with `load_best_model_at_end`, or:
     `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.
     Fix: remove one of the two, or use stage 2 or a fixed batch size"""
@@ -260,7 +254,6 @@ def _plugin_configs(submission: Submission) -> Iterator[Config]:
 @_plugin_configs.rule("HF013", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)"))
 def zero_section_is_there(config: Config) -> Violations:
     """A DeepSpeed config that transformers or accelerate reads has a zero_optimization section.
-
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
     Fix: add "zero_optimization": {"stage": 0}"""
     if not config.has("/zero_optimization") and not config.tuned:
@@ -271,7 +264,6 @@ def zero_section_is_there(config: Config) -> Violations:
 @ds_configs.rule("HF043", ERROR, "silent", transformers(f"{_FILL} (is_zero3)"))
 def stage_is_a_number(config: Config) -> Violations:
     """The ZeRO stage in a config that transformers or accelerate reads is a number.
-
     Prevents: The model isn't partitioned as it is loaded, and weights are saved as if they were whole: the stage, which
     DeepSpeed converts from text, is compared with 3. A note at other stages.
     Fix: write the stage without quotes"""
@@ -287,7 +279,6 @@ def stage_is_a_number(config: Config) -> Violations:
 @pairs.rule("HF022", WARNING, "silent", transformers(f"{_FILL} (deepspeed_optim_sched)"))
 def optimizer_is_in_one_place(pair: Pair) -> Violations:
     """optim and lr_scheduler_type are not given with an optimizer and scheduler of the DeepSpeed config.
-
     Prevents: No error: the DeepSpeed config's optimizer and scheduler are used, and the arguments are ignored.
     Fix: set the optimizer and scheduler in one place"""
     for key, name in (("optimizer", "optim"), ("scheduler", "lr_scheduler_type")):
@@ -321,7 +312,6 @@ def _models(submission: Submission) -> Iterator[tuple[Config, Model]]:
 @_models.rule("HF019", ERROR, "init", transformers(f"{_FILL}:341-358"))
 def tensor_parallelism_needs_no_conversion(loaded: tuple[Config, Model]) -> Violations:
     """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers converts on loading.
-
     Prevents: NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet implemented.
     Fix: remove tensor_parallel"""
     config, model = loaded
