@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 @explain_option
 @form_option("text", "json")
 def generate(
-    request: Request,
-    output: str | None,
-    force: bool,
-    show_diff: bool,
-    top: int,
-    bold: bool,
-    explain: bool,
-    form: str,
+    request: Request, output: str | None, force: bool, show_diff: bool, top: int, bold: bool, explain: bool, form: str
 ) -> None:
     """Plan the job in SPEC, and write the files that launch it.
 

@@ -169,11 +169,7 @@ _LAST = 9  #: of the columns that go where there is no room
 PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]  #: cells before and after a plan's dimensions
 
 
-def plan_table(
-    labels: Sequence[Column],
-    figures: Sequence[Column],
-    rows: Iterable[PlanRow],
-) -> Table:
+def plan_table(labels: Sequence[Column], figures: Sequence[Column], rows: Iterable[PlanRow]) -> Table:
     """A table of plans: labels, a column for each dimension that any plan uses, and figures.
 
     A row without a plan has no dimensions, and is grey.

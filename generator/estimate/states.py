@@ -184,9 +184,7 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
         stay = at_end | ((layout.zero_stage == 2) & wide)
         gradients = np.where(out & np.logical_not(stay), 0, gradients)
     return StateBytes(
-        parameters=np.where(parameters_out, 0, held.parameters),
-        gradients=gradients,
-        optimizer=held.optimizer * stays,
+        parameters=np.where(parameters_out, 0, held.parameters), gradients=gradients, optimizer=held.optimizer * stays
     )
 
 

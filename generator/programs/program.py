@@ -141,12 +141,7 @@ def make_program(
     given = {word.partition("=")[0] for word in job.launch.arguments if word.startswith("--")}
     filled = tuple(g for g in (*(_less(group, given) for group in groups), own) if g.arguments)
     return Program(
-        script=job.launch.script,
-        groups=filled,
-        environment=environment or {},
-        files=files,
-        notes=notes,
-        resume=resume,
+        script=job.launch.script, groups=filled, environment=environment or {}, files=files, notes=notes, resume=resume
     )
 
 

@@ -65,11 +65,7 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     rows = rows[np.lexsort((found.total_s[rows], found.required_bytes[rows]))]
     place = {int(row): number for number, row in enumerate(rows)}
     return Points(
-        rows=rows,
-        front=front[rows],
-        names={place[row]: name for row, name in names.items()},
-        near=near,
-        of=len(front),
+        rows=rows, front=front[rows], names={place[row]: name for row, name in names.items()}, near=near, of=len(front)
     )
 
 

@@ -75,11 +75,7 @@ class Spares:
     def to_dict(self) -> dict[str, object]:
         """A part of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
         refused = [{"nodes": each.nodes, "rule": each.finding.rule} for each in self.refused]
-        return {
-            "nodes": self.plan.job.nodes,
-            "counts": [count.to_dict() for count in self.counts],
-            "refused": refused,
-        }
+        return {"nodes": self.plan.job.nodes, "counts": [count.to_dict() for count in self.counts], "refused": refused}
 
 
 def spare_nodes(plan: Plan) -> Spares:

@@ -74,9 +74,7 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
         cluster=cluster or some,
         gpus=world.gpus or UNKNOWN,
         training=partial(
-            Training,
-            sequence_length=lengths[0] if lengths else UNKNOWN,
-            precision=config.precision or UNKNOWN,
+            Training, sequence_length=lengths[0] if lengths else UNKNOWN, precision=config.precision or UNKNOWN
         ),
         pins=_pins(config, world),
         headroom=0.0,

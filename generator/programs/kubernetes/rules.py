@@ -10,14 +10,7 @@ from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.wording import show
 from ...rules.sources import derived, kubernetes, training_operator
 from ...rules.violations import suggest, violation
-from ..cluster_jobs import (
-    Difference,
-    differences_of,
-    miscounted,
-    one_process,
-    to_fill,
-    without_the_other_nodes,
-)
+from ..cluster_jobs import Difference, differences_of, miscounted, one_process, to_fill, without_the_other_nodes
 from ..secret_rules import secrets_of
 from ..subjects import subject, submissions
 from ..submission import Submission
@@ -93,10 +86,7 @@ def roles_are_known(job: KubernetesJob) -> Violations:
             yield violation(job, role.count_at, message, hint if known == "Master" or role.count < 1 else None)
 
 
-_POLICIES: Final = {
-    "PyTorchJob": ("Always", "OnFailure", "Never", "ExitCode"),
-    "JobSet": ("OnFailure", "Never"),
-}
+_POLICIES: Final = {"PyTorchJob": ("Always", "OnFailure", "Never", "ExitCode"), "JobSet": ("OnFailure", "Never")}
 
 
 @jobs.rule("KUB005", ERROR, "launcher", derived("the controller makes pods with it, and the API server refuses them"))

@@ -109,12 +109,7 @@ def _json(name: str) -> dict[str, Any]:
 def option_table(flavour: Flavour) -> OptionTable:
     """The options of a project. Read from disk on the first call (1 ms)."""
     data = _json("megatron_options.json")[flavour]
-    return OptionTable(
-        flavour=flavour,
-        versions=tuple(data["versions"]),
-        aliases=data["aliases"],
-        rows=data["options"],
-    )
+    return OptionTable(flavour=flavour, versions=tuple(data["versions"]), aliases=data["aliases"], rows=data["options"])
 
 
 @lru_cache(maxsize=4096)

@@ -145,10 +145,7 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
     told += [] if script in _TRL else [f"attn_implementation={_attention(job)}"]
     counted = f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
-    texts = [
-        *([counted] if told else []),
-        *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count"),
-    ]
+    texts = [*([counted] if told else []), *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count")]
     if layout.context > 1:
         texts.append(
             f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "

@@ -193,7 +193,7 @@ _BY_ACCELERATE: Final = frozenset(
 #: What Transformers fills in besides (integrations/deepspeed.py:134-258 @ 5.23.0); its Trainer goes through accelerate.
 #: The keys of amp: only releases before 5 (:160-164 @ 4.57.1).
 _BY_TRANSFORMERS: Final = _BY_ACCELERATE | {
-    *("optimizer.params.betas", "optimizer.params.eps", "amp.enabled", "amp.opt_level"),
+    *("optimizer.params.betas", "optimizer.params.eps", "amp.enabled", "amp.opt_level")
 }
 
 
