@@ -57,11 +57,9 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
 
 @lru_cache(maxsize=len(_PROGRAMS))
 def _rules_of(program: str) -> tuple[Rule, ...]:
-    if "." in program:
-        return rules_in(import_module(f".{program}", __package__))
-    rules = import_module(f".{program}.rules", __package__)
-    alone = not hasattr(rules, "__path__")  # else a folder, whose `registry` has its modules
-    return rules_in(*([rules] if alone else import_module(".registry", rules.__name__).MODULES))
+    rules = import_module(f".{program}" if "." in program else f".{program}.rules", __package__)
+    names = getattr(rules, "MODULES", None)  # those of a folder
+    return rules_in(*([rules] if names is None else [import_module(f".{name}", rules.__name__) for name in names]))
 
 
 def programs_of(submission: Submission) -> tuple[str, ...]:

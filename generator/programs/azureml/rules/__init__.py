@@ -1,1 +1,3 @@
-"""Rules on AzureML command jobs."""
+"""Every rule on AzureML jobs."""
+
+MODULES = ("loading", "service", "files", "command")

@@ -1,1 +1,6 @@
-"""Rules on DeepSpeed configs."""
+"""The rules on DeepSpeed configs, but for those on one block, which `file_rules` names."""
+
+MODULES = (
+    *("text", "reported", "batch", "choices", "precision", "zero", "zero_limits"),
+    *("offload", "optimizer", "parallel", "running"),
+)

@@ -1,1 +1,3 @@
-"""Rules on launch lines, hostfiles and environment variables."""
+"""The rules on launch lines and environment variables; those on hostfiles are named in `file_rules`."""
+
+MODULES = ("deepspeed_launcher", "torchrun", "ranks", "lines", "programs", "environment")

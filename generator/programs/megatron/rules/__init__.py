@@ -1,1 +1,3 @@
-"""Rules on Megatron arguments by themselves."""
+"""Every rule on Megatron arguments by themselves."""
+
+MODULES = ("options", "shape", "batch", "megatron_lm", "memory", "environment", "megatron_deepspeed")

@@ -1,1 +1,3 @@
-"""Rules on the options of Slurm jobs."""
+"""Every rule on Slurm jobs."""
+
+MODULES = ("options", "directives", "script", "gpus", "resources", "steps", "shared")

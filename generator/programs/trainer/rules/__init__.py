@@ -1,1 +1,3 @@
-"""Rules on TrainingArguments and accelerate configs."""
+"""Every rule on TrainingArguments and accelerate configs."""
+
+MODULES = ("configs", "arguments", "accelerate", "accelerate_deepspeed", "accelerate_machines")
