@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..findings import ERROR, WARNING, Violation, Violations
-from ..rules.sources import derived
+from ..rules.violations import derived
 from .subjects import submissions
 from .submission import Submission
 

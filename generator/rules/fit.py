@@ -12,7 +12,7 @@ from ..job.records import Job
 from ..units import gib
 from .layout.offload import HOST_OPTIMIZERS
 from .planned import Judgement, layouts
-from .sources import deepspeed
+from .violations import deepspeed
 
 
 def device_limit_bytes(job: Job, memory: Memory) -> Any:

@@ -1,14 +1,88 @@
-"""Violations at a name of a document, and the nearest of the names that are known."""
+"""The words of rules: where requirements are from, violations at their places, numbers and lists in messages."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Protocol
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Final, Protocol
 
 from ..facts.words import is_to_fill, is_words
 from ..findings import NOTE, Edit, Location, Severity, Violation
-from .numbers import listed
+from ..job.wording import listed
+
+
+def _places(before: str, after: str = "") -> Callable[[str], str]:
+    """Return the function from a place to the source that it is, between these texts."""
+    return lambda place: f"{before}{place}{after}"
+
+
+deepspeed: Final = _places("deepspeedai/DeepSpeed deepspeed/", " @ edaa7221 (0.19.6)")
+megatron_deepspeed: Final = _places("deepspeedai/Megatron-DeepSpeed ", " @ 4efb479d")
+megatron_lm: Final = _places("NVIDIA/Megatron-LM megatron/", " @ d98e8a64")
+transformers: Final = _places("huggingface/transformers ", " @ 5.23.0")
+#: Reasoning from documented behaviour: no code of the framework checks it.
+derived: Final = _places("derived: ")
+azureml: Final = _places("azure-ai-ml azure/ai/ml/", " @ 1.35.2")
+azureml_examples: Final = _places("Azure/azureml-examples ", " @ 085cd6ea")
+accelerate: Final = _places("huggingface/accelerate src/accelerate/", " @ 1.15.0")
+deepspeed_now: Final = _places("deepspeedai/DeepSpeed deepspeed/", " @ 0.19.8")
+slurm: Final = _places("SchedMD/slurm src/", " @ slurm-22-05-8-1")
+#: A section of one of Slurm's manual pages.
+slurm_manual: Final = _places("", ", Slurm 22.05.8")
+torch: Final = _places("pytorch/pytorch torch/", " @ 2.13.0")
+nccl: Final = _places("NVIDIA/nccl ", " @ 5067397c")
+ml_engineering: Final = _places("stas00/ml-engineering ")
+transformer_engine: Final = _places("NVIDIA/TransformerEngine transformer_engine/pytorch/", " @ d0067d0d")
+training_operator: Final = _places("kubeflow/trainer pkg/", " @ v1.9.4")
+kubernetes: Final = _places("kubernetes/kubernetes pkg/apis/", " @ v1.33")
+skypilot: Final = _places("skypilot sky/", " @ 0.14.1")
+
+
+__all__ = ["divisors", "listed", "nearest", "neighbours"]
+
+
+#: Prime factors up to here are found: all of a number below 2^32, and no size that a run can have is larger.
+_LARGEST_PRIME: Final = 2**16
+#: Larger numbers fit no framework's 64-bit integers; a number below has at most 103,680 divisors.
+_LARGEST: Final = 2**63
+
+
+def divisors(number: int, limit: int | None = None) -> list[int]:
+    """The divisors of a positive `number`, ascending, up to `limit`.
+
+    Of numbers from 2^32 on some may be missing: two prime factors above 2^16 count as one. Of numbers from 2^63 on,
+    only 1 and the number itself are found.
+    """
+    found = _divisors(number)
+    return [*found] if limit is None else [*found[: bisect_right(found, limit)]]
+
+
+@lru_cache(maxsize=256)
+def _divisors(number: int) -> tuple[int, ...]:
+    """From the prime factors, which are found by trial division."""
+    found, rest, prime = [1], number, 2 if number < _LARGEST else number
+    while rest > 1:
+        prime = prime if prime * prime <= rest and prime < _LARGEST_PRIME else rest
+        powers = [1]
+        while rest % prime == 0:
+            rest //= prime
+            powers.append(powers[-1] * prime)
+        found = [d * power for power in powers for d in found]
+        prime += 1
+    return tuple(sorted(found))
+
+
+def nearest(values: Iterable[int], target: int, count: int = 6) -> list[int]:
+    """The `count` values nearest to `target`, ascending."""
+    return sorted(sorted(values, key=lambda v: (abs(v - target), v))[:count])
+
+
+def neighbours(step: int, target: int) -> list[int]:
+    """The multiples of `step` just below and above `target` (above only, where below is 0)."""
+    below = target // step * step
+    return [m for m in (below, below + step) if m > 0]
 
 
 class Located(Protocol):

@@ -22,8 +22,8 @@ from ..rule import Rule
 from ..rules.job.model import micro_batches
 from ..rules.layout.pins import pinned_values
 from ..rules.layout.sequence import exchanges_heads_only
-from ..rules.numbers import divisors
 from ..rules.run import binding_rules
+from ..rules.violations import divisors
 
 Column = NDArray[np.int64]
 #: The factors of the world in the order in which they are chosen; the last is what is left.

@@ -24,8 +24,8 @@ from ..findings import Severity
 from ..job.records import Job, Software
 from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.recompute import module_choices
-from ..rules.numbers import divisors
 from ..rules.run import binding_rules
+from ..rules.violations import divisors
 from .choice import TIME_BAND, unbeaten
 from .enumerate import joined
 from .feasible import (

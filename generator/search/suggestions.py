@@ -16,8 +16,8 @@ from ..estimate.layout import FIELDS, Offload, Recompute
 from ..estimate.uncertainty import required_band
 from ..job.records import Job
 from ..job.wording import in_spec
-from ..rules.numbers import divisors
 from ..rules.run import lighter
+from ..rules.violations import divisors
 from .choice import ranking
 from .feasible import Feasible, feasible_layouts, has_plan, make_plan
 from .plan import Plan, Suggestion

@@ -9,7 +9,7 @@ from itertools import product
 from ..dataclass import dataclass
 from ..findings import InvalidJob, Severity
 from ..job.records import Job
-from ..rules.numbers import divisors
+from ..rules.violations import divisors
 from ..version import __version__
 from .enumerate import Enumeration
 from .feasible import feasible_layouts

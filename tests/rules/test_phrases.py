@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsgen.rules.numbers import divisors, listed, nearest, neighbours
+from dsgen.rules.violations import divisors, listed, nearest, neighbours
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ...programs.megatron.arguments import MegatronArguments
 from ...programs.subjects import subject, submissions
 from ...programs.submission import Submission, used_config
 from ...programs.world import world_of
-from ...rules.sources import derived
+from ...rules.violations import derived
 
 _PLANNED: Final = derived("what is launched is what was planned only if both say the same")
 _LAST_EXPORT: Final = derived("the last export before the launch line wins")

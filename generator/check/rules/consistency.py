@@ -17,7 +17,7 @@ from ...programs.references import Reference
 from ...programs.subjects import ds_configs, submissions
 from ...programs.submission import Submission, used_config
 from ...programs.world import FLAGS, MOST_GPUS, world_of
-from ...rules.sources import deepspeed, deepspeed_now, derived
+from ...rules.violations import deepspeed, deepspeed_now, derived
 
 _KINDS: Final = ("job spec", "DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
 _CONFIG_READERS: Final = ("launch script", "AzureML job", "accelerate config", "training arguments", "DeepSpeed config")

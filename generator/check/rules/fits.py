@@ -27,7 +27,7 @@ from ...programs.submission import Submission
 from ...programs.world import world_of
 from ...rules.layout.pins import known_values, whole_layout
 from ...rules.registry import FIT_RULES
-from ...rules.sources import deepspeed_now, derived
+from ...rules.violations import deepspeed_now, derived
 from ...units import GB, GIB, MIB
 
 #: What the estimate of a Megatron run can't do without.

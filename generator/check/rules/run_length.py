@@ -15,7 +15,7 @@ from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.slurm.request import Request
 from ...programs.subjects import blocks, subject
 from ...programs.submission import Submission
-from ...rules.sources import derived, slurm_manual
+from ...rules.violations import derived, slurm_manual
 from ...units import clock
 
 #: What the work of a step depends on.

@@ -8,8 +8,7 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.wording import show
-from ...rules.sources import derived, kubernetes, training_operator
-from ...rules.violations import suggest, violation
+from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
 from ..cluster_jobs import Difference, differences_of, miscounted, one_process, to_fill, without_the_other_nodes
 from ..secret_rules import secrets_of
 from ..subjects import subject, submissions

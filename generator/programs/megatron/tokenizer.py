@@ -10,7 +10,7 @@ from ...findings import ERROR, Violations
 from ...job.needs import argument_values
 from ...job.records import Job
 from ...rules.planned import lm_jobs, mds_jobs, violation
-from ...rules.sources import megatron_deepspeed, megatron_lm
+from ...rules.violations import megatron_deepspeed, megatron_lm
 from .options import TOKENIZERS, Flavour, option_table
 
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
-from ...rules.sources import derived, skypilot
+from ...rules.violations import derived, skypilot
 from ..cluster_jobs import Difference, differences_of, miscounted, one_process, without_the_other_nodes
 from ..secret_rules import secrets_of
 from ..subjects import subject, submissions

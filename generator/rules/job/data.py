@@ -12,7 +12,7 @@ from ...job.needs import argument_values, spec_values
 from ...job.records import Job
 from ...job.wording import NOTHING, counted, value_at
 from ..planned import jobs, megatron_jobs, violation
-from ..sources import azureml, derived
+from ..violations import azureml, derived
 
 _CACHE: Final = "--data-cache-path"
 _READ_ONLY: Final = re.compile(r"(?:^|:)(/[^:]*):ro\b")  # where a mount is, of claim:/path:ro or source:/path:ro

@@ -11,9 +11,8 @@ from ...job.needs import target_options
 from ...job.records import Job
 from ...job.wording import counted
 from ...rule import InFiles
-from ..numbers import neighbours
 from ..planned import IN_ALL, autotp_jobs, jobs, violation
-from ..sources import deepspeed, derived
+from ..violations import deepspeed, derived, neighbours
 
 
 @jobs.rule("CAL001", ERROR, "silent", derived("a factor of a constant that isn't there would be lost"))

@@ -9,7 +9,7 @@ from ...estimate.model_size import dense_layers
 from ...findings import ERROR, Violations
 from ...job.records import Job
 from ..planned import jobs, jobs_of, lm_jobs, violation
-from ..sources import deepspeed_now, derived, megatron_lm, transformers
+from ..violations import deepspeed_now, derived, megatron_lm, transformers
 
 _KERNEL = "ops/csrc/quantization/pt_binding.cpp:154"
 #: The first DeepSpeed that converts bf16 weights before its kernel, which reads fp16.

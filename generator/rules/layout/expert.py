@@ -6,7 +6,6 @@ from ...estimate.layout import LayoutLike
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
-from ..numbers import divisors, nearest
 from ..planned import (
     IN_ALL,
     ONLY_MDS,
@@ -21,7 +20,7 @@ from ..planned import (
     mds_layouts,
     trainer_layouts,
 )
-from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
+from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, nearest
 
 
 def _has_biased_experts(job: Job) -> bool:

@@ -15,9 +15,8 @@ from ...findings import ERROR
 from ...job.records import Job
 from ...job.wording import Vocabulary
 from ...rule import InFiles, Rule
-from ..numbers import divisors, nearest, neighbours
 from ..planned import NO_RAMP_UP, Judgement, autotp_layouts, lm_layouts, mds_layouts
-from ..sources import deepspeed, megatron_deepspeed, megatron_lm
+from ..violations import deepspeed, divisors, megatron_deepspeed, megatron_lm, nearest, neighbours
 
 WORLD_FACTORS = ("data", "tensor", "pipeline", "context")
 BATCH_FACTORS = ("micro_batch", "gradient_accumulation", "data")

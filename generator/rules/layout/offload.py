@@ -7,7 +7,7 @@ from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import InFiles
 from ..planned import Judgement, autotp_layouts, elsewhere, engine_layouts, given, layouts, lm_layouts, trainer_layouts
-from ..sources import deepspeed, deepspeed_now, derived, megatron_lm
+from ..violations import deepspeed, deepspeed_now, derived, megatron_lm
 
 #: Optimizers that DeepSpeed can run on the host.
 HOST_OPTIMIZERS = ("adam", "adamw")

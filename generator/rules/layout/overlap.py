@@ -9,7 +9,7 @@ from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
 from ..planned import Judgement, divides, elsewhere, given, implies, layouts, lm_layouts
-from ..sources import derived, megatron_lm, transformer_engine
+from ..violations import derived, megatron_lm, transformer_engine
 from .tensor import tensor_domain
 
 _CONFIG = "core/transformer/transformer_config.py"

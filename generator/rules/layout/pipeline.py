@@ -13,7 +13,6 @@ from ...facts.facts import knows
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import InFiles
-from ..numbers import divisors, nearest, neighbours
 from ..planned import (
     IN_CONFIGS,
     Judgement,
@@ -28,7 +27,7 @@ from ..planned import (
     mds_layouts,
     megatron_layouts,
 )
-from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm
+from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, nearest, neighbours
 
 _SIZES: Final = ("first_stage_layers", "last_stage_layers")
 

@@ -11,7 +11,7 @@ from ...estimate.layout import LayoutLike
 from ...findings import ERROR
 from ...job.records import Job
 from ..planned import Judgement, layouts
-from ..sources import megatron_lm
+from ..violations import megatron_lm
 
 _CALCULATOR: Final = "core/num_microbatches_calculator.py (RampupBatchsizeNumMicroBatchesCalculator.update)"
 _ramped = partial(layouts, applies=lambda job: job.training.batch_ramp is not None)

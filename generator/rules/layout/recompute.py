@@ -11,9 +11,8 @@ from ...estimate.stages import chunk_sizes, divides_chunks, split
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import InFiles
-from ..numbers import divisors, listed, nearest
 from ..planned import Judgement, autotp_layouts, engine_layouts, implies, lm_layouts, mds_layouts, megatron_layouts
-from ..sources import derived, megatron_deepspeed, megatron_lm
+from ..violations import derived, divisors, listed, megatron_deepspeed, megatron_lm, nearest
 from .pins import RECOMPUTE_DETAILS
 
 

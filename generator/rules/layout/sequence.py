@@ -9,7 +9,6 @@ from ...facts.facts import knows
 from ...findings import ERROR, NOTE
 from ...job.records import Job
 from ...rule import InFiles
-from ..numbers import divisors, nearest
 from ..planned import (
     IN_ALL,
     IN_CONFIGS,
@@ -27,7 +26,7 @@ from ..planned import (
     mds_layouts,
     megatron_layouts,
 )
-from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformer_engine
+from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, nearest, transformer_engine
 from .tensor import has_grouped_heads, tensor_values
 
 _along_tensor = megatron_layouts("sequence_parallel", "tensor")

@@ -9,7 +9,6 @@ from ...facts.facts import knows
 from ...findings import ERROR, NOTE, WARNING
 from ...job.records import Job
 from ...rule import InFiles
-from ..numbers import divisors
 from ..planned import (
     IN_ALL,
     IN_CONFIGS,
@@ -22,7 +21,7 @@ from ..planned import (
     mds_layouts,
     megatron_layouts,
 )
-from ..sources import deepspeed, derived, megatron_deepspeed, megatron_lm, transformers
+from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megatron_lm, transformers
 
 
 def tensor_domain(job: Job) -> int:

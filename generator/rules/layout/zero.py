@@ -10,7 +10,6 @@ from ...estimate.states import is_precision_aware
 from ...findings import ERROR, NOTE
 from ...job.records import Job
 from ...rule import InFiles
-from ..numbers import divisors, nearest
 from ..planned import (
     IN_CONFIGS,
     Judgement,
@@ -22,7 +21,7 @@ from ..planned import (
     layouts,
     lm_layouts,
 )
-from ..sources import deepspeed, deepspeed_now, derived, megatron_lm
+from ..violations import deepspeed, deepspeed_now, derived, divisors, megatron_lm, nearest
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at most 2.
 FIRST_AUTOTP_WITH_STAGE_3 = (0, 19, 4)

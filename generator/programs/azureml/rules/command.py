@@ -7,8 +7,7 @@ from typing import Final
 
 from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.sources import azureml, azureml_examples, deepspeed, derived
-from ....rules.violations import suggest, violation
+from ....rules.violations import azureml, azureml_examples, deepspeed, derived, suggest, violation
 from ...subjects import submissions
 from ...submission import Submission
 from ..job import AzureMLJob

@@ -10,8 +10,7 @@ from typing import Final
 from ....facts.around import is_there, text_around
 from ....findings import ERROR, NOTE, Violation, Violations
 from ....job.wording import show
-from ....rules.sources import azureml
-from ....rules.violations import violation
+from ....rules.violations import azureml, violation
 from ...references import Reference
 from ...subjects import submissions
 from ...submission import Submission, references

@@ -12,9 +12,7 @@ from ....facts.shapes import Problem, differences
 from ....findings import ERROR, Violation, Violations
 from ....job.wording import dotted, show
 from ....rule import Rule
-from ....rules.numbers import listed
-from ....rules.sources import azureml
-from ....rules.violations import suggest, violation
+from ....rules.violations import azureml, listed, suggest, violation
 from ...subjects import Subject, subject
 from ...submission import Submission
 from ..job import AzureMLJob

@@ -7,8 +7,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import counted, show
-from ....rules.sources import azureml, derived
-from ....rules.violations import suggest, violation
+from ....rules.violations import azureml, derived, suggest, violation
 from ..job import AzureMLJob
 from ..schema import FILE_PREFIX, SERVICE_TYPES, environment_fits
 from .loading import is_to_fill, jobs, left_to_fill

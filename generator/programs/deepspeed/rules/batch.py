@@ -7,9 +7,7 @@ from typing import Final
 
 from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.numbers import listed, neighbours
-from ....rules.sources import deepspeed, deepspeed_now, derived
-from ....rules.violations import violation
+from ....rules.violations import deepspeed, deepspeed_now, derived, listed, neighbours, violation
 from ...launching.program_options import sets_key
 from ...subjects import subject
 from ...submission import Submission

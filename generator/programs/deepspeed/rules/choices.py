@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from ....findings import ERROR, Severity, Violation, Violations
 from ....job.wording import escape
-from ....rules.numbers import listed
-from ....rules.sources import accelerate, deepspeed
+from ....rules.violations import accelerate, deepspeed, listed
 from ....shape import Shape, Type
 from ...launching.program_options import sets_key
 from ..coercions import mismatch

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, WARNING, Violations
-from ....rules.sources import deepspeed_now
-from ....rules.violations import violation
+from ....rules.violations import deepspeed_now, violation
 from ...subjects import subject
 from ...submission import Submission
 from ..config import OFFLOADED, Config

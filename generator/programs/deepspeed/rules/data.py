@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....job.wording import escape
-from ....rules.sources import deepspeed, deepspeed_now, derived
-from ....rules.violations import suggest, violation
+from ....rules.violations import deepspeed, deepspeed_now, derived, suggest, violation
 from ...subjects import subject
 from ...submission import Submission
 from ..config import Config, number_of, whole_of

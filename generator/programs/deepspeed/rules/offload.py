@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.sources import deepspeed, deepspeed_now, derived
-from ....rules.violations import violation
+from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of

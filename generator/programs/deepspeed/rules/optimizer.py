@@ -8,8 +8,7 @@ from typing import Final
 from ....facts.hjson.edits import move_member, rename_key
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
-from ....rules.sources import deepspeed_now, derived, megatron_deepspeed
-from ....rules.violations import suggest, violation
+from ....rules.violations import deepspeed_now, derived, megatron_deepspeed, suggest, violation
 from ...launching.program_options import reads_key
 from ...subjects import subject
 from ...submission import Submission

@@ -7,9 +7,7 @@ from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Version, Violation, Violations
 from ....job.wording import escape
-from ....rules.numbers import divisors, listed
-from ....rules.sources import deepspeed, deepspeed_now
-from ....rules.violations import suggest, violation
+from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, suggest, violation
 from ...subjects import Subject, subject
 from ...submission import Submission
 from ...world import World, world_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.sources import deepspeed, deepspeed_now, derived
-from ....rules.violations import violation
+from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ...world import world_of
 from ..config import ZERO, Config
 from .subjects import Run, configs, named, runs, said, shown, to_remove

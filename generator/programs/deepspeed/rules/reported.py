@@ -8,7 +8,7 @@ from typing import Any, Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Version, Violation, Violations, When, printable
 from ....job.wording import escape
 from ....rule import Rule
-from ....rules.sources import deepspeed, deepspeed_now
+from ....rules.violations import deepspeed, deepspeed_now
 from ...subjects import ds_configs
 from ..config import Config
 from ..schema import Section

@@ -7,9 +7,7 @@ from typing import Final, NamedTuple
 
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
 from ....job.wording import escape
-from ....rules.numbers import listed
-from ....rules.sources import deepspeed_now
-from ....rules.violations import suggest, violation
+from ....rules.violations import deepspeed_now, listed, suggest, violation
 from ...launching.program_options import sets_key
 from ...subjects import Subject, subject
 from ...submission import Submission

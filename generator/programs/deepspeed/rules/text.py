@@ -8,7 +8,7 @@ from typing import Final
 
 from ....facts.hjson.edits import to_strict
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, printable
-from ....rules.sources import deepspeed
+from ....rules.violations import deepspeed
 from ...launching.program_options import loads_json
 from ...subjects import ds_configs, subject
 from ...submission import Submission

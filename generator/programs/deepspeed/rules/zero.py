@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.sources import deepspeed, deepspeed_now, derived
+from ....rules.violations import deepspeed, deepspeed_now, derived
 from ...launching.program_options import tells
 from ...world import world_of
 from ..config import ZERO, Config

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.numbers import divisors, listed, neighbours
-from ....rules.sources import deepspeed, deepspeed_now
+from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, neighbours
 from ...world import world_of
 from ..config import ZERO, Config
 from .subjects import Run, configs, runs, said, shown, to_remove, unused

@@ -8,8 +8,7 @@ from typing import Final
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
-from ....rules.numbers import listed
-from ....rules.sources import deepspeed_now
+from ....rules.violations import deepspeed_now, listed
 from ...subjects import deepspeed_calls, launcher_calls
 from ..launcher_call import LauncherCall, program_text
 

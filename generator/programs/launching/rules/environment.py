@@ -14,8 +14,7 @@ from ....catalog.names import closest
 from ....dataclass import dataclass
 from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
-from ....rules.numbers import listed
-from ....rules.sources import azureml_examples, deepspeed_now, derived, ml_engineering, nccl
+from ....rules.violations import azureml_examples, deepspeed_now, derived, listed, ml_engineering, nccl
 from ...subjects import commands, deepspeed_calls, launches, subject, submissions
 from ...submission import Submission
 from ...world import world_of

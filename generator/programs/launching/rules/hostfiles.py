@@ -10,9 +10,7 @@ from ....catalog.names import closest
 from ....facts.words import is_left_open, is_placeholder, is_words
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show
-from ....rules.numbers import listed
-from ....rules.sources import deepspeed_now
-from ....rules.violations import note_if_to_fill
+from ....rules.violations import deepspeed_now, listed, note_if_to_fill
 from ...subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files, submissions
 from ...submission import Submission
 from ...world import FLAGS, world_of

@@ -8,8 +8,7 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.sources import accelerate, derived, torch
-from ....rules.violations import note_if_to_fill
+from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
 from ...subjects import accelerate_calls, commands, launcher_calls, launches
 from ...world import world_of

@@ -10,7 +10,7 @@ from typing import Final
 
 from ....facts.around import folders_above
 from ....findings import ERROR, Violation, Violations
-from ....rules.sources import derived, transformers
+from ....rules.violations import derived, transformers
 from ...lookup import is_slip
 from ...shell.records import Word
 from ...subjects import launches

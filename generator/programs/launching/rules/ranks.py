@@ -9,7 +9,7 @@ from typing import Final
 
 from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
-from ....rules.sources import deepspeed_now
+from ....rules.violations import deepspeed_now
 from ...references import LIGHTNING_CONFIG
 from ...slurm.request import LAUNCHERS
 from ...subjects import launcher_calls, steps, subject

@@ -7,8 +7,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
-from ....rules.sources import torch
-from ....rules.violations import note_if_to_fill
+from ....rules.violations import note_if_to_fill, torch
 from ...slurm.request import Request
 from ...subjects import blocks, launcher_calls, torchrun_calls
 from ..launcher_call import NODE_RANGE, LauncherCall

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ....findings import ERROR, NOTE, Severity, Violations
-from ....rules.numbers import divisors, listed, nearest, neighbours
-from ....rules.sources import megatron_deepspeed, megatron_lm
+from ....rules.violations import divisors, listed, megatron_deepspeed, megatron_lm, nearest, neighbours
 from ..options import TOKENIZERS
 from ..run import GLOBAL, MICRO, MegatronRun
 from ..table import NULL_TOKENIZER, OF_FILES

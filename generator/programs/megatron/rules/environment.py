@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
-from ....rules.sources import megatron_deepspeed, megatron_lm
+from ....rules.violations import megatron_deepspeed, megatron_lm
 from ...submission import Submission
 from ..run import CONTEXT, TENSOR, MegatronRun
 from .rule import at, lm_runs, mds_runs

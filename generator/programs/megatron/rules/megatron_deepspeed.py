@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
-from ....rules.numbers import divisors, listed, nearest
-from ....rules.sources import deepspeed_now, megatron_deepspeed
+from ....rules.violations import deepspeed_now, divisors, listed, megatron_deepspeed, nearest
 from ...deepspeed.config import Config
 from ...subjects import subject
 from ...submission import Submission

@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from ....findings import ERROR, NOTE, Violations
-from ....rules.sources import megatron_lm
+from ....rules.violations import megatron_lm
 from ..run import CHUNKS, CONTEXT, LAYERS_PER_CHUNK, PIPELINE, STAGE_LAYOUT, MegatronRun
 from .rule import CONFIG, at, divides, excludes, lm_runs, needs, undivided
 

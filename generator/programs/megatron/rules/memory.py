@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, Severity, Violations
-from ....rules.sources import megatron_lm
+from ....rules.violations import megatron_lm
 from ..run import EXPERT, FIRST_STAGE, LAST_STAGE, LAYERS, PIPELINE, STAGE_LAYOUT, TENSOR, MegatronRun
 from .rule import CONFIG, at, excludes, lm_runs, needs, undivided
 

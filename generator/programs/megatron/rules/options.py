@@ -9,7 +9,7 @@ from typing import Final
 
 from ....facts.words import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.sources import megatron_deepspeed, megatron_lm
+from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
 from ..options import REMOVED, Flavour, open_choices, option_table
 from ..run import MICRO, MegatronRun

@@ -7,8 +7,7 @@ from typing import Final
 
 from ....findings import Violations
 from ....rule import STATED_IN
-from ....rules.numbers import divisors, listed, nearest
-from ....rules.violations import violation
+from ....rules.violations import divisors, listed, nearest, violation
 from ...subjects import Subject
 from ...submission import Submission
 from ..options import Flavour

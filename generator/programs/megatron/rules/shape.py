@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, Severity, Violations
-from ....rules.numbers import divisors, listed, nearest, neighbours
-from ....rules.sources import megatron_deepspeed, megatron_lm
+from ....rules.violations import divisors, listed, megatron_deepspeed, megatron_lm, nearest, neighbours
 from ..run import (
     CHUNKS,
     COUNTED_ENDS,

@@ -9,7 +9,7 @@ from typing import Final
 from ....facts.words import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import show
-from ....rules.sources import slurm, slurm_manual
+from ....rules.violations import slurm, slurm_manual
 from ...launching.command_line import Argument
 from ...launching.options import Table
 from ...launching.script import LaunchScript

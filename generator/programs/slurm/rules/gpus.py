@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
-from ....rules.sources import deepspeed_now, slurm, slurm_manual
+from ....rules.violations import deepspeed_now, slurm, slurm_manual
 from ...subjects import blocks
 from ..request import Request
 from ..values import gpus, gres_list

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ....findings import ERROR, Violations
 from ....job.records import Job
 from ....rules.planned import jobs, violation
-from ....rules.sources import derived, slurm_manual
+from ....rules.violations import derived, slurm_manual
 
 _WHERE: Final = "/launch/slurm"
 

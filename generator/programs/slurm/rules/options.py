@@ -8,9 +8,7 @@ from typing import Final
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import show
-from ....rules.numbers import listed
-from ....rules.sources import slurm, slurm_manual
-from ....rules.violations import note_if_to_fill
+from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
 from ....units import clock
 from ...subjects import requests
 from .. import values as slurm_values

@@ -9,7 +9,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.records import Cluster
-from ....rules.sources import slurm, slurm_manual
+from ....rules.violations import slurm, slurm_manual
 from ....units import MIB
 from ...launching.command_line import Argument
 from ...launching.launch_line import Call, Launch

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.sources import ml_engineering, slurm_manual
+from ....rules.violations import ml_engineering, slurm_manual
 from ...shell.records import Assignment, Command, ShellScript
 from ...subjects import blocks, requests, steps, submissions
 from ...submission import Submission

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.sources import ml_engineering, slurm, slurm_manual
+from ....rules.violations import ml_engineering, slurm, slurm_manual
 from ...launching.launcher_call import program_text
 from ...shell.records import Command, ShellScript
 from ...subjects import blocks, steps, submissions

@@ -12,9 +12,7 @@ from ....findings import ERROR, NOTE, Severity, Violation, Violations
 from ....job.overrides import plain_source
 from ....job.resolve_names import resolve_model
 from ....job.wording import show
-from ....rules.numbers import listed
-from ....rules.sources import accelerate
-from ....rules.violations import note_if_to_fill, suggest, violation
+from ....rules.violations import accelerate, listed, note_if_to_fill, suggest, violation
 from ...launching.launcher_call import LauncherCall
 from ...subjects import accelerate_calls, subject
 from ...submission import Submission

@@ -8,9 +8,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....job.wording import show, whole_number
-from ....rules.numbers import listed
-from ....rules.sources import accelerate
-from ....rules.violations import suggest, violation
+from ....rules.violations import accelerate, listed, suggest, violation
 from ...launching.launcher_call import LauncherCall
 from ...subjects import accelerate_calls, subject
 from ...submission import Submission, used_config

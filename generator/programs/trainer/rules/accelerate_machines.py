@@ -10,9 +10,7 @@ from typing import Final
 from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....job.wording import show, whole_number
-from ....rules.numbers import divisors, listed
-from ....rules.sources import accelerate, deepspeed
-from ....rules.violations import violation
+from ....rules.violations import accelerate, deepspeed, divisors, listed, violation
 from ...launching.launch_line import Options
 from ...launching.launcher_call import LauncherCall
 from ...subjects import accelerate_calls, subject, submissions

@@ -14,8 +14,7 @@ from ....facts.words import is_left_open
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
 from ....job.wording import show, whole_number
-from ....rules.sources import derived, transformers
-from ....rules.violations import note_if_to_fill, suggest, violation
+from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
 from ...launching.own_options import lacks_word
 from ...launching.program_options import declares_field, program_path, release_for, tells
 from ...lookup import is_slip

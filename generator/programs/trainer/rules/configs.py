@@ -12,8 +12,7 @@ from ....dataclass import dataclass
 from ....facts.hjson.edits import replace_value
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....job.wording import show, whole_number
-from ....rules.sources import accelerate, transformers
-from ....rules.violations import violation
+from ....rules.violations import accelerate, transformers, violation
 from ...deepspeed.config import FILLERS, ZERO, Config
 from ...launching.launch_line import Call
 from ...launching.program_options import tells
