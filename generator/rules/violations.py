@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..facts.words import is_to_fill, is_words
 from ..findings import NOTE, Edit, Location, Severity, Violation
-from ..job.wording import listed
+from ..job.wording import listed as listed
 
 
 def _places(before: str, after: str = "") -> Callable[[str], str]:
@@ -38,9 +38,6 @@ transformer_engine: Final = _places("NVIDIA/TransformerEngine transformer_engine
 training_operator: Final = _places("kubeflow/trainer pkg/", " @ v1.9.4")
 kubernetes: Final = _places("kubernetes/kubernetes pkg/apis/", " @ v1.33")
 skypilot: Final = _places("skypilot sky/", " @ 0.14.1")
-
-
-__all__ = ["divisors", "listed", "nearest", "neighbours"]
 
 
 #: Prime factors up to here are found: all of a number below 2^32, and no size that a run can have is larger.
