@@ -145,6 +145,10 @@ class Subject(Generic[S]):
         """The subjects of a submission."""
         return self.subjects(whole)
 
+    def where(self, holds: Callable[[S], object]) -> Subject[S]:
+        """The subjects of which something holds."""
+        return Subject(self.reads, lambda whole: filter(holds, self(whole)), self.checks)
+
     def rule(
         self,
         id: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ..rule import Subject
 from .deepspeed.config import Config
@@ -29,40 +29,20 @@ def subject(*reads: str) -> Callable[[Callable[[Submission], Iterable[S]]], Subj
     return made
 
 
-@subject()
-def submissions(submission: Submission) -> Iterable[Submission]:
-    """A submission as a whole, for rules that hold its documents against one another."""
-    return (submission,)
-
-
-@subject("DeepSpeed config")
-def ds_configs(submission: Submission) -> Iterable[Config]:
-    """DeepSpeed configs, those that could not be read to their end included."""
-    return submission.configs
-
-
-@subject("launch script")
-def scripts(submission: Submission) -> Iterable[LaunchScript]:
-    """Launch scripts that are files."""
-    return submission.scripts
-
-
-@subject("launch script", "AzureML job")
-def commands(submission: Submission) -> Iterable[LaunchScript]:
-    """Every shell text: scripts, and the commands of AzureML jobs."""
-    return submission.commands
-
-
-@subject("training arguments")
-def training_arguments(submission: Submission) -> Iterable[TrainingArguments]:
-    """TrainingArguments, from files and from launch lines."""
-    return submission.training_arguments
-
-
-@subject("environment file")
-def environment_files(submission: Submission) -> Iterable[EnvironmentFile]:
-    """Files named `.deepspeed_env`."""
-    return submission.environment_files
+#: A submission as a whole, for rules that hold its documents against one another, which they name by `reads`.
+submissions: Final = Subject[Submission]((), lambda submission: (submission,))
+#: DeepSpeed configs, those that could not be read to their end included.
+ds_configs: Final = Subject[Config](("DeepSpeed config",), lambda submission: submission.configs)
+#: Launch scripts that are files.
+scripts: Final = Subject[LaunchScript](("launch script",), lambda submission: submission.scripts)
+#: Every shell text: scripts, and the commands of AzureML jobs.
+commands: Final = Subject[LaunchScript](("launch script", "AzureML job"), lambda submission: submission.commands)
+#: TrainingArguments, from files and from launch lines.
+training_arguments: Final = Subject[TrainingArguments](("training arguments",), lambda of: of.training_arguments)
+#: Files named `.deepspeed_env`.
+environment_files: Final = Subject[EnvironmentFile](("environment file",), lambda of: of.environment_files)
+#: Every launch line.
+launches: Final = Subject[Launch](("launch script",), lambda submission: submission.launches)
 
 
 @subject("launch script")
@@ -89,12 +69,6 @@ def steps(submission: Submission) -> Iterator[Step]:
     """Every launch through srun in the batch scripts."""
     for block in blocks(submission):
         yield from steps_of(block)
-
-
-@subject("launch script")
-def launches(submission: Submission) -> Iterable[Launch]:
-    """Every launch line."""
-    return submission.launches
 
 
 @subject("launch script")

@@ -11,7 +11,7 @@ from ...job.wording import show
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
 from ..cluster_jobs import Difference, differences_of, miscounted, one_process, to_fill, without_the_other_nodes
 from ..secret_rules import secrets_of
-from ..subjects import subject, submissions
+from ..subjects import Subject, subject, submissions
 from ..submission import Submission
 from .job import KubernetesJob, Role, containers_of
 
@@ -23,10 +23,8 @@ _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST: Final = 63
 
 
-@subject("Kubernetes job")
-def jobs(submission: Submission) -> Iterator[KubernetesJob]:
-    """The jobs of a submission."""
-    return iter(submission.kubernetes_jobs)
+#: The jobs of a submission.
+jobs: Final = Subject[KubernetesJob](("Kubernetes job",), lambda submission: submission.kubernetes_jobs)
 
 
 @subject("Kubernetes job")

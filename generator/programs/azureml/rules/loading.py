@@ -13,19 +13,17 @@ from ....findings import ERROR, Violation, Violations
 from ....job.wording import dotted, show
 from ....rule import Rule
 from ....rules.violations import azureml, listed, suggest, violation
-from ...subjects import Subject, subject
+from ...subjects import Subject
 from ...submission import Submission
 from ..job import AzureMLJob
 from ..read import OTHER_TYPES
 from ..schema import DISTRIBUTIONS, READER, section_of
 
-
-@subject("AzureML job")
-def jobs(submission: Submission) -> Iterator[AzureMLJob]:
-    """The command jobs of a submission whose YAML could be read to its end."""
-    return (job for job in submission.azureml_jobs if job.is_command)
-
-
+_jobs: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.azureml_jobs).where(
+    lambda job: job.readable
+)
+#: The command jobs of a submission whose YAML could be read to its end.
+jobs: Final = _jobs.where(lambda job: job.is_command)
 #: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader is to write.
 _NAMED: Final = (
     *("compute", "environment", "environment/image", "resources/instance_count", "resources/instance_type"),
@@ -244,11 +242,6 @@ def queue_settings_are_known(difference: _Difference) -> Violations:
     Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
     Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high"""
     yield difference.violation()
-
-
-@subject("AzureML job")
-def _jobs(submission: Submission) -> Iterator[AzureMLJob]:
-    return (job for job in submission.azureml_jobs if job.readable)
 
 
 @_jobs.rule("AML031", ERROR, "submit", azureml("entities/_job/job.py:160-206"))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, WARNING, Violations
 from ....rules.violations import deepspeed_now, violation
-from ...subjects import subject
-from ...submission import Submission
 from ..config import OFFLOADED, Config
 from .subjects import configs, unused
 
@@ -19,9 +16,7 @@ _NON_MOE: Final = f"{_COMPILE}/autoep_non_moe"
 _OFFLOADS: Final = ("offload_parameters", "offload_opt_states", "offload_activation")
 
 
-@subject("DeepSpeed config")
-def _compiled(submission: Submission) -> Iterator[Config]:
-    return (config for config in configs(submission) if config.switch(_SWITCH))
+_compiled: Final = configs.where(lambda config: config.switch(_SWITCH))
 
 
 def _passes(config: Config) -> list[object]:

@@ -59,9 +59,7 @@ def _curricula(submission: Submission) -> Iterator[_Curriculum]:
             yield _Curriculum(config, _LEGACY)
 
 
-@subject("DeepSpeed config")
-def _dropping(submission: Submission) -> Iterator[Config]:
-    return (config for config in configs(submission) if config.switch(f"{_LTD}/enabled"))
+_dropping: Final = configs.where(lambda config: config.switch(f"{_LTD}/enabled"))
 
 
 @_curricula.rule("DATA001", ERROR, "init", deepspeed(f"{_SCHEDULER}:16-105"))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
-from ...subjects import subject
-from ...submission import Submission
 from ...world import world_of
 from ..config import OFFLOADED, ZERO, Config, whole_of
 from .subjects import Run, building, configs, runs, shown, to_remove, unused
@@ -222,16 +219,8 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
         yield Violation(config.locate(pointer), message, f"set buffer_size to {part} or more")
 
 
-@subject("DeepSpeed config")
-def _zenflows(submission: Submission) -> Iterator[Config]:
-    for config in configs(submission):
-        if isinstance(config.value(_ZENFLOW), dict) and config.stage:
-            yield config
-
-
-@subject("DeepSpeed config")
-def _below_stage_3(submission: Submission) -> Iterator[Config]:
-    return (config for config in _zenflows(submission) if config.stage in (1, 2))
+_zenflows: Final = configs.where(lambda config: isinstance(config.value(_ZENFLOW), dict) and config.stage)
+_below_stage_3: Final = _zenflows.where(lambda config: config.stage in (1, 2))
 
 
 @_below_stage_3.rule("ZERO057", ERROR, "init", deepspeed_now(f"{_LOW}:116"), since=(0, 17, 6))

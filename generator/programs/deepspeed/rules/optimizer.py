@@ -10,7 +10,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import deepspeed_now, derived, megatron_deepspeed, suggest, violation
 from ...launching.program_options import reads_key
-from ...subjects import subject
+from ...subjects import submissions
 from ...submission import Submission
 from ..config import Config, number_of
 from ..options import default_of_optimizer
@@ -61,15 +61,11 @@ _SETS_RATES: Final = ("LRRangeTest", "OneCycle", "WarmupDecayLR")
 _GONE: Final = "runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"
 _CONSTRUCTORS: Final = deepspeed_now("runtime/engine.py:2495; ops/adam/fused_adam.py:76; ops/adam/cpu_adam.py:15")
 _AMSGRAD: Final = deepspeed_now("ops/adam/fused_adam.py:87; ops/adam/cpu_adam.py:108; ops/lamb/fused_lamb.py:55")
+_WITH_LAUNCHES: Final = ("DeepSpeed config", "launch script", "AzureML job")
 _RATES: Final = deepspeed_now("ops/adam/fused_adam.py:78; ops/lion/fused_lion.py:36; ops/lamb/fused_lamb.py:43")
 
 
-@subject("DeepSpeed config", "launch script", "AzureML job")
-def _with_launches(submission: Submission) -> tuple[Submission]:
-    return (submission,)
-
-
-@_with_launches.rule("VER003", ERROR, "init", deepspeed_now(_GONE), since=_WITHOUT_ONE_BIT)
+@submissions.rule("VER003", ERROR, "init", deepspeed_now(_GONE), reads=_WITH_LAUNCHES, since=_WITHOUT_ONE_BIT)
 def what_was_removed_is_not_used(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
     Prevents: `... is not a supported DeepSpeed Optimizer`

@@ -159,10 +159,8 @@ def mesh_fills_the_gpus(run: Run) -> Violations:
         yield violation(run.config, _DATA, f"{message} but there are {gpus} GPUs", hint)
 
 
-@subject("DeepSpeed config")
-def _piped(submission: Submission) -> Iterator[Run]:
-    """The configs of a submission with several pipeline stages."""
-    return (run for run in runs(submission) if world_of(submission).pipeline > 1)
+#: The configs of a submission with several pipeline stages.
+_piped: Final = runs.where(lambda run: world_of(run.submission).pipeline > 1)
 
 
 @_piped.rule("PIPE010", WARNING, "silent", deepspeed_now("runtime/engine.py:2662"))
@@ -230,11 +228,7 @@ def _is_on(config: Config) -> bool:
     return isinstance(config.value(_EXPERTS), dict) and bool(config.switch(f"{_EXPERTS}/enabled"))
 
 
-@subject("DeepSpeed config")
-def _autoep(submission: Submission) -> Iterator[Config]:
-    return (config for config in configs(submission) if _is_on(config))
-
-
+_autoep: Final = configs.where(_is_on)
 _split: Final = splits(_SIZE, _is_on)
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
-from ...subjects import subject
-from ...submission import Submission
 from ...world import world_of
 from ..config import Config
 from .subjects import Run, configs, runs, said, shown, while_on
@@ -145,10 +142,8 @@ def node_local_checkpoints_are_gathered(run: Run) -> Violations:
         yield from while_on(run.config, "/checkpoint/use_node_local_storage", f"{effect} {nodes} nodes")
 
 
-@subject("DeepSpeed config")
-def _contiguous(submission: Submission) -> Iterator[Run]:
-    """The configs with contiguous checkpoints; Megatron's arguments go before the block."""
-    return (run for run in runs(submission) if not submission.megatron and run.config.switch(_CONTIGUOUS))
+#: The configs with contiguous checkpoints; Megatron's arguments go before the block.
+_contiguous: Final = runs.where(lambda run: not run.submission.megatron and run.config.switch(_CONTIGUOUS))
 
 
 @_contiguous.rule("ACT001", ERROR, "init", deepspeed(f"{_DEEPSPEEDS}:1239"))

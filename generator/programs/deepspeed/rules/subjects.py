@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -13,7 +13,7 @@ from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....job.wording import NOTHING, dotted
 from ....rules.violations import violation
-from ...subjects import subject
+from ...subjects import Subject, ds_configs
 from ...submission import Submission
 from ..config import Config
 from ..schema import Section
@@ -34,22 +34,12 @@ class Run(NamedTuple):
     submission: Submission
 
 
-@subject("DeepSpeed config")
-def configs(submission: Submission) -> Iterator[Config]:
-    """Return the configs that could be read to their end, so that what they leave out is known too; no empty file."""
-    return (config for config in submission.configs if config.is_readable)
-
-
-@subject("DeepSpeed config")
-def building(submission: Submission) -> Iterator[Config]:
-    """Return those whose optimizer and schedule DeepSpeed builds: Megatron-DeepSpeed passes its own in their place."""
-    return (config for config in configs(submission) if config.consumer != "megatron-deepspeed")
-
-
-@subject("DeepSpeed config")
-def runs(submission: Submission) -> Iterator[Run]:
-    """Return the same configs, for rules that hold them against the rest of the submission."""
-    return (Run(config, submission) for config in configs(submission))
+#: The configs that could be read to their end, so that what they leave out is known too; no empty file.
+configs: Final = ds_configs.where(lambda config: config.is_readable)
+#: Those whose optimizer and schedule DeepSpeed builds: Megatron-DeepSpeed passes its own in their place.
+building: Final = configs.where(lambda config: config.consumer != "megatron-deepspeed")
+#: The readable configs, for rules that hold them against the rest of the submission.
+runs: Final = Subject[Run](configs.reads, lambda submission: (Run(one, submission) for one in configs(submission)))
 
 
 def shown(value: object) -> str:

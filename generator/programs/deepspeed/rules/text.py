@@ -10,7 +10,7 @@ from ....facts.hjson.edits import to_strict
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, printable
 from ....rules.violations import deepspeed
 from ...launching.program_options import loads_json
-from ...subjects import ds_configs, subject
+from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config, has_auto
 from .reported import problems_of
@@ -18,11 +18,9 @@ from .subjects import edits_of
 from .templates import bare_placeholders, is_filled_in, is_used_as_it_is, leftover, placeholders
 
 _COMPRESSION: Final = "compression/compress.py:24, check_deepspeed_config"
-
-
-@subject("DeepSpeed config", "launch script")
-def _with_scripts(submission: Submission) -> tuple[Submission]:
-    return (submission,)
+_WITH_SCRIPTS: Final = ("DeepSpeed config", "launch script")
+_JSON: Final = deepspeed(f"runtime/config.py:699; {_COMPRESSION}, reads by json")
+_STAGES: Final = deepspeed("runtime/zero/config.py:95, runtime/config.py:699")
 
 
 @ds_configs.rule("PARSE001", ERROR, "parse", deepspeed("runtime/config_utils.py:205-211"))
@@ -41,7 +39,7 @@ def keys_are_once(config: Config) -> Violations:
         yield Violation(where, message, "keep one of them", severity=severity)
 
 
-@_with_scripts.rule("PARSE002", WARNING, "parse", deepspeed(f"runtime/config.py:699; {_COMPRESSION}, reads by json"))
+@submissions.rule("PARSE002", WARNING, "parse", _JSON, reads=_WITH_SCRIPTS)
 def text_is_json(submission: Submission) -> Violations:
     """The config is JSON, which every program that may read it understands.
     Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON, as
@@ -103,7 +101,7 @@ def _correction(message: str) -> str:
     return "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
 
 
-@_with_scripts.rule("PARSE015", ERROR, "parse", deepspeed("runtime/zero/config.py:95, runtime/config.py:699"))
+@submissions.rule("PARSE015", ERROR, "parse", _STAGES, reads=_WITH_SCRIPTS)
 def templates_are_filled_in(submission: Submission) -> Violations:
     """No unfilled placeholder of a template is left in place of a value of a config that a job reads as it is.
     Prevents: ValidationError: Input should be 0, 1, 2 or 3 [input_value='ZERO_STAGE'], or HjsonDecodeError

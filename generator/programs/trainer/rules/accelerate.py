@@ -42,10 +42,8 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
             yield Accelerated(config, launches, submission)
 
 
-@subject("accelerate config", "launch script")
-def groups(submission: Submission) -> Iterator[Accelerated]:
-    """Those for several machines, whose number no launch line sets."""
-    return (run for run in clusters(submission) if run.config.machines > 1 and not run.overridden("--num_machines"))
+#: Those for several machines, whose number no launch line sets.
+groups: Final = clusters.where(lambda run: run.config.machines > 1 and not run.overridden("--num_machines"))
 
 
 _LONGEST: Final = 200  # characters of a name

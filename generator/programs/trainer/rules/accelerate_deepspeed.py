@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -10,8 +10,8 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, 
 from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, listed, suggest, violation
 from ...launching.launcher_call import LauncherCall
-from ...subjects import accelerate_calls, subject
-from ...submission import Submission, used_config
+from ...subjects import accelerate_calls
+from ...submission import used_config
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, Accelerated, clusters
 
@@ -37,9 +37,7 @@ _DEVICES: Final = ("none", "cpu", "nvme")
 _SHORT: Final = 60  # characters; a config in base64, which deepspeed_config_file may be too, is longer
 
 
-@subject("accelerate config", "launch script", "DeepSpeed config")
-def _sections(submission: Submission) -> Iterator[Accelerated]:
-    return (run for run in clusters(submission) if run.config.deepspeed)
+_sections: Final = clusters.where(lambda run: run.config.deepspeed)
 
 
 @_sections.rule("ACC008", WARNING, "silent", accelerate(f"{_VALIDATED} sets any key, nothing reads it)"))
