@@ -145,9 +145,9 @@ class Subject(Generic[S]):
         """The subjects of a submission."""
         return self.subjects(whole)
 
-    def where(self, holds: Callable[[S], object]) -> Subject[S]:
-        """The subjects of which something holds."""
-        return Subject(self.reads, lambda whole: filter(holds, self(whole)), self.checks)
+    def where(self, holds: Callable[[S], object], *reads: str) -> Subject[S]:
+        """The subjects of which something holds. `reads`: the documents, where they are others."""
+        return Subject(reads or self.reads, lambda whole: filter(holds, self(whole)), self.checks)
 
     def rule(
         self,

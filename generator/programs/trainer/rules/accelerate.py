@@ -43,7 +43,9 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
 
 
 #: Those for several machines, whose number no launch line sets.
-groups: Final = clusters.where(lambda run: run.config.machines > 1 and not run.overridden("--num_machines"))
+groups: Final = clusters.where(
+    lambda run: run.config.machines > 1 and not run.overridden("--num_machines"), "accelerate config", "launch script"
+)
 
 
 _LONGEST: Final = 200  # characters of a name
