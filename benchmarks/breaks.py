@@ -1,11 +1,12 @@
 """How many deliberate breaks `dsgen validate` finds: `python -m benchmarks.breaks ROOT [--number 100] [--seed 0]`.
 
 ROOT has checkouts of public repositories. Each break is a slip that people make, drawn at random in a file that works
-and made without a look at the rules: in names, brackets, types, numbers, paths, options, lines. `dsgen validate .` is
-run with it, and what it says anew is compared with the place: `found` is an error there (of a deleted file a warning is
-right, as it may be made before the launch), `mild` a warning or note, `elsewhere` an error in another place. Whether
-the run would really fail is judged by reading: VERDICTS has a row for each break that was judged harmless, which
-doesn't count. `--show` prints each break that was not found.
+and made without a look at the rules: in names, brackets, types, numbers, paths, options, lines. One that breaks nothing
+is not drawn (`breaks_something`): DeepSpeed's own parser, which has to be installed, and bash say so where they can.
+`dsgen validate .` is run with it, and what it says anew is compared with the place: `found` is an error there (of a
+deleted file a warning is right, as it may be made before the launch), `mild` a warning or note, `elsewhere` an error in
+another place that doesn't name this one. Whether the run would really fail is then judged by reading: VERDICTS has a
+row for each break that was judged harmless, which doesn't count. `--show` prints each break that was not found.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+
+from dsgen.check.engine import parse, quiet, read
 
 VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"  # repo, path, line, kind, why it does no harm
 _NEAR: Final = 2  # lines between a break and where it is seen: a missing comma is seen at the next key
@@ -37,6 +41,9 @@ _OF_TWO_PLACES: Final = (
     "file deleted",  # a variable has its name, and is used elsewhere
 )
 _MOST: Final = 60_000  # characters of a file
+_BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+_SCRIPTS: Final = (".sh", ".sbatch", ".slurm")
+_MOST_TRIES: Final = 20  # changes of a kind in a file, of which one has to break something
 
 Change = tuple[int, str, str]  # line from 0, what it becomes, what was done
 
@@ -122,6 +129,14 @@ _ELSEWHERE: Final = {  # a key of DeepSpeed's, and the same in the Trainer's or 
 }
 
 
+_RANKS: Final = r"(?:--nproc[-_]per[-_]node|--num_gpus)[= ]"
+#: What a script says of the GPUs of a node beside the ranks that it starts there.
+_GPUS: Final = r"^#SBATCH.*(?:--gpus-per-node|--gres|-G)[= ]?(?:gpu:)?(?:\w+:)?(\d+)\b"
+
+#: Where the nodes of a launch meet, which isn't each one's own address.
+_MEETING: Final = r"--(?:master[-_]addr|rdzv[-_]endpoint|main_process_ip|hostfile)[= ]\s*[\"']?(?!127\.|localhost)"
+
+
 def _of_another_launcher(name: str, rng: random.Random) -> str:
     same = next(same for same in _SAME if any(re.fullmatch(one, name) for one in same))
     return rng.choice([one.replace("[-_]", "_") for one in same if not re.fullmatch(one, name)])
@@ -165,10 +180,7 @@ SCRIPT: Final[Mapping[str, Callable[..., Iterator[Change]]]] = {
     "backslash dropped": of_launch(replaced(r"\s*\\$", lambda m, r: "")),
     "blank after backslash": of_launch(replaced(r"\\$", lambda m, r: "\\ ")),
     "sbatch option with a slip": replaced(r"(?<=#SBATCH --)([a-z-]{4,})(?==)", lambda m, r: slip(m[1], r)),
-    "other number of GPUs": replaced(
-        r"((?:--nproc[-_]per[-_]node|--num_gpus|--gpus-per-node|--ntasks-per-node|gres=gpu:(?:\w+:)?)[= ]?)(\d+)\b",
-        _other_number,
-    ),
+    "other number of GPUs": replaced(rf"({_RANKS})(\d+)\b", _other_number),
     "other stage of the launch": of_launch(replaced(r"(--nnodes[= ])(\d+)\b", _other_number)),
     "option of another launcher": of_launch(
         replaced(rf"--({'|'.join(map('|'.join, _SAME))})\b", lambda m, r: f"--{_of_another_launcher(m[1], r)}")
@@ -180,6 +192,64 @@ ACCELERATE: Final[Mapping[str, Callable[..., Iterator[Change]]]] = {
     "wrong type": replaced(r"(?<=num_processes: )\d+|(?<=num_machines: )\d+", lambda m, r: "many"),
     "path with a slip": replaced(r"(?<=[\s=/])([\w-]{4,})(?=\.json\b)", lambda m, r: slip(m[1], r)),
 }
+
+
+def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change: Change) -> bool:
+    """Return whether a change makes a difference that the file, or its repository, is enough to know."""
+    number, new, was = change
+    before, after = "\n".join(lines), "\n".join([*lines[:number], new, *lines[number + 1 :]])
+    if kind == "other batch":  # that no number of ranks makes right
+        total, *sizes = (
+            int(size) for key in _BATCH for size in re.findall(rf'"{key}"\s*:\s*(\d+)', after)[:1] or ["0"]
+        )
+        return bool(total and sizes[0] and total % (sizes[0] * (sizes[1] or 1)))
+    if path.suffix == ".json":
+        state = _state(before, before)
+        return state is None or _state(after, before) != state
+    if kind == "path with a slip":  # of a file that is there
+        return any(repo.rglob(f"{was}.*"))
+    if kind == "sbatch option with a slip":  # sbatch reads none after the first command
+        first = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+        return new.startswith("#SBATCH") and number < first
+    if kind == "other number of GPUs":
+        asked = {int(gpus) for gpus in re.findall(_GPUS, before, re.MULTILINE)}
+        return any(int(ranks) > gpus for ranks in re.findall(rf"{_RANKS}(\d+)", new) for gpus in asked)
+    if kind == "other stage of the launch":  # nodes that Slurm doesn't give, or that can't meet
+        end = next((n for n in range(number, len(lines)) if not lines[n].rstrip().endswith("\\")), len(lines))
+        start = next(n for n in range(number, -1, -1) if not n or not lines[n - 1].rstrip().endswith("\\"))
+        meets = re.search(_MEETING, "\n".join(lines[start : end + 1]))
+        return not meets or bool(re.search(r"^#SBATCH\s+(?:--nodes|-N)[= ]?\d+", before, re.MULTILINE))
+    if path.suffix in _SCRIPTS:
+        return (words := _words(after)) is None or words != _words(before)
+    return True
+
+
+def _state(text: str, original: str) -> str | None:
+    """What DeepSpeed's own parser makes of a config, on as many ranks as `original` is for; None where it refuses it.
+
+    One with values for the Trainer to fill in is read as it reads it, from strict JSON; the others as HJSON.
+    """
+    try:
+        with quiet():
+            first = read(original, strict=False)
+            config = read(text, strict='"auto"' in original)
+            sizes = [first.get(key) for key in _BATCH]
+            total, micro, steps = (size if isinstance(size, int) else None for size in sizes)
+            config = {key: value for key, value in config.items() if value != "auto"}
+            if not config.keys() & set(_BATCH[:2]) and "auto" in sizes:
+                config[_BATCH[1]] = 1
+            state = vars(parse(config, total // (micro * (steps or 1)) if total and micro else 8))
+    except Exception:  # whatever DeepSpeed raises
+        return None
+    state.pop("_param_dict")  # as it was written
+    return json.dumps(state, default=lambda one: getattr(one, "__dict__", type(one).__name__), sort_keys=True)
+
+
+def _words(script: str) -> str | None:
+    """A script as bash reads it, without running it; None where it can't."""
+    asked = ["bash", "--pretty-print", "/dev/stdin"]
+    done = subprocess.run(asked, input=script, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
 
 
 def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
@@ -213,7 +283,7 @@ def _kind(path: Path) -> str | None:
     text = path.read_text(encoding="utf-8", errors="replace")
     signs = {
         "config": (_CONFIG, (".json",)),
-        "script": (_LAUNCH, (".sh", ".sbatch", ".slurm")),
+        "script": (_LAUNCH, _SCRIPTS),
         "accelerate": (_ACCELERATE, (".yaml", ".yml")),
     }
     return next((kind for kind, (sign, ends) in signs.items() if path.suffix in ends and sign.search(text)), None)
@@ -225,7 +295,8 @@ def _made(
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     place = {"repo": repo.name.replace("+", "/", 1), "path": path.relative_to(repo).as_posix(), "kind": kind}
     if how is not None:
-        change = next(how(lines, rng), None)
+        changes = islice(how(lines, rng), _MOST_TRIES)
+        change = next((one for one in changes if breaks_something(repo, path, kind, lines, one)), None)
         return change and Break(**place, line=change[0] + 1, before=lines[change[0]], after=change[1])
     for number, line in enumerate(lines):
         for name in re.findall(r"[\w./-]+\.(?:json|yaml)\b", line) if not line.lstrip().startswith("#") else ():
@@ -262,6 +333,9 @@ def tried(root: Path, one: Break, before: Counter[tuple[Any, ...]]) -> tuple[str
     if any(f[0] in ("error", "warning" if one.deleted else "") for f in here):
         return "found", new
     if any(f[0] == "error" for f in new):
+        named = f"{one.path}:{one.line}"  # by a finding in another file, which contradicts it
+        if anywhere and any(f[0] == "error" and re.search(rf"(?<![\w/]){re.escape(named)}(?!\d)", f[4]) for f in new):
+            return "found", new
         return "elsewhere", new
     return ("mild" if here else "missed"), new
 
