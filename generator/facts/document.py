@@ -62,7 +62,7 @@ class JobSpec:
     is_named: bool = False  #: not found in a folder: it may name files anywhere
 
 
-Quantity = Literal["GPUs", "nodes", "GPUs per node", "processes"]
+Quantity = Literal["GPUs", "processes", "GPUs per node", "nodes"]  # the first that is known is how many GPUs there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,13 @@ class Claim:
     value: int
     where: Location
     text: str  #: what is written, as in `#SBATCH --nodes 16 × --gres gpu:8`
+
+    @property
+    def placed(self) -> str:
+        """What is written, with its place where it is in a file."""
+        path, line = self.where.path, self.where.line
+        place = path if line is None else f"{path}:{line}"
+        return self.text if self.where.flag else f"{self.text} ({place})"
 
 
 def claims_of_nodes(nodes: int | None, gpus: int | None, nodes_at: Location, gpus_at: Location) -> Iterator[Claim]:

@@ -16,7 +16,7 @@ from ..dataclass import dataclass
 from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
-from .launching.program_options import has_trainer, program_path
+from .launching.program_options import find_program, has_trainer, options_beside, program_path
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
@@ -200,7 +200,13 @@ class _Lines:
         return _starts(self.holder)
 
     def _named(
-        self, kind: Kind, path: str, where: Location, reader: str | None = None, value: Word | None = None
+        self,
+        kind: Kind,
+        path: str,
+        where: Location,
+        reader: str | None = None,
+        value: Word | None = None,
+        launch: Launch | None = None,
     ) -> Reference:
         """The file that a path means: what the script itself writes there, and not what lies there now."""
         link, script = _reference(kind, path, where, self.files, reader, self._starts), self._script
@@ -214,7 +220,8 @@ class _Lines:
         words = (pair for one in script.shell.commands for pair in pairwise(one.words) if pair[0].value not in _NAMING)
         named = any(end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-"))
         leads = any(one.words[0].value in _MOVES and one.words[-1].value is None for one in script.shell.commands)
-        sure = link.sure and not leads and (value is None or value.value is not None)
+        known = value is None or value.value is not None
+        sure = known and ((link.sure and not leads) or (launch is not None and _is_missing(path, launch)))
         return replace(link, exists=named and link.near is None, sure=sure)
 
     @cached_property
@@ -238,7 +245,7 @@ class _Lines:
             if path and isinstance(self.holder, CommandDocument) and self.holder.in_image:
                 path = PurePath(path).name
             if path and path.endswith(_DATA):
-                yield self._named("DeepSpeed config", path, where, reader, value)
+                yield self._named("DeepSpeed config", path, where, reader, value, launch)
             elif path is None:
                 yield from self._one_of(value, where, reader)
 
@@ -276,7 +283,7 @@ class _Lines:
                 option = call.options.get(name) if call.program == program else None
                 if option is not None and option.values and (path := option.values[0].path):
                     where, reader = launch.script.locate(option.values[0]), "accelerate" if "deep" in name else None
-                    yield self._named(kind, path, where, reader, option.values[0])
+                    yield self._named(kind, path, where, reader, option.values[0], launch)
 
     def _by_environment(self, launch: Launch) -> Iterator[Reference]:
         path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
@@ -319,6 +326,16 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
     moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in _MOVES]
     moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
     return (*moved, here)
+
+
+def _is_missing(path: str, launch: Launch) -> bool:
+    """Return whether a file isn't where its launch line starts: where its program is, which doesn't name it."""
+    program, holder = launch.program.value if launch.program else None, launch.script.text.path
+    found = find_program(program, holder) if program and not isabs(program) and not isabs(path) else None
+    if found is None or not program or options_beside(program, holder).reads(PurePath(path).name):
+        return False
+    base = found.parents[len(PurePath(program).parts) - 1]
+    return (base / path).parent.is_dir() and not (base / path).exists()
 
 
 def _script_of(holder: LaunchScript | CommandDocument) -> LaunchScript | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from itertools import chain
+from typing import Final, get_args
 
 from ..dataclass import dataclass
 from ..facts.document import Claim, Quantity
@@ -50,6 +51,11 @@ class World:
         """Model replicas; None where the GPUs or their division are unknown, or not a multiple of a replica's."""
         whole = self.gpus and not self.gpus % self.model_parallel and not self.divided
         return self.gpus // self.model_parallel if self.gpus and whole else None
+
+    @property
+    def source(self) -> Claim | None:
+        """The claim that the number of GPUs rests on."""
+        return next(chain(*map(self.claims_on, get_args(Quantity))), None)
 
     def claims_on(self, quantity: Quantity) -> tuple[Claim, ...]:
         """Every claim on a quantity, in the order of trust."""

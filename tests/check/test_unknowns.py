@@ -213,8 +213,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param(
             "LNCH030",
             "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 train.py\n",
-            [],
-            id="the first node's own script",
+            ["error"],
+            id="the first node, and no line for the second",
         ),
         pytest.param(
             "LNCH030",
@@ -316,6 +316,36 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
 @pytest.mark.parametrize(
     ("rule", "files", "expected"),
     [
+        pytest.param(
+            "LNCH030",
+            {
+                "node0.sh": "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 train.py\n",
+                "node1.sh": "#!/bin/bash\ntorchrun --nnodes 2 --node_rank 1 --master_addr 10.0.0.1 train.py\n",
+            },
+            [],
+            id="a script for each of two nodes",
+        ),
+        pytest.param(
+            "PARSE003",
+            {"job.sh": "#!/bin/bash\npython train.py --deepspeed ds_config.json\n", "train.py": "import torch\n"},
+            ["warning"],
+            id="not beside the program",
+        ),
+        pytest.param(
+            "PARSE003",
+            {"job.sh": "#!/bin/bash\ntorchrun train.py --deepspeed ds.json\n", "train.py": "write('ds.json')\n"},
+            ["note"],
+            id="the program may write it",
+        ),
+        pytest.param(
+            "OPT012",
+            {
+                "ds_config.json": '{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, '
+                '"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": [100]}}}'
+            },
+            ["error"],
+            id="a list of steps",
+        ),
         pytest.param(
             "AML003", {"job.yml": f"{_AML}environment: file:./env.yml\n", "env.yml": "image: a\n"}, [], id="its file"
         ),

@@ -37,7 +37,7 @@ def gpus_agree(submission: Submission) -> Violations:
     for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
         plural = "es" if claim.value != 1 else ""
         what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
-        message = f"{claim.text} means {what}, but {_place(trusted)} means {counted(trusted.value, 'GPU')}"
+        message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
         spare = asked and claim.value < trusted.value and world.nodes == 1  # no rank waits; others may use the rest
         if spare and any(one.value("use_vllm") is True for one in submission.training_arguments):
@@ -58,7 +58,7 @@ def nodes_agree(submission: Submission) -> Violations:
     Fix: write the same number of nodes in the scheduler's and the launcher's options; $SLURM_NNODES is always right"""
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = counted(claim.value, "node")
-        message = f"{claim.text} means {nodes}, but {_place(trusted)} means {trusted.value}"
+        message = f"{claim.text} means {nodes}, but {trusted.placed} means {trusted.value}"
         yield Violation(claim.where, message, f"write {trusted.value} in both")
 
 
@@ -72,7 +72,7 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
         more = claim.value > trusted.value
         uses = f"{claim.value}, more than the {trusted.value}" if more else f"{claim.value} of {trusted.value}"
         small = world.gpus is not None and world.gpus <= claim.value
-        message = f"{claim.text} uses {uses} GPUs per node, according to {_place(trusted)}"
+        message = f"{claim.text} uses {uses} GPUs per node, according to {trusted.placed}"
         hint, severity = f"write {trusted.value} in both", ERROR if more else NOTE if small else WARNING
         yield Violation(claim.where, message, hint, severity=severity)
 
@@ -92,13 +92,6 @@ def _contradictions(submission: Submission, claims: tuple[Claim, ...]) -> Iterat
             apart |= trusted.where.path in hostfiles and claim.value < trusted.value
             if claim.value != trusted.value and claim.where.path != FLAGS and not apart:
                 yield claim, trusted
-
-
-def _place(claim: Claim) -> str:
-    """The claim that others are measured by, with its place unless it is the command line's."""
-    where = claim.where
-    place = where.path if where.line is None else f"{where.path}:{where.line}"
-    return claim.text if where.path == FLAGS else f"{claim.text} ({place})"
 
 
 @submissions.rule("SUB010", NOTE, "silent", _OTHER_CONFIG, reads=("DeepSpeed config", "launch script"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....dataclass import dataclass
+from ....facts.document import Claim
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, listed, neighbours, violation
 from ...launching.program_options import sets_key
@@ -55,6 +56,12 @@ class _Batch(Batch):
 
     config: Config
     replicas: Number | None
+    source: Claim | None  #: of another file, that the replicas rest on
+
+    @property
+    def counted(self) -> str:
+        """The end of a message: what sets the number of GPUs, in another file."""
+        return f"; {self.source.placed}" if self.source and self.replicas is not None else ""
 
     @property
     def factors(self) -> list[str]:
@@ -96,7 +103,15 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
         batch, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
         if not config.is_elastic and list(batch.given) == written:
             replicas = replicas_of(config, submission)
-            yield _Batch(train=batch.train, micro=batch.micro, steps=batch.steps, config=config, replicas=replicas)
+            source = world_of(submission).source
+            yield _Batch(
+                train=batch.train,
+                micro=batch.micro,
+                steps=batch.steps,
+                config=config,
+                replicas=replicas,
+                source=source if source and not source.where.flag else None,
+            )
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
@@ -152,7 +167,7 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
     least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
     if batch.train < least:
         product = " × ".join(batch.factors) + (f" = {shown(least)}" if len(batch.factors) > 1 else "")
-        message = f"`{_TRAIN}` {shown(batch.train)} is less than {product}"
+        message = f"`{_TRAIN}` {shown(batch.train)} is less than {product}{batch.counted}"
         yield batch.violation(_TRAIN, message, f"set it to {shown(least)}, or use fewer GPUs", batch.certainty)
 
 
@@ -169,7 +184,7 @@ def batch_can_be_divided(batch: _Batch) -> Violations:
     derived = part * (batch.train // first // second) * replicas
     if batch.train >= part * replicas and batch.train != derived:
         product = " × ".join(batch.factors) + (f" = {shown(part * replicas)}" if len(batch.factors) > 1 else "")
-        message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}"
+        message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}{batch.counted}"
         certainty = None if batch.replicas is None else batch.certainty
         yield batch.violation(_TRAIN, message, _multiples(part * replicas, batch.train), certainty)
 
@@ -193,7 +208,7 @@ def batch_is_the_product(batch: _Batch) -> Violations:
         steps, rest = divmod(batch.train, batch.micro * batch.replicas)
         hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
         hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
-        yield batch.violation(_TRAIN, f"{message} = {shown(product)}", hint, batch.certainty)
+        yield batch.violation(_TRAIN, f"{message} = {shown(product)}{batch.counted}", hint, batch.certainty)
 
 
 def _multiples(step: Number, target: Number) -> str | None:

@@ -160,6 +160,10 @@ def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
         message = f"{schedule.name} requires total_num_steps: its constructor raises"
         yield schedule.in_params("", message, 'add "total_num_steps"')
     total, written = schedule.number("total_num_steps"), schedule.has("warmup_num_steps")
+    value = schedule.config.read(f"{PARAMS}/total_num_steps")
+    if total is None and value is not None and value != "auto":
+        message = f"total_num_steps must be a number of steps, not {shown(value)}: {schedule.name} compares it"
+        yield schedule.in_params("total_num_steps", message, "write the number of steps of the run")
     steps = schedule.number("warmup_num_steps") if written else 1000
     if total is not None and steps is not None and total < steps:
         warmup = f"warmup_num_steps: {shown(steps)}" if written else "warmup_num_steps, 1000 by default,"

@@ -15,6 +15,7 @@ from ..launcher_call import NODE_RANGE, LauncherCall
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 _ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
+_OWN_RANK: Final = ("--node-rank", "--machine_rank")
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
 _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
 _COUNTS: Final = torch("distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size")
@@ -92,9 +93,10 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
-    rank = call.integer("--machine_rank" if call.program == "accelerate" else "--node-rank")
-    of_first = rank is not None and rank.value == 0  # the first node's own line; others may have theirs
-    for name in _ADDRESSES if (call.nodes or 1) > 1 and not of_first else ():
+    own = [call.options.integer(name) for name in _OWN_RANK]
+    others = (each.options for launch in call.submission.launches for each in launch.calls)
+    apart = 0 in own and any(options.integer(name) for options in others for name in _OWN_RANK)  # each has its line
+    for name in _ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
             hint = f"use the name of the first node: {call.first_node}"
