@@ -100,8 +100,11 @@ def _checked(
 
 
 def _of_counts(documents: Iterable[Document], context: Context) -> Iterator[tuple[tuple[Document, ...], Context]]:
-    """The documents of the job of a context; of one with several counts of GPUs, those of each count with that one."""
-    rest, job = tuple(documents), context.job
+    """The documents of the job of a context; of one with several counts of GPUs, those of each count with that one.
+
+    What is written for all counts is for the most GPUs that have a plan.
+    """
+    rest, job, largest = tuple(documents), context.job, None
     if job is not None and job.elastic:
         from ..programs.launcher import count_folder  # saves start-up time where there is one count
 
@@ -110,8 +113,9 @@ def _of_counts(documents: Iterable[Document], context: Context) -> Iterator[tupl
             own = tuple(one for one in rest if folder in PurePath(one.path).parts)
             rest = tuple(one for one in rest if folder not in PurePath(one.path).parts)
             if own:
-                yield own, replace(context, job=replace(job, gpus=gpus, elastic=()))
-    yield rest, context
+                largest = replace(context, job=replace(job, gpus=gpus, elastic=()))
+                yield own, largest
+    yield rest, largest or context
 
 
 def _submission(
