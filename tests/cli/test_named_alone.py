@@ -231,6 +231,17 @@ def test_sizes_that_no_run_has_are_refused_with_their_range(repo: Path, spec: di
         {"framework": "deepspeed", "model": "gpt3-1.3b", "gpus": "8..32:8", "training": {"global_batch": 256}},
         {
             "framework": "deepspeed",
+            "model": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 16}
+            | {"vocab_size": 32000},
+            "cluster": {"accelerator": "a100-80gb-sxm", "accelerators_per_node": 8}
+            | {"network_gbits_per_s_per_node": 1600},
+            "gpus": "16..32:16",
+            "training": {"global_batch": 256, "sequence_length": 512},
+            "layout": {"data": 1},  # 16 heads in a context of 16, and no plan on 32
+            "launch": {"target": "slurm", "script": "train.py"},
+        },
+        {
+            "framework": "deepspeed",
             "deepspeed_version": "0.19.6",
             "model": "gpt2",
             "training": {"global_batch": 64},
@@ -240,7 +251,7 @@ def test_sizes_that_no_run_has_are_refused_with_their_range(repo: Path, spec: di
     ],
 )
 def test_files_of_a_spec_are_right_with_it(repo: Path, more: dict[str, object]) -> None:
-    """LoRA, fused kernels, several counts and an older release: validate agrees, with the spec and without."""
+    """LoRA, kernels, several counts, one of which has no plan, a release: validate agrees, with the spec and without."""
     (repo / "job.json").write_text(json.dumps({"cluster": "nvidia/dgx-h100", "gpus": 8, **more}))
     assert run("generate", "repo/job.json", "-o", "out").exit_code == 0
     for flags in ((), ("--job", "repo/job.json")):
