@@ -30,9 +30,10 @@ _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 _HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
 _RECIPES: Final = frozenset({"Dockerfile", "Makefile", "justfile"})
 _LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate")
+#: What is between deepspeed and its script is bounded, so that many words on a line take no longer than many lines.
 _LAUNCH_LINE: Final = re.compile(
     rb"(?:^|[\"'`\s(!])(?:torchrun[\"',\s]+-|accelerate[\"',\s]+launch\b"
-    rb"|deepspeed[ \t]+[^\n`]*\.py\b|deepspeed[\"'],\s*[\"']-)"
+    rb"|deepspeed[ \t][^\n`]{0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
 )
 _ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
 _MOST_LINES: Final = 200  # that a file without a telling name is known by

@@ -172,6 +172,24 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
     assert answered("validate", str(tmp_path / name))
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"README.md": "deepspeed " * 60_000},
+        {"run.sh": f"{LAUNCH}\n", "pretrain_gpt.py": "\n" * 600_000},
+        {"run.sh": f"(({'a' * 200_000} 1))\n{LAUNCH}\n"},
+        {"run.sbatch": f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --nodelist={',' * 100_000}\nsrun {LAUNCH}\n"},
+        {"ds_config.json": f'{{"train_batch_size": "[{"a " * 100_000}"}}'},
+    ],
+    ids=["words", "lines of a program", "a name", "a list", "a placeholder"],
+)
+def test_long_files_of_a_folder_are_answered_in_time(files: dict[str, str], tmp_path: Path) -> None:
+    """What repeats in a file is read as fast as what doesn't, in each kind of file that a folder may have."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    answered("validate", str(tmp_path))
+
+
 def test_batch_with_many_divisors_is_searched_in_part() -> None:
     """Of 448 divisors of a batch the hundred smallest are tried as micro-batches, and a note says so."""
     output = answered("plan", SPEC, "--global-batch", "8648640", "--gpus", "720720", "--top", "1")

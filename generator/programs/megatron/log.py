@@ -19,9 +19,7 @@ _STEP: Final = re.compile(rf"\biteration\s+\d+/.*?elapsed time per iteration \(m
 _BATCH: Final = re.compile(r"global batch size:\s*(\d{1,9})\b")
 _PEAK: Final = re.compile(rf"\(after \d+ iterations\) memory \(MB\) .*?max allocated: {NUMBER}")
 _PEAK_BYTES: Final = re.compile(r"mem-max-allocated-bytes: (\d{1,16})\b")
-_TABLE_START: Final = re.compile(r"-{3,} arguments -{3,}")
-_TABLE_END: Final = re.compile(r"-{3,} end of arguments -{3,}")
-_ARGUMENT: Final = re.compile(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*?)\s*$")
+_ARGUMENT: Final = re.compile(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*)")
 
 #: Arguments that are a key of the spec as they are.
 _PLAIN: Final = {
@@ -75,12 +73,12 @@ def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
     places: dict[str, int] = {}
     inside = False
     for number, line in enumerate(lines, start=1):
-        if _TABLE_END.search(line):
+        if "--- end of arguments ---" in line:
             break
-        if _TABLE_START.search(line):
+        if "--- arguments ---" in line:
             inside = True
         elif inside and (found := _ARGUMENT.search(line)):
-            values[found[1]], places[found[1]] = found[2], number
+            values[found[1]], places[found[1]] = found[2].rstrip(), number
     return values, places
 
 

@@ -19,7 +19,7 @@ _CHANGING: Final = frozenset({"read", "mapfile", "readarray", "getopts", "unset"
 _LISTED: Final = 200  # elements; the longest command lines in use have about as many words
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _ARITHMETIC: Final = re.compile(
-    r"([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
+    r"\b([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
     r"|(?:\+\+|--)([A-Za-z_]\w*)"
 )
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)

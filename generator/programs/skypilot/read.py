@@ -18,7 +18,7 @@ from ..launching.yaml_commands import NAME, UNKNOWN, documents_of, exported, is_
 from .job import SkyPilotTask
 
 _TASK: Final = re.compile(
-    r"\bSKYPILOT_|(?:^\s+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):|^num_nodes:", re.MULTILINE
+    r"\bSKYPILOT_|(?:^[ \t]+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):|^num_nodes:", re.MULTILINE
 )
 _RUN: Final = re.compile(r"^run:", re.MULTILINE)
 _SKYPILOT: Final = (

@@ -18,7 +18,7 @@ from ..launching.quoting import Raw, plain_name, shell_word
 _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
 _REGISTRY: Final = re.compile(r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+")  # its first part is a host
-_SCHEME: Final = re.compile(r"[a-z]+://")
+_SCHEME: Final = re.compile(r"\A[a-z]+://")
 
 
 def values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:

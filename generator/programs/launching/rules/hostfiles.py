@@ -230,7 +230,8 @@ def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
     variables = [re.escape(name) for word in hostfile.option.values for name in word.variables]
     forms = "|".join([re.escape(PurePath(text).name), *(rf"\$\{{?{name}\b" for name in variables)])
     others = "|".join(
-        [r"--?[\w-]*hostfile[ =]\S+", r"^[ \t]*#.*", *(rf"^[ \t]*(?:export\s+)?{name}=.*" for name in variables)]
+        [r"(?<![\w-])--?[\w-]*hostfile[ =]\S+", r"^[ \t]*#.*"]
+        + [rf"^[ \t]*(?:export\s+)?{name}=.*" for name in variables]
     )
     contents = (script.shell.text.content.replace("\\\n", " ") for script in call.submission.commands)
     return any(re.search(forms, re.sub(others, "", content, flags=re.MULTILINE)) for content in contents)

@@ -39,7 +39,7 @@ _FROM: Final = {
 #: What is in the text of a program that finds out its rank by itself.
 #: Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
 _OWN_RANKS: Final = re.compile(
-    r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^\s*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE
+    r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE
 )
 _INIT: Final = "comm/comm.py:889, init_distributed"
 

@@ -254,7 +254,7 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
 def _named(text: str) -> int | None:
     """Return how many hosts a plain list names; None where it has forms that aren't counted here."""
     total = 0
-    for part in re.split(r",(?![^\[]*\])", text):
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
         match = _HOST_RANGE.fullmatch(part)
         if match:
             total += max(0, int(match[2]) - int(match[1]) + 1)
