@@ -251,7 +251,7 @@ def test_sizes_that_no_run_has_are_refused_with_their_range(repo: Path, spec: di
     ],
 )
 def test_files_of_a_spec_are_right_with_it(repo: Path, more: dict[str, object]) -> None:
-    """LoRA, kernels, several counts, one of which has no plan, a release: validate agrees, with the spec and without."""
+    """LoRA, kernels, counts, also without a plan, and a release: validate agrees, with the spec and without."""
     (repo / "job.json").write_text(json.dumps({"cluster": "nvidia/dgx-h100", "gpus": 8, **more}))
     assert run("generate", "repo/job.json", "-o", "out").exit_code == 0
     for flags in ((), ("--job", "repo/job.json")):
