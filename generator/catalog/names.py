@@ -105,9 +105,24 @@ def nearest(name: str, kind: str) -> str | None:
         return card and f"{machines.per_node}x{card}"
     begun = [one for one in names if plain and one.startswith(plain)]
     if kind == "node_types":  # alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines
-        series = {one: _series(one) for one in names}
-        names = {one: names[one] for one in names if closest(_series(name), {series[one]})}
-    return min(begun, key=len) if begun else closest(plain, names)
+        names = {one: names[one] for one in names if closest(_series(name), {_series(one)})}
+    near = min(begun, key=len) if begun else closest(plain, names)
+    cards = _cards_in(name) if kind == "node_types" else None
+    if cards and not (near and cards[1].name == catalog.node_types[names[near]].accelerator):
+        return cards[0]
+    return near
+
+
+def _cards_in(name: str) -> tuple[str, Accelerator] | None:
+    """Return the cards in the name of an unknown machine, as they are counted, and their entry: `BM.GPU.H100.8`."""
+    catalog, low = load_catalog(), name.lower()
+    known = {alias for alias, card in catalog.aliases.items() if card in catalog.accelerators}
+    for card in sorted(known | catalog.accelerators.keys(), key=len, reverse=True):
+        if match := re.search(rf"(?<![a-z\d])(?:(\d{{1,2}})x)?{re.escape(card)}(?!\d)", low):
+            found = catalog.accelerators[catalog.aliases.get(card, card)]
+            usual = [node.accelerators_per_node for node in nodes_with(found)]
+            return f"{match[1] or max(usual, default=8)}x{card}", found
+    return None
 
 
 def _find(name: str, records: Mapping[str, _Record]) -> _Record | None:

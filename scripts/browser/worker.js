@@ -19,7 +19,7 @@ async function start(parts) {
   const inside = python.pyimport("inside");
   tell("importing dsgen", 0.75);
   inside.prepare();
-  answer = (given) => inside.run(python.toPy(given.arguments), python.toPy(given.texts));
+  answer = (given) => inside.run(python.toPy(given.arguments), python.toPy(given.texts), given.columns);
   postMessage({ ready: true });
 }
 

@@ -83,7 +83,9 @@ NARROW = {"width": 390, "height": 844}
 
 
 def test_shows_an_answer_before_it_is_loaded(page: Page) -> None:
-    """On opening, the page shows the built-in job's report and how far it has loaded; then it answers by itself."""
+    """On opening, the page says the built-in job's answer, then shows its report and how far dsgen has loaded."""
+    plan = json.loads((ROOT / "tests/golden/gpt3-175b-azure/plan.json").read_text(encoding="utf-8"))
+    assert f": {plan['layout']['data']} replicas" in page.text("of") and " GPU-hours, $" in page.text("of")
     page.page.wait_for_selector("body[data-shown]")
     page.page.frame_locator(REPORT).locator("#plan .tiles").wait_for()
     assert page.text("state").startswith("Loading: ") and page.page.locator("#progress").is_visible()
@@ -109,7 +111,7 @@ def test_models_and_machines_are_chosen_from_lists(page: Page) -> None:
 
 
 def test_fits_a_phone(page: Page) -> None:
-    """On 390 pixels nothing is wider than the screen, and the spec and the report have it in turn, down to its end."""
+    """On 390 pixels nothing is wider than the screen, nor a plan; the spec and the report have it in turn."""
     page.page.set_viewport_size(NARROW)  # type: ignore[arg-type]  # a size
     for tab, shown, hidden in (("text", "#text", REPORT), ("report", REPORT, "#text")):
         page.page.click(f"[data-tab={tab}]")
@@ -119,6 +121,8 @@ def test_fits_a_phone(page: Page) -> None:
         for button in page.page.locator("nav button:visible").all():
             box = button.bounding_box()
             assert box and box["x"] + box["width"] <= NARROW["width"]
+    page.view("plan")
+    assert page.page.evaluate("(plan => plan.scrollWidth <= plan.clientWidth)(document.getElementById('plan'))")
     page.page.set_viewport_size({"width": 1400, "height": 900})
 
 
