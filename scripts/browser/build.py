@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -89,7 +90,7 @@ def answer() -> str:
     """Return the first answer that the page shows: the built-in job's plan, memory, step, length and price."""
     found = dsgen.search(dsgen.load_job(DEFAULT_JOB))
     plan = found.plans[0]  # type: ignore[union-attr]  # the job fits
-    layout, memory, speed, run = (text for _, text in lines_of(plan))
+    layout, memory, speed, run = (re.sub(r" \([^)]*\)", "", text) for _, text in lines_of(plan))
     return f"{layout}; {memory.partition(':')[0]}, {speed.partition(',')[0]}, {run.rpartition(',')[0]}"
 
 
