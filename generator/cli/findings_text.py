@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -23,15 +25,29 @@ _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions
 
 
-def finding_text(finding: Finding, *, colour: bool = False) -> str:
-    """`path:line:column: severity: message [ID]`, the source line with a caret, and `hint:`."""
+def finding_text(finding: Finding, *, colour: bool = False, width: int = 0) -> str:
+    """`path:line:column: severity: message [ID]`, the source line with a caret, and `hint:`.
+
+    With a width in columns, text wraps between words, and notes have no source line.
+    """
     severity = finding.severity.value
-    shown = click.style(severity, fg=_COLOURS[severity], bold=True) if colour and wanted() else severity
-    lines = [f"{_place(finding.where)}: {shown}: {_line(counted(finding))} [{finding.rule}]"]
-    lines += _excerpt(finding.where)
-    if finding.hint:
-        lines.append(f"hint: {_line(finding.hint)}")
-    return "\n".join(lines)
+    first = _folded(f"{_place(finding.where)}: {severity}: {_line(counted(finding))} [{finding.rule}]", width)
+    if colour and wanted():
+        shown = click.style(severity, fg=_COLOURS[severity], bold=True)
+        first = first.replace(f": {severity}:", f": {shown}:", 1)
+    hint = [_folded(f"hint: {_line(finding.hint)}", width)] if finding.hint else []
+    excerpt = [] if width and finding.severity is Severity.NOTE else _excerpt(finding.where, width)
+    return "\n".join((first, *excerpt, *hint))
+
+
+def _folded(text: str, width: int) -> str:
+    """Text as lines of `width` columns, the further ones indented."""
+    from .tables import wrapped  # here, to save start-up time
+
+    if not width or len(text) <= width:
+        return text
+    first = wrapped(text, width)[0]
+    return "\n".join((first, *(f"  {line}" for line in wrapped(text[len(first) :].lstrip(), width - 2))))
 
 
 def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
@@ -77,9 +93,14 @@ def counted(finding: Finding) -> str:
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Print every finding to stderr."""
+    """Print every finding to stderr, as wide as the terminal."""
     for finding in findings:
-        click.echo(finding_text(finding, colour=True), err=True)
+        click.echo(finding_text(finding, colour=True, width=_columns()), err=True)
+
+
+def _columns() -> int:
+    """Return the columns of the terminal that findings are printed on, 0 where there is none."""
+    return shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 0
 
 
 _LATER = "dsgen.findings"  #: in the context of the command: what is printed at its end
@@ -96,7 +117,10 @@ def print_below(findings: Iterable[Finding]) -> None:
 def height_below() -> int:
     """The number of lines that the findings below the answer take."""
     context = click.get_current_context(silent=True)
-    return sum(finding_text(each).count("\n") + 1 for each in (context.meta.get(_LATER, ()) if context else ()))
+    return sum(
+        finding_text(each, width=_columns()).count("\n") + 1
+        for each in (context.meta.get(_LATER, ()) if context else ())
+    )
 
 
 def stop(findings: Iterable[Finding]) -> NoReturn:
@@ -174,14 +198,15 @@ def _place(where: Location) -> str:
     return ":".join(printable(str(part)) for part in parts if part is not None)
 
 
-def _excerpt(where: Location) -> list[str]:
+def _excerpt(where: Location, columns: int = 0) -> list[str]:
     """The source line, cut around the place where it is long, and a caret under the place."""
     if where.excerpt is None or where.column is None:
         return []
     line, at = where.excerpt, where.column - 1
-    if len(line) > _WIDTH:
-        start = max(0, min(at - _WIDTH // 2, len(line) - _WIDTH))
-        end = start + _WIDTH
+    width = min(_WIDTH, max(columns - 8, 20)) if columns else _WIDTH
+    if len(line) > width:
+        start = max(0, min(at - width // 2, len(line) - width))
+        end = start + width
         line = ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")
         at += (3 if start else 0) - start
     return [f"  {_line(line)}", f"  {' ' * len(_line(line[:at]))}^"]

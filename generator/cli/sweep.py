@@ -79,8 +79,7 @@ def first_of(term: Term) -> object:
 
 def axis_of(term: Term, job: Job) -> Axis:
     """The values of a term; `job` has the machines, of which a range has whole nodes."""
-    from ..job.overrides import parse_value  # here, to save start-up time
-    from ..search.sweep import Axis, Counts
+    from ..search.sweep import Axis, Counts  # here, to save start-up time
 
     machines = {"gpus": Counts.of_gpus, "nodes": Counts.of_nodes}
     counts = machines[term.path](job) if term.path in machines else None
@@ -88,7 +87,7 @@ def axis_of(term: Term, job: Job) -> Axis:
     parts = [part.strip() for part in term.text.split(",")]
     ranges = [_RANGE.match(part) for part in parts]
     for part, match in zip(parts, ranges, strict=True):
-        values = _range(term, match.groupdict(), counts) if match else (parse_value(part),)
+        values = _range(term, match.groupdict(), counts) if match else (_value(term, part),)
         if any(isinstance(value, (dict, list)) for value in values):
             raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
         found |= dict.fromkeys(values)
@@ -116,12 +115,24 @@ def _range(term: Term, bounds: Mapping[str, str | None], counts: Counts | None) 
     return tuple(values)
 
 
-def _number(term: Term, text: str) -> int | float:
+def _value(term: Term, text: str) -> object:
+    """Return a value as specs write it: `8k` of a sequence length, `100B` of tokens."""
     from ..job.overrides import parse_value  # here, to save start-up time
+    from ..job.quantities import length_of, read_tokens
 
-    value = parse_value(text.strip())
+    value, last = parse_value(text.strip()), term.path.rpartition(".")[2]
+    if not isinstance(value, str) or last not in ("sequence_length", "tokens"):
+        return value
+    try:
+        return (length_of(value) or value) if last == "sequence_length" else read_tokens(value)
+    except ValueError:
+        return value
+
+
+def _number(term: Term, text: str) -> int | float:
+    value = _value(term, text)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        hint = f"write {term.path}=A,B,C for values that are no numbers"
+        hint = f"list other values: {term.path}=A,B,C"
         raise click.UsageError(f"{term.path}={term.text}: {text!r} is not a number; {hint}")
     return value
 

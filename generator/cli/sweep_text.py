@@ -12,13 +12,12 @@ from ..rules.layout.identities import BATCH_RULES
 from ..search.plan import Plan
 from ..search.summary import money, price_of, wall_band
 from ..search.sweep import Axis, Goal, Point, Sweep
-from ..units import count, long_time, same_unit
+from ..units import count, long_time, same_unit, time_unit
 from .answers import SCREEN
 from .known_rules import title_of
 from .printing import ASIDE, BAD, BOLD
 from .tables import Lines, Part, Table, Text, asides, height, numbers, plan_table, whole, words
 
-_DAY = 86400
 _MANY = 16  #: points, beyond which those without a plan are counted below the table
 
 
@@ -29,7 +28,7 @@ def sweep_report(found: Sweep) -> Iterator[Part]:
     batch = {rule.id for rule in BATCH_RULES}
     rules = {point.rule: point.message for point in reversed(found.points) if point.rule}
     if rules:
-        legend = Table(whole("no plan"), words("ruled out by"))
+        legend = Table(whole("rule"), words("why a point has no plan"))
         for rule, message in sorted(rules.items(), key=lambda item: item[0] not in batch):
             points = sum(point.rule == rule for point in found.points)
             name = f"{rule} ({counted(points, 'point')})" if len(shown) < len(found.points) else rule
@@ -121,17 +120,16 @@ class _Curve:
 
 
 def _curve(found: Sweep, columns: int, lines: int) -> list[str]:
-    """Price, days or speed over the key that has numbers; a curve for each value of the other key."""
+    """Price, time or speed over the key that has numbers; a curve for each value of the other key."""
     numeric = [axis for axis in found.axes if all(type(value) in (int, float) for value in axis.values)]
     planned = [point for point in found.points if point.plan]
     if not numeric or len({point.values[numeric[0].path] for point in planned}) < 2:
         return []
     along = numeric[0]
     other = next((axis for axis in found.axes if axis is not along), None)
-    name, limit = _quantity(found, planned)
+    name, heights, limit = _quantity(found, [point.plan for point in planned if point.plan])
     curves: dict[str, list[tuple[float, float]]] = {}
-    for point in planned:
-        y = _height(name, point.plan)
+    for point, y in zip(planned, heights, strict=True):
         if y is not None:
             label = f"{_key(other)} {_value(point.values[other.path])}" if other else ""
             curves.setdefault(label, []).append((along.place(point.values[along.path]), y))
@@ -142,21 +140,19 @@ def _key(axis: Axis) -> str:
     return axis.path.rpartition(".")[2]
 
 
-def _quantity(found: Sweep, planned: list[Point]) -> tuple[str, float | None]:
-    """Return the quantity that the curve shows, and the goal's limit on it."""
-    goal = found.goal
+def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | None], float | None]:
+    """Return the quantity that the curve shows, its value for each plan, and the goal's limit on it."""
+    goal, runs = found.goal, [plan.run for plan in plans]
     if goal is not None and goal.at_most is not None and goal.within_s is None:
-        return "price", goal.at_most
-    if any(point.plan and point.plan.run for point in planned):
-        return "days", goal.within_s / _DAY if goal and goal.within_s else None
-    return "tokens/s", None
-
-
-def _height(name: str, plan: Plan | None) -> float | None:
-    run = plan.run if plan else None
-    if plan is not None and name == "tokens/s":
-        return float(plan.throughput.tokens_per_s)
-    return None if run is None else run.wall_cost if name == "price" else run.wall_s / _DAY
+        return "price", [run.wall_cost if run else None for run in runs], goal.at_most
+    if not any(runs):
+        return "tokens/s", [float(plan.throughput.tokens_per_s) for plan in plans], None
+    size, name = time_unit([run.wall_s for run in runs if run])
+    return (
+        name,
+        [run.wall_s / size if run else None for run in runs],
+        goal.within_s / size if goal and goal.within_s else None,
+    )
 
 
 def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:

@@ -162,7 +162,7 @@ def _cut(text: str, width: int) -> str:
     if columns_of(text) <= width:
         return text
     end = text.rfind(" ", 0, width)
-    return (text[:end].rstrip(" ,;") if end >= 0 else text[: width - 1]) + "…"
+    return (text[:end].rstrip(" ,;:") if end >= 0 else text[: width - 1]) + "…"
 
 
 _LAST = 9  #: of the columns that go where there is no room

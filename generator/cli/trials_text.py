@@ -10,14 +10,15 @@ from dataclasses import replace
 from ..check.runs.trial_logs import Outcome
 from ..dataclass import dataclass
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
-from ..estimate.wording import seconds_with_band
+from ..estimate.wording import percent, seconds_with_band
 from ..job.records import Calibration
 from ..programs.program import RenderedFile
 from ..search.plan import Plan
-from ..units import GIB, gib, same_unit
+from ..search.summary import unlike
+from ..units import GIB, gib, long_time, same_unit
 from .measured_jobs import rendered
 from .printing import echo
-from .tables import Part, numbers, plan_table
+from .tables import Lines, Part, asides, numbers, plan_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,27 @@ def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
     except NoUsableRuns as problem:
         echo(f"no calibration: {problem}", err=True)
         return None
+
+
+def announced(plans: Sequence[Plan], steps: int, command: str) -> tuple[Part, ...]:
+    """Return what will be tried: the job, the time that the steps take, the command, and a row for each plan."""
+    job, times = plans[0].job, [float(plan.step_time.total_s) for plan in plans]
+    taken = f"{steps} steps each: {long_time(steps * sum(times))} without the time to start"
+    lines = (
+        ("Trials", f"{len(plans)} plans of {job.name}, {taken}"),
+        ("Runs on", f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}, {job.launch.target}"),
+        ("Command", command),
+    )
+    rows = (
+        (
+            (str(number),),
+            plan,
+            (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu), unlike(plan, plans[0])),
+        )
+        for number, (plan, step) in enumerate(zip(plans, same_unit(times, steps=True), strict=True), start=1)
+    )
+    figures = (numbers("GiB"), numbers("step"), numbers("MFU"), asides(drop=1))
+    return (Lines(lines), "", plan_table((numbers("trial"),), figures, rows))
 
 
 def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +70,7 @@ def tune(
         folder = _folder(plans[0].job, output)
         check_dry_run(LAUNCHERS[plans[0].job.launch.target], folder, dry_run=dry_run)
         launcher, file = _written(plans, steps, folder, request, force)
-        _started(launcher, plans, file, yes=yes, dry_run=dry_run, wait=not no_wait)
+        _started(launcher, plans, steps, file, yes=yes, dry_run=dry_run, wait=not no_wait)
         if dry_run or no_wait:
             return
         loader = JobLoader(request)
@@ -104,9 +104,12 @@ def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, 
     return launcher, folder / next(file.path for file in files if "/" not in file.path)
 
 
-def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool, dry_run: bool, wait: bool) -> None:
+def _started(
+    launcher: Launcher, plans: Sequence[Plan], steps: int, file: Path, *, yes: bool, dry_run: bool, wait: bool
+) -> None:
     """Submit the file of the trials, and wait for their end."""
     from .printing import echo, working  # here, to save start-up time
+    from .trials_text import announced
 
     job, folder = plans[0].job, file.parent
     uploaded = launcher.uploaded(job.launch, folder)
@@ -114,9 +117,7 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
         hint = f"put it there, or set launch.{launcher.name}.code, relative to {folder}"
         refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
     words = command_of(launcher, file, job.name, dry_run=dry_run)
-    trials = [(f"Trial {number}", f"{step}: {layout}") for number, step, layout in _announced(plans)]
-    head = f"{len(plans)} of {job.name}: {job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}, {launcher.name}"
-    announce([("Trials", head), *trials, ("Command", shlex.join(words))])
+    announce(*announced(plans, steps, shlex.join(words)))
     if not (yes or dry_run):
         ask_first()
     reply = submit_file(launcher, words, dry_run=dry_run)
@@ -138,16 +139,6 @@ def _started(launcher: Launcher, plans: Sequence[Plan], file: Path, *, yes: bool
         raise click.exceptions.Exit(ExitStatus.FINDINGS) from None
     if launcher.scheduler.collect:
         run([word.format(id=reply.identity, folder=folder) for word in launcher.scheduler.collect])
-
-
-def _announced(plans: Sequence[Plan]) -> Iterator[tuple[int, str, str]]:
-    """Yield the layouts that will run, and how long a step of each is estimated to take."""
-    from ..estimate.layout import in_words  # here, to save start-up time
-    from ..units import same_unit
-
-    steps = same_unit([float(plan.step_time.total_s) for plan in plans], steps=True)
-    for number, (plan, step) in enumerate(zip(plans, steps, strict=True), start=1):
-        yield number, f"{step} per step", in_words(plan.layout)
 
 
 def _trials(loader: JobLoader, folder: Path) -> list[Trial]:

@@ -258,7 +258,8 @@ def details(layout: Layout) -> tuple[str, ...]:
 def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
     """The same of those in which a layout differs from another one: `no sequence parallel`."""
     pairs = [(_detail(layout, name), _detail(other, name), off) for name, (_, off) in _DETAILS.items()]
-    pairs.append((_offloaded(layout), _offloaded(other), "no offload"))
+    own, others = (_offloaded(one).removesuffix(" offloaded") for one in (layout, other))
+    pairs.append((own and f"offload: {own}", others and f"offload: {others}", "no offload"))
     words = [own or off for own, others, off in pairs if own != others]
     return (*words, *(word for word in _several(layout) if word not in _several(other)))
 

@@ -30,7 +30,7 @@ def screen(*arguments: str) -> list[str]:
     """The lines of standard output; with those of standard error they fit a screen."""
     result = run(*arguments)
     lines = result.stdout.splitlines()
-    assert [line for line in lines if len(line) > 80] == []
+    assert [line for line in result.output.splitlines() if len(line) > 80] == []
     assert len(result.output.splitlines()) <= 30, result.output
     return lines
 
@@ -85,6 +85,33 @@ def test_an_estimate_fits_a_screen_with_its_findings(arguments: tuple[str, ...])
 def test_a_sweep_begins_with_the_points_that_answer(arguments: tuple[str, ...]) -> None:
     """The fastest and the cheapest, or the smallest that does, come before the table and the curve."""
     assert screen("sweep", *arguments)[0].startswith("Smallest" if "--within" in arguments else "Fastest")
+
+
+def test_trials_are_a_table_of_plans() -> None:
+    """`dsgen tune` says first how long the trials take and the command, then has a row for each plan."""
+    lines = run("tune", "--gpus", "1024", "-o", "trials").output.splitlines()
+    assert len(lines) <= 30 and all(len(line) <= 80 for line in lines)
+    assert [line.split()[0] for line in lines[:6] if line[:1].strip()] == ["job:", "Trials", "Runs", "Command"]
+    start = next(number for number, line in enumerate(lines) if re.match(r"trial +DP ", line))
+    assert [line.split()[0] for line in lines[start + 1 : start + 6]] == ["1", "2", "3", "4", "5"]
+
+
+def test_a_sweep_draws_its_curve_in_the_unit_of_the_table() -> None:
+    """Runs of hours have a curve in hours; a range of lengths is written as specs write them."""
+    spec = FOLDER / "llama-2-13b-offload.yaml"
+    lines = screen("sweep", str(spec), "sequence_length=1k..2k", "--set", "training.duration.tokens=1B")
+    assert "hours" in lines and any(re.match(r" +2,048 .* hours", line) for line in lines)
+
+
+def test_findings_are_folded_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below a plan, findings are as wide as the terminal; `validate`, and a pipe, have each on one line."""
+    Path("job.yaml").write_text((FOLDER / "gpt3-175b-azure.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    told = ("estimate", "job.yaml", "--set", "layout.tensor=8")
+    folded = run(*told).stderr
+    monkeypatch.delenv("COLUMNS")
+    whole = run(*told).stderr
+    assert max(map(len, folded.splitlines())) <= 80 < max(map(len, whole.splitlines()))
+    assert folded.replace("\n  ", " ").splitlines()[0] == whole.splitlines()[0]
 
 
 def test_answers_to_questions_come_before_tables() -> None:

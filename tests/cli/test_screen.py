@@ -117,7 +117,7 @@ def test_rows_differ_in_plain_words() -> None:
     two = Layout(
         data=8, zero_hpz=4, recompute=Recompute.SELECTIVE, recompute_modules=Modules.MOE_ACT | Modules.LAYERNORM
     )
-    assert differing(full, two) == ("sequence parallel", "ZeRO++ over 8 GPUs", "optimizer offloaded")
+    assert differing(full, two) == ("sequence parallel", "ZeRO++ over 8 GPUs", "offload: optimizer")
     assert differing(two, full) == (
         *("no sequence parallel", "ZeRO++ over 4 GPUs", "no offload"),
         "recompute of activation+norm",
