@@ -60,7 +60,6 @@ def submit(
     The job's working folder is the current one, as with the scheduler's own command.
     """
     from .printing import echo, print_json  # here, to save start-up time
-    from .tables import Lines
 
     written = _plan_in(Path(request.spec)) if request.spec is not None else None
     if request.spec is not None and written is not None:
@@ -72,8 +71,7 @@ def submit(
     launcher = ready.launcher
     words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
     lacks = _missing(ready)
-    missing = [("Missing", "; ".join(lacks))] if lacks else []
-    announce(Lines([*ready.lines, *missing, ("Command", shlex.join(words))]))
+    announce([*ready.lines, *([("Missing", "; ".join(lacks))] if lacks else []), ("Command", shlex.join(words))])
     if yes and lacks and not (allow_missing or dry_run):
         refuse(f"something is missing: {'; '.join(lacks)}", "set it, or submit as it is with --allow-missing")
     if not (yes or dry_run):
@@ -224,11 +222,11 @@ def check_dry_run(launcher: Launcher, folder: Path | str, *, dry_run: bool) -> N
         refuse(f"{launcher.name} has no dry run", f"write the files and check them: dsgen validate {folder}")
 
 
-def announce(*parts: Part) -> None:
+def announce(lines: Sequence[tuple[str, str]], *more: Part) -> None:
     """Show the run, and the findings on it, before anything is asked or started."""
-    from .tables import print_parts  # here, to save start-up time
+    from .tables import Lines, print_parts  # here, to save start-up time
 
-    print_parts(*parts, err=True)
+    print_parts(Lines(lines), *more, err=True)
     click.get_current_context().close()
 
 

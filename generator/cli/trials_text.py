@@ -14,11 +14,11 @@ from ..estimate.wording import percent, seconds_with_band
 from ..job.records import Calibration
 from ..programs.program import RenderedFile
 from ..search.plan import Plan
-from ..search.summary import unlike
+from ..search.summary import Line, unlike
 from ..units import GIB, gib, long_time, same_unit
 from .measured_jobs import rendered
 from .printing import echo
-from .tables import Lines, Part, asides, numbers, plan_table
+from .tables import Part, asides, numbers, plan_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +94,8 @@ def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
         return None
 
 
-def announced(plans: Sequence[Plan], steps: int, command: str) -> tuple[Part, ...]:
-    """Return what will be tried: the job, the time that the steps take, the command, and a row for each plan."""
+def announced(plans: Sequence[Plan], steps: int, command: str) -> tuple[tuple[Line, ...], str, Part]:
+    """Return lines on the trials, their time and the command, then a row for each plan."""
     job, times = plans[0].job, [float(plan.step_time.total_s) for plan in plans]
     taken = f"{steps} steps each: {long_time(steps * sum(times))} without the time to start"
     lines = (
@@ -112,7 +112,7 @@ def announced(plans: Sequence[Plan], steps: int, command: str) -> tuple[Part, ..
         for number, (plan, step) in enumerate(zip(plans, same_unit(times, steps=True), strict=True), start=1)
     )
     figures = (numbers("GiB"), numbers("step"), numbers("MFU"), asides(drop=1))
-    return (Lines(lines), "", plan_table((numbers("trial"),), figures, rows))
+    return lines, "", plan_table((numbers("trial"),), figures, rows)
 
 
 def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
