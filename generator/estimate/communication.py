@@ -5,6 +5,7 @@ Seconds of a dimension are of one layer and one micro-batch, forward and backwar
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy as np
 from ..job.records import Job
 from .activations import local_tokens, sequence_cut
 from .attention import attention_widths
-from .compute import LayerTime, busiest, repeated_share
+from .compute import LayerTime, attention_core, busiest, repeated_share, ring_steps
 from .groups import Group, group, sends_tokens_once_per_node
-from .layout import LayoutLike, Modules
+from .layout import LayoutLike, Modules, once_each
 from .products import exposed_s
 from .rates import rates
 from .states import weight_bytes
@@ -137,8 +138,8 @@ def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False
     return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, calls * pair, 0.0)
 
 
-def context_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
-    """Seconds of a ring, hidden behind attention step by step, and of all-to-alls of heads, which are not.
+def context_s(job: Job, layout: LayoutLike) -> Any:
+    """Seconds of a ring's sends, hidden behind attention step by step, its further kernels, and all-to-alls of heads.
 
     A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
     evenly. Only heads of keys and values move, at least one on each tensor rank; MLA's are expanded before. Backward,
@@ -152,13 +153,34 @@ def context_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
     tokens, element = local_tokens(job, layout), weight_bytes(job)
     queries, keys, values = attention_widths(job.model)
     both = keys + values if job.model.is_mla else 2 * np.maximum(keys, layout.tensor * job.model.head_dim)
-    again = repeated_share(job, layout)
+    again = repeated_share(job, layout, Modules.CORE_ATTN)
     ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
     send = send_s(job, element * tokens * both / layout.tensor, ring.size > ring.per_node)
-    core, back = time.core.forward_s / chunks, time.core.backward_s / chunks
-    steps = (1 + again) * exposed_s(job, send, core) + exposed_s(job, 2 * send, back)
+    more = ring_steps(job, layout)
+    core = attention_core(job, layout) + more
+    beside, back = core.forward_s / chunks, core.backward_s / chunks
+    steps = (1 + again) * exposed_s(job, send, beside) + exposed_s(job, 2 * send, back)
     exchange = all_to_all_s(job, inner, element * tokens * (queries + both + values) / layout.tensor)
-    return (chunks - 1) * steps + np.where(heads > 1, (2 + again) * exchange, 0.0)
+    kernels = (1 + again) * more.forward_s + more.backward_s
+    return (chunks - 1) * steps + kernels + np.where(heads > 1, (2 + again) * exchange, 0.0)
+
+
+def exchange_saves(job: Job, layout: LayoutLike) -> Any:
+    """Share of `context_s` that is saved if the best number of ranks exchanges heads."""
+    if not job.framework.rings_context or not np.any(layout.context > 1):
+        return 0.0
+    counts = [heads for heads in range(2, job.model.kv_heads + 1) if job.model.kv_heads % heads == 0]
+
+    def found(rows: LayoutLike) -> dict[str, Any]:
+        turned = (np.where(rows.context % heads == 0, heads, rows.context_heads) for heads in counts)
+        own = context_s(job, rows)
+        each = [own, *(context_s(job, replace(rows, context_heads=heads)) for heads in turned)]
+        return {"saved": 1 - np.min(each, axis=0) / np.maximum(own, 1e-12)}
+
+    names = ("tensor", "context", "context_heads", "micro_batch", "recompute", "recompute_modules")
+    partly = ("recompute_layers", "recompute_group", "pipeline", "virtual_pipeline", "last_stage_layers")
+    whole = not np.any(layout.recompute_layers)
+    return once_each(layout, names if whole else (*names, *partly, "first_stage_layers"), found)["saved"]
 
 
 #: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132 multiprocessors

@@ -74,7 +74,7 @@ def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
     rank holds, forward and for its second matrix.
     """
     model, tensor, tokens = job.model, layout.tensor, local_tokens(job, layout)
-    core = _attention_core(job, layout, tokens)
+    core = attention_core(job, layout)
     width, is_cut = input_product(model)
     attention = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
     attention = attention + linear(job, tokens, attention_widths(model)[2] / tensor, model.hidden)
@@ -125,9 +125,9 @@ def _mlp_products(job: Job, layout: LayoutLike, tokens: Any, *, moe: bool) -> Pa
     )
 
 
-def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """Softmax(QK)V: flash attention skips what is masked, unfused attention computes and stores it all."""
-    accelerator, constants = job.cluster.accelerator, rates(job)
+def attention_core(job: Job, layout: LayoutLike) -> Passes:
+    """Seconds of softmax(QK)V: flash attention skips what is masked, unfused attention computes and stores it all."""
+    accelerator, constants, tokens = job.cluster.accelerator, rates(job), local_tokens(job, layout)
     queries, _, values = attention_widths(job.model)
     sequence = job.training.sequence_length
     per_key = 2 * tokens * (queries + values) / layout.tensor
@@ -141,7 +141,7 @@ def _attention_core(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
         forward = work / (shares[0] * constants.attention_forward_fraction) + constants.attention_start_s
         work = _FLASH_BACKWARD * work
         backward = work / (shares[1] * constants.attention_backward_fraction) + constants.attention_start_s
-        return Passes(forward, backward) + _ring_steps(job, layout, tokens)
+        return Passes(forward, backward)
     # Softmax with mask, dropout and the two products each read or write the scores.
     transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
     scores = stream_s(job, tokens * sequence * job.model.heads / layout.tensor * 2 * transfers)
@@ -159,15 +159,17 @@ def _exponentials(job: Job, peak_flops_per_s: Any) -> Any:
     return 1 - share + share * np.maximum(_USUAL_HEAD / job.model.head_dim, 1)
 
 
-def _ring_steps(job: Job, layout: LayoutLike, tokens: Any) -> Passes:
-    """Seconds that a ring adds: a kernel for each further chunk, and the chunk's result added to the sum.
+def ring_steps(job: Job, layout: LayoutLike) -> Passes:
+    """Seconds that a ring adds to flash attention: a kernel for each further chunk, and its result added to the sum.
 
     **Source**: Transformer Engine, attention/dot_product_attention/context_parallel.py (AttnFuncWithCPAndKVP2P): output
     forward, gradients of queries, keys and values backward, each read, added and written.
     """
     queries, keys, values = attention_widths(job.model)
-    more = layout.context / layout.context_heads - 1 if job.framework.rings_context else 0.0 * layout.context
-    size = 3 * weight_bytes(job) * tokens / layout.tensor
+    if not job.framework.rings_context or job.training.attention != "flash":
+        return Passes(0.0, 0.0)
+    more = layout.context / layout.context_heads - 1
+    size = 3 * weight_bytes(job) * local_tokens(job, layout) / layout.tensor
     start = rates(job).attention_start_s
     forward, backward = stream_s(job, size * values), stream_s(job, size * (queries + keys + values))
     return Passes(more * (start + forward), more * (start + backward))

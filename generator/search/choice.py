@@ -3,8 +3,8 @@
 1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated,
    and for no measured kind.
 2. A layout that another one beats in time and memory is out.
-3. One of a kind that was never measured gives way to the fastest of a measured kind that leaves a fifth of the card, if
-   that is beaten by none and the ranges of published runs around both meet.
+3. One of a kind that was never measured gives way to the fastest of a measured kind that leaves a fifth of the card,
+   unless it beats that one, if the ranges of published runs around both meet.
 4. Of the rest, those within the band of the fastest can't be told apart. One gives way to another of these that needs
    15 % less memory, is as well measured and has no more parts. Then comes first what measured runs are like, or at
    least of one kind with; then fewer parts; then half the collectives between nodes; then the least product of time and
@@ -31,7 +31,7 @@ from ..estimate.step_time import step_time
 from ..estimate.uncertainty import ordering_band, time_shares
 from ..job.records import Job
 from ..units import gib
-from .feasible import ROOM, Estimates, Floats, limit_bytes, roomy_bytes
+from .feasible import ROOM, Estimates, Floats, joined_estimates, limit_bytes, roomy_bytes
 from .plan import Plan
 
 #: Two estimates closer than this fraction are equal: so far the model can't tell which layout of one job is the faster
@@ -99,15 +99,14 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
         return [int(row) for row in np.lexsort((found.total_s, found.device_bytes))[:top]]
     rows = rows[np.lexsort((found.required_bytes[rows], found.total_s[rows]))]
     roomy = rows[found.device_bytes[rows] <= roomy_bytes(job)]
-    surest = roomy[of_measured_kind(job, found.layouts.take(roomy))]
-    until = 0.0 if bold else found.total_s[surest].min(initial=np.inf)
+    surest = roomy[of_measured_kind(job, found.layouts.take(roomy))][: 1 - bold]
     picked: list[int] = []
     left = np.ones(len(found.total_s), np.bool_)
     while len(picked) < top and len(rows):
         front = rows[_is_unbeaten(found.required_bytes[rows])]
         own = found.take(front)
         facts = _facts(job, own)
-        tied = _tied(job, own, facts, band, until)
+        tied = _tied(job, own, facts, band, found.take(surest[left[surest]]))
         if not picked:
             first, room = facts[:, tied[:1]], _facts(job, found.take(roomy[:1]))
             if _gives_way(first, room, band).any():
@@ -132,13 +131,12 @@ def _gives_way(one: Floats, other: Floats, band: float) -> Any:
     return slower & (other[1] <= LESS * one[1]) & (other[2] >= one[2]) & (other[3] <= one[3])
 
 
-def _tied(job: Job, rows: Estimates, facts: Floats, band: float, until: float) -> Rows:
+def _tied(job: Job, rows: Estimates, facts: Floats, band: float, surest: Estimates) -> Rows:
     """Rows that the model can't tell apart and that give way to none of these, the preferred first.
 
     Of the `rows`, sorted by time, none beats another.
     """
-    surest = (facts[2] > 0) & (rows.device_bytes <= roomy_bytes(job)) & (rows.total_s <= until)
-    kept = ~_is_unproven(job, rows, facts[2], surest)
+    kept = ~_gives_way_to_surest(job, rows, facts[2], surest)
     tied = np.flatnonzero(kept & (rows.total_s <= rows.total_s[kept].min() * (1 + band)))
     own = facts[:, tied]
     tied = tied[~_gives_way(own[:, :, None], own[:, None], band).any(axis=1)]
@@ -156,21 +154,21 @@ def preference(job: Job, layout: LayoutLike, seconds: Any, required_bytes: Any, 
     return -measured, parts(layout), halves, required_bytes * seconds
 
 
-def _is_unproven(job: Job, rows: Estimates, measured: Any, surest: Mask) -> Mask:
-    """Find rows of kinds that were never measured whose range meets that of the first `surest` one.
+def _gives_way_to_surest(job: Job, rows: Estimates, measured: Any, surest: Estimates) -> Mask:
+    """Find rows of kinds that were never measured, whose range meets that of the `surest` one, and don't beat it.
 
-    On a slow network they have to meet, too, and none beat it: so a faster one doesn't make the choice slower.
+    On a slow network the ranges have to meet, too, so that a faster one doesn't make the choice slower.
     """
-    unproven: Mask = measured == 0
-    first = surest.argmax()
-    if not surest.any() or not unproven[:first].any():
+    unproven: Mask = (measured == 0) & (len(surest.total_s) > 0)
+    if not (unproven & (rows.total_s < surest.total_s.sum())).any():
         return np.zeros_like(unproven)
+    unproven &= (rows.total_s > surest.total_s) | (rows.required_bytes > surest.required_bytes)
+    both = joined_estimates([surest, rows])
     slower = replace(job.cluster, network_bytes_per_s_per_node=job.cluster.network_bytes_per_s_per_node / SLOWER)
-    slow_s = np.broadcast_to(step_time(replace(job, cluster=slower), rows.layouts).total_s, len(measured))
-    unproven &= slow_s[first] <= slow_s[first:][unproven[first:]].min(initial=np.inf)
-    high = np.broadcast_to(time_shares(job, rows.layouts).high, len(measured))
-    for seconds in (rows.total_s, slow_s):
-        unproven &= seconds[first] <= seconds * high * high[first]
+    slow_s = np.broadcast_to(step_time(replace(job, cluster=slower), both.layouts).total_s, len(both.total_s))
+    high = np.broadcast_to(time_shares(job, both.layouts).high, len(both.total_s))
+    for seconds in (both.total_s, slow_s):
+        unproven &= seconds[0] <= (seconds * high)[1:] * high[0]
     return unproven
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
+from ..estimate.communication import exchange_saves
 from ..estimate.layout import Layout, Layouts, Offload, Recompute, row_keys
 from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import memory
@@ -174,10 +175,13 @@ def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Flo
     total = np.broadcast_to(ledger.total_s, len(rows))
     # Stages that wait do so for communication too.
     busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
+    savable = {cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {"bubble_s": ledger.bubble_s + 0.0}
+    if job.pins.context_heads is None:
+        savable["context_s"] = savable["context_s"] * exchange_saves(job, rows)
     return Estimates(
         layouts=rows,
         total_s=total,
-        savable={cause: busy * getattr(ledger, cause) for cause in SAVABLE} | {"bubble_s": ledger.bubble_s + 0.0},
+        savable=savable,
         required_bytes=np.broadcast_to(required_bytes, len(rows)),
         device_bytes=np.broadcast_to(device_bytes, len(rows)),
     )

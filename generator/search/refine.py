@@ -164,6 +164,7 @@ class Reach:
     roomy: float = np.inf  #: the fastest that leaves a fifth of the card
     surest: float = np.inf  #: of these, the fastest of a measured kind
     first: float = np.inf  #: the fastest that may be chosen
+    least: float = np.inf  #: what the card holds of the smallest, chosen where none stays under the limit
     required: Floats = field(default_factory=lambda: np.zeros(0))  #: of those unbeaten under the limit, rising
     seconds: Floats = field(default_factory=lambda: np.full(1, np.inf))  #: the least with less than each, and with all
 
@@ -180,6 +181,7 @@ class Reach:
         unbeaten = self.seconds[np.searchsorted(self.required, rows.required_bytes, side="right")]
         chosen = np.where(rows.device_bytes <= self.limit, np.minimum(unbeaten, latest), self.fastest)
         reach: Floats = np.maximum(chosen, self.fastest)
+        reach[(rows.device_bytes <= self.least) & (self.first == np.inf)] = np.inf
         roomy = np.flatnonzero(rows.device_bytes <= roomy_bytes(self.job))
         measured = of_measured_kind(self.job, rows.layouts.take(roomy))
         reach[roomy] = np.maximum(reach[roomy], np.where(measured, self.surest, self.roomy))
@@ -203,6 +205,7 @@ class Reach:
             roomy=min(self.roomy, least(roomy)),
             surest=min(self.surest, least(surer)),
             first=min(self.first, least(under)),
+            least=min(self.least, float(rows.device_bytes.min(initial=np.inf))),
             required=required[front],
             seconds=np.concatenate([[np.inf], seconds[front]]),
         )
@@ -266,9 +269,10 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
     tops = joined_estimates(rows.take(_floor(rows, hiding) <= reach.of(rows)) for rows in made)
     tops = tops.take(_floor_at(job, tops, {}, hiding) <= reach.of(tops))
     for number, detail in enumerate(hiding):
-        better, rows = _hidden(job, tops, detail, reach)
+        later = hiding[number + 1 :]
+        better, rows = _hidden(job, tops, detail, later, reach)
         made.append(better)
-        later, kept = hiding[number + 1 :], np.ones(len(tops.total_s), np.bool_)
+        kept = np.ones(len(tops.total_s), np.bool_)
         # What a larger one replaces may still be roomy, or get faster by a detail that isn't combined with this one.
         kept[rows] = (reach.under(better) < reach.under(tops)[rows]) | (_floor(tops, later)[rows] < better.total_s)
         tops = joined_estimates([tops.take(kept), better])
@@ -304,10 +308,12 @@ def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
 
 
-def _hidden(job: Job, tops: Estimates, detail: Detail, reach: Reach) -> tuple[Estimates, NDArray[np.int64]]:
+def _hidden(
+    job: Job, tops: Estimates, detail: Detail, later: Sequence[Detail], reach: Reach
+) -> tuple[Estimates, NDArray[np.int64]]:
     """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
     matters = np.flatnonzero(tops.savable[detail.saves or ""] > _LEAST_GAIN * tops.total_s)
-    made, at = _made(job, tops.take(matters), detail, (), reach, gain=_LEAST_GAIN)
+    made, at = _made(job, tops.take(matters), detail, later, reach, gain=_LEAST_GAIN)
     best = np.lexsort((made.total_s, at))
     own, first = np.unique(at[best], return_index=True)
     return made.take(best[first]), matters[own]
