@@ -11,9 +11,8 @@ from typing import Final
 from .job.bindings import bindings, binds
 from .job.records import Output
 from .programs.frameworks import program_for
-from .programs.launcher import count_folder, trial_folder
 from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
-from .programs.program import RenderedFile
+from .programs.program import RenderedFile, count_folder, trial_folder
 from .search.elastic import Elastic
 from .search.plan import Plan
 

@@ -106,7 +106,7 @@ def _of_counts(documents: Iterable[Document], context: Context) -> Iterator[tupl
     """
     rest, job, largest = tuple(documents), context.job, None
     if job is not None and job.elastic:
-        from ..programs.launcher import count_folder  # saves start-up time where there is one count
+        from ..programs.program import count_folder  # saves start-up time where there is one count
 
         for gpus in job.elastic:
             folder = count_folder(gpus)

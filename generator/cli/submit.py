@@ -17,7 +17,7 @@ from .options import Request, bold_option, form_option, job_options, output_opti
 from .printing import ExitStatus
 
 if TYPE_CHECKING:
-    from ..programs.launcher import Launcher
+    from ..programs.program import Launcher
     from .tables import Part
 
 

@@ -15,7 +15,7 @@ from .submit import announce, ask_first, check_dry_run, command_of, plan_of, ref
 
 if TYPE_CHECKING:
     from ..job.records import Job
-    from ..programs.launcher import Launcher
+    from ..programs.program import Launcher
     from ..search.plan import Plan
     from .loading import JobLoader
     from .trials_text import Trial
@@ -85,8 +85,8 @@ def _folder(job: Job, output: str | None) -> Path:
 
 def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, force: bool) -> tuple[Launcher, Path]:
     """Write the files of the trials, which no rule calls an error. Returns what starts them too."""
-    from ..programs.launcher import TRIAL_LOG, trial_folder
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
+    from ..programs.program import TRIAL_LOG, trial_folder
     from ..render import trial_files
     from .writing import OVERWRITE, write_files
 
@@ -146,7 +146,7 @@ def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
     from .. import estimate  # here, to save start-up time
     from ..check.runs.trial_logs import outcomes
     from ..job.text import UnusableJson
-    from ..programs.launcher import TRIAL, trial_folder
+    from ..programs.program import TRIAL, trial_folder
     from .trials_text import Trial
 
     found = outcomes(folder, TRIAL)

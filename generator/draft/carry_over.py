@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..programs.deepspeed.write_config import FILE_NAME
+from ..programs.deepspeed.write import FILE_NAME
 from ..programs.frameworks import program_for
 from ..programs.megatron import table as megatron
 from ..programs.megatron.options import option_table

@@ -16,7 +16,7 @@ from ..programs.azureml.job import AzureMLJob
 from ..programs.kubernetes.job import KubernetesJob
 from ..programs.launching.launch_line import Option
 from ..programs.launching.script import LaunchScript
-from ..programs.skypilot.job import SkyPilotTask
+from ..programs.skypilot.read import SkyPilotTask
 from ..programs.slurm.options import NAMED
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list

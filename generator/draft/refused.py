@@ -15,7 +15,7 @@ from ..job.records import Job
 from ..job.source import Source, escape
 from ..job.text import UnreadableText
 from ..job.wording import walk
-from ..programs.deepspeed.write_config import FILE_NAME
+from ..programs.deepspeed.write import FILE_NAME
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render

@@ -14,7 +14,7 @@ from ..job.wording import counted, dotted, show
 from .kubernetes.job import KubernetesJob
 from .launching.command_line import CommandLine
 from .launching.rules.ranks import TRAINING
-from .skypilot.job import SkyPilotTask
+from .skypilot.read import SkyPilotTask
 
 _SHOWN: Final = 8  # of many choices
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.

@@ -8,9 +8,8 @@ from typing import Final
 from ..job.schema import launch_targets
 from ..search.plan import Plan
 from . import OnDemand
-from .launcher import Launcher
 from .launching.call import arguments_file
-from .program import Program, RenderedFile
+from .program import Launcher, Program, RenderedFile
 
 DEFAULT_COMMAND: Final = "dsgen generate"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .kubernetes.job import KubernetesJob
     from .launching.hostfile import EnvironmentFile, Hostfile
     from .megatron.arguments import MegatronArguments
-    from .skypilot.job import SkyPilotTask
+    from .skypilot.read import SkyPilotTask
     from .trainer.accelerate import AccelerateConfig
     from .trainer.training_arguments import TrainingArguments
 

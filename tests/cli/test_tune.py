@@ -15,7 +15,7 @@ import yaml
 
 import dsgen
 from dsgen.check.runs.trial_logs import outcomes
-from dsgen.programs.launcher import TRIAL
+from dsgen.programs.program import TRIAL
 from dsgen.render import trial, trial_files
 from tests.needs import needs_shellcheck, needs_slurm
 from tests.programs.places import shell_complaints

@@ -15,7 +15,7 @@ from dsgen.estimate.layout import FIELDS, Layout, Layouts
 from dsgen.estimate.model_size import parameter_count
 from dsgen.estimate.saving import checkpoint_bytes, save_s
 from dsgen.job.records import Job
-from dsgen.programs.deepspeed.write_config import common_config
+from dsgen.programs.deepspeed.write import common_config
 from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers

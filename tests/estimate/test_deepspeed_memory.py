@@ -16,7 +16,7 @@ import pytest
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.job.records import Job
-from dsgen.programs.deepspeed.write_config import common_config
+from dsgen.programs.deepspeed.write import common_config
 from tests.estimate.small_llama import SHAPE
 from tests.jobs import job
 from tests.needs import needs_deepspeed, needs_transformers

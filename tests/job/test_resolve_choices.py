@@ -11,7 +11,7 @@ from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.job.records import Lora
-from dsgen.programs.deepspeed.write_config import precision_block
+from dsgen.programs.deepspeed.write import precision_block
 from dsgen.programs.frameworks import program_for
 from tests.jobs import job
 from tests.programs.plans import make_plan

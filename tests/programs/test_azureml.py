@@ -15,9 +15,8 @@ import yaml
 from dsgen.check.runs.trial_logs import outcomes
 from dsgen.job.records import Data, Output, Tokenizer
 from dsgen.programs.azureml import write as azureml_write
-from dsgen.programs.launcher import TRIAL
 from dsgen.programs.launchers import LAUNCHERS, launch_files
-from dsgen.programs.program import Program, Resume
+from dsgen.programs.program import TRIAL, Program, Resume
 from dsgen.render import trial
 from dsgen.search.plan import Plan
 from tests.needs import needs_azure

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.programs.deepspeed.write_config import merged
+from dsgen.programs.deepspeed.write import merged
 
 SPEC: dict[str, Any] = {
     "model": "llama-2-7b",

@@ -11,12 +11,12 @@ from typing import Any, Literal, Optional, Union
 
 import pytest
 
-from dsgen.programs.deepspeed.coercions import mismatch
 from dsgen.programs.deepspeed.schema import (
     Key,
     first_version_of,
     last_version_of,
     load_schema,
+    mismatch,
     table_for,
     versions,
 )

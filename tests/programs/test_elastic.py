@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dsgen import load_job, search
-from dsgen.programs.launcher import count_folder
 from dsgen.programs.launchers import LAUNCHERS, launch_files
+from dsgen.programs.program import count_folder
 from dsgen.render import render, render_counts
 from dsgen.search.elastic import Elastic, plan_counts
 from tests.needs import needs_shellcheck, needs_slurm

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.programs.launching import call
-from dsgen.programs.launching.quoting import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
+from dsgen.programs.launching.call import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
 from dsgen.programs.program import ConfigPath
 from tests.programs.hand_built import HOSTILE, plan, program
 

@@ -8,7 +8,7 @@ import pytest
 
 from dsgen.check.read import Reading, read_documents
 from dsgen.programs.kubernetes.job import KubernetesJob
-from dsgen.programs.skypilot.job import SkyPilotTask
+from dsgen.programs.skypilot.read import SkyPilotTask
 from tests.case import BASES
 
 JOB = (BASES / "pytorchjob.yaml").read_text()

@@ -14,8 +14,7 @@ from typing import Final
 from ...dataclass import dataclass
 from ...job.bindings import EXPRESSION, Bindings, bindings
 from ...search.plan import Plan
-from ..launching.call import environment
-from ..launching.quoting import shell_word
+from ..launching.call import environment, shell_word
 from ..program import ConfigPath, Program
 
 #: What the service or azure-ai-ml would replace, or leave out where it is optional.

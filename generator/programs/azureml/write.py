@@ -20,11 +20,9 @@ from ...job.needs import IMAGES
 from ...job.records import Launch
 from ...search.plan import Plan
 from ...version import __version__
-from ..launcher import TRIAL, Launcher, Scheduler, trial_folder
 from ..launching import fabric
-from ..launching.call import header, launch_options, processes_per_node
-from ..launching.quoting import Raw
-from ..program import Program, RenderedFile
+from ..launching.call import Raw, header, launch_options, processes_per_node
+from ..program import TRIAL, Launcher, Program, RenderedFile, Scheduler, trial_folder
 from .command import Command, command_of, expression
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"

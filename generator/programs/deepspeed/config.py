@@ -17,9 +17,8 @@ from ...dataclass import dataclass
 from ...facts.releases import Release
 from ...shape import Mismatch, convert
 from . import ZERO as ZERO
-from .coercions import PROFILES
 from .document import DsConfig
-from .schema import DeepSpeedSchema, Key, Version, kind_of, load_schema
+from .schema import PROFILES, DeepSpeedSchema, Key, Version, kind_of, load_schema
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Device = Literal["none", "cpu", "nvme"]

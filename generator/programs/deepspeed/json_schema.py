@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import yaml
 
-from .coercions import mismatch
 from .config import BATCH_KEYS
-from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, versions
+from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, mismatch, versions
 
 Schema = dict[str, Any]
 

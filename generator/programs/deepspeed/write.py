@@ -1,16 +1,161 @@
-"""A training script of the user's own that calls `deepspeed.initialize`."""
+"""`ds_config.json`, and a training script of the user's own that calls `deepspeed.initialize`."""
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Mapping
+from typing import Any, Final
 
-from ...estimate.layout import Layout, Recompute
+from ...estimate.buffers import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
+from ...estimate.layout import Layout, Offload, Recompute
+from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.needs import spec_values
 from ...job.records import Framework, Job, Need
 from ...search.plan import Plan
-from ..program import ArgumentGroup, ConfigPath, Program, Value, gives, group, holds, make_program, training_steps
-from . import write_config as ds_config
-from .options import PLANNED, written
+from ..program import (
+    BETA1,
+    EPSILON,
+    ArgumentGroup,
+    ConfigPath,
+    Program,
+    RenderedFile,
+    Value,
+    beta2,
+    gives,
+    group,
+    holds,
+    make_program,
+    training_steps,
+)
+from .options import EIGHT_BIT, PLANNED, batch_ranks, derives_train_batch, uses_autotp, written
+
+FILE_NAME = "ds_config.json"
+MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
+
+#: Keys of the spec that zero_optimization says at stage 3: parameters on part of the ranks (MiCS, ZeRO++ hpZ), and in
+#: fewer bits on the way (qwZ, qgZ).
+_AT_STAGE_3 = ("layout.zero_copies", "layout.zero_hpz", "training.quantized_weights", "training.quantized_gradients")
+_UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
+
+Config = dict[str, Any]
+
+#: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only.
+LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
+
+
+def batch_block(job: Job, layout: Layout) -> Config:
+    """The numbers DeepSpeed multiplies and compares; what it must derive is left out."""
+    return written(job, layout, "training.global_batch", "layout.micro_batch", "layout.gradient_accumulation")
+
+
+def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
+    """Say why the batch of an AutoTP run looks too large; `counted_by` says who counts every rank."""
+    if not uses_autotp(job, layout):
+        return ()
+    product = f"{layout.micro_batch} × {layout.gradient_accumulation} × {batch_ranks(job, layout)}"
+    left_out = (
+        "It is left out of the JSON because ZeRO-3 checks it again, against the replicas alone."
+        if derives_train_batch(job, layout)
+        else "A script that passes an mpu to deepspeed.initialize must leave it out of the JSON."
+    )
+    return (
+        f"train_batch_size is {product}: {counted_by} every rank of a tensor group, although {layout.tensor} of them "
+        f"share a sample, and {layout.global_batch} samples are used per step. {left_out}",
+    )
+
+
+def precision_block(job: Job, layout: Layout) -> Config:
+    """fp16 with a dynamic loss scale, bf16, or neither; fp8 is bf16 to DeepSpeed, the script's layers do the rest."""
+    if job.training.precision == "fp16":
+        dynamic = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "min_loss_scale": 1}
+        return {"fp16": {"enabled": True, **dynamic}}
+    # The engine refuses to mix gradient types outside ZeRO.
+    sums = job.training.precision != "fp32" and layout.zero_stage > 0 and sums_gradients_in_fp32(job)
+    return written(job, layout, "training.precision", *(("training.gradient_dtype",) if sums else ()))
+
+
+def zero_block(job: Job, layout: Layout) -> Config:
+    """`zero_optimization`, with only the keys that act at the plan's stage."""
+    if layout.zero_stage == 0:
+        return {"stage": 0}
+    bucket = int(bucket_elements(job, layout))
+    block: Config = {
+        "stage": layout.zero_stage,
+        # A pipeline engine switches it off, and BF16_Optimizer doesn't read it.
+        "overlap_comm": layout.pipeline == 1 and not has_flat_gradients(job, layout),
+        "contiguous_gradients": True,
+        "reduce_scatter": True,
+        "reduce_bucket_size": bucket,
+    }
+    if layout.zero_stage < 3:
+        block["allgather_bucket_size"] = bucket
+    else:
+        block["stage3_prefetch_bucket_size"] = int(prefetch_elements(job, layout))
+        block["stage3_param_persistence_threshold"] = persistence_threshold(job)
+        block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
+        block.update(written(job, layout, *_AT_STAGE_3).get("zero_optimization", {}))
+        if job.framework.runs("Trainer"):  # Trainer.save_model would write a model without weights
+            block["stage3_gather_16bit_weights_on_model_save"] = True
+    block.update(written(job, layout, "layout.offload").get("zero_optimization", {}))
+    if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
+        block["offload_param"] = block["offload_optimizer"]
+    return block
+
+
+def optimizer_block(job: Job, layout: Layout) -> Config:
+    """`optimizer` and what its type needs. With optimizer offload, DeepSpeed itself puts its CPU Adam in.
+
+    The 8-bit Adam is bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO.
+    """
+    name = job.training.optimizer
+    if name == EIGHT_BIT:
+        return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
+    block = written(job, layout, "training.optimizer", "training.learning_rate", "training.weight_decay")
+    params: Config = block["optimizer"]["params"]
+    if name != "sgd":
+        params.update({"betas": [BETA1, beta2(job)], "eps": EPSILON})
+    if name == "adam":
+        params["adam_w_mode"] = False  # DeepSpeed's Adam is AdamW otherwise
+    if name in _UNTESTED_WITH_ZERO and layout.zero_stage > 0:
+        block["zero_allow_untested_optimizer"] = True
+    return block
+
+
+def common_config(job: Job, layout: Layout) -> Config:
+    """Return the part of the config that the three frameworks that run on DeepSpeed share."""
+    return {
+        **batch_block(job, layout),
+        **written(job, layout, "training.gradient_clipping"),
+        **precision_block(job, layout),
+        "zero_optimization": zero_block(job, layout),
+    }
+
+
+def script_config(job: Job, layout: Layout, own: Config) -> Config:
+    """The config where DeepSpeed makes the optimizer and tensor parallelism is AutoTP; `own` is the framework's."""
+    sizes = written(job, layout, "layout.tensor", "layout.context")
+    return {**common_config(job, layout), **optimizer_block(job, layout), **sizes, **own, **LOGGING}
+
+
+def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
+    """`config` under a JSON merge patch: null leaves a key out, other values replace, objects are merged.
+
+    **Source**: RFC 7386, section 2.
+    """
+    result = {key: value for key, value in config.items() if key not in patch or patch[key] is not None}
+    for key, value in patch.items():
+        if isinstance(value, Mapping):
+            inside = result.get(key)
+            result[key] = merged(inside if isinstance(inside, Mapping) else {}, value)
+        elif value is not None:
+            result[key] = value
+    return result
+
+
+def rendered(job: Job, config: Config) -> RenderedFile:
+    """The file, in strict JSON: Transformers, Accelerate and Megatron-DeepSpeed read nothing else."""
+    return RenderedFile(path=FILE_NAME, text=json.dumps(merged(config, job.deepspeed_config), indent=2) + "\n")
+
 
 #: What the script is given of `data` and `output`, named after the parameters of engine.save_checkpoint and
 #: load_checkpoint (deepspeed/runtime/engine.py @ 0.19.8). A script with other names gets the values by them.
@@ -33,20 +178,20 @@ NEEDS: Final = (
 )
 
 
-def config(job: Job, layout: Layout) -> ds_config.Config:
+def config(job: Job, layout: Layout) -> Config:
     """The whole `ds_config.json`."""
-    own: ds_config.Config = {}
+    own: Config = {}
     if layout.context > 1:  # Ulysses: `deepspeed.initialize` builds the mesh, whose data size is the batch check's
         own["data_parallel_size"] = layout.data * layout.tensor
     own.update(written(job, layout, "layout.pipeline"))
     if layout.recompute == Recompute.FULL:  # read by `deepspeed.checkpointing.configure`, if the script calls it
         own["activation_checkpointing"] = {"partition_activations": False, "cpu_checkpointing": False}
-    return ds_config.script_config(job, layout, own)
+    return script_config(job, layout, own)
 
 
 def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """Say what the script must do for the plan to hold."""
-    texts = [*ds_config.autotp_notes(job, layout, "without an mpu DeepSpeed counts")]
+    texts = [*autotp_notes(job, layout, "without an mpu DeepSpeed counts")]
     if layout.context > 1:
         texts.append(
             f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's DistributedAttention (or "
@@ -102,11 +247,11 @@ def run_notes(plan: Plan) -> tuple[str, ...]:
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
     job, layout = plan.job, plan.layout
-    reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(ds_config.FILE_NAME)}
+    reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(FILE_NAME)}
     return make_program(
         job,
         (group("batch, precision, optimizer and ZeRO are in the JSON", reads), _run_group(plan)),
-        files=(ds_config.rendered(job, config(job, layout)),),
+        files=(rendered(job, config(job, layout)),),
         notes=(*notes(job, layout), *run_notes(plan)),
     )
 

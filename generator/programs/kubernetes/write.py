@@ -17,10 +17,17 @@ from typing import Any, Final
 from ...dataclass import dataclass
 from ...job.needs import IMAGES
 from ...search.plan import Plan
-from ..launcher import Launcher, Scheduler
-from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
-from ..launching.quoting import yaml_text
-from ..program import ConfigPath, Program, RenderedFile, last_save_s, last_step, saves_on_term
+from ..launching.call import (
+    environment,
+    fill,
+    header,
+    launch_options,
+    not_kept,
+    pod_environment,
+    processes_per_node,
+    yaml_text,
+)
+from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, last_step, saves_on_term
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500

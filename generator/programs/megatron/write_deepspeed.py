@@ -12,7 +12,7 @@ from typing import Final
 from ...estimate.layout import Layout
 from ...job.records import Checkpoints, Framework, Job
 from ...search.plan import Plan
-from ..deepspeed import write_config as ds_config
+from ..deepspeed import write as ds_config
 from ..deepspeed.options import PLANNED
 from ..program import Program, make_program
 from .encode import Planned

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...search.plan import Plan
-from ..launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
-from ..launching.call import environment, fill, fill_pick, header, launch_options, processes_per_node
-from ..launching.quoting import Raw
-from ..program import Program, RenderedFile
+from ..launching.call import Raw, environment, fill, fill_pick, header, launch_options, processes_per_node
+from ..program import TRIAL, TRIAL_LOG, Launcher, Program, RenderedFile, Scheduler
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:

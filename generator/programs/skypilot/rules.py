@@ -11,7 +11,7 @@ from ..cluster_jobs import Difference, differences_of, miscounted, one_process, 
 from ..secret_rules import secrets_of
 from ..subjects import subject, submissions
 from ..submission import Submission
-from .job import SkyPilotTask
+from .read import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
 _CONVERTED: Final = ("/envs/", "/secrets/")  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1

@@ -13,10 +13,18 @@ from typing import Any, Final
 
 from ...job.records import Launch
 from ...search.plan import Plan
-from ..launcher import Launcher, Scheduler, from_the_scripts_folder
-from ..launching.call import environment, fill, header, launch_options, not_kept, pod_environment, processes_per_node
-from ..launching.quoting import Raw, yaml_text
-from ..program import Program, RenderedFile
+from ..launching.call import (
+    Raw,
+    environment,
+    fill,
+    header,
+    launch_options,
+    not_kept,
+    pod_environment,
+    processes_per_node,
+    yaml_text,
+)
+from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder
 from .accelerators import accelerator_name
 
 _PORT: Final = 29500

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ...search.plan import Plan
-from ..launching.quoting import Raw, plain_name, shell_word
+from ..launching.call import Raw, plain_name, shell_word
 
 _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")

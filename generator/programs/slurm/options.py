@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from ...search.plan import Plan
 from ...units import GIB, clock
-from ..launching.call import cores_per_node, processes_per_node
-from ..launching.quoting import Raw, plain_name, sbatch_word
+from ..launching.call import Raw, cores_per_node, plain_name, processes_per_node, sbatch_word
 
 #: Keys of `launch.slurm` that are options of sbatch.
 PASSED_ON: Final = ("partition", "account", "qos", "constraint", "reservation", "exclude", "dependency", "array")

@@ -9,11 +9,19 @@ from typing import Any, Final
 from ...job.needs import continuation
 from ...search.plan import Plan
 from ...units import clock
-from ..launcher import TRIAL, TRIAL_LOG, Launcher, Scheduler
 from ..launching import fabric
-from ..launching.call import THREADS, environment, fill, fill_pick, header, launch_options, own_threads
-from ..launching.quoting import Raw, plain_name
-from ..program import Program, RenderedFile, last_save_s, last_step, saves_on_term
+from ..launching.call import THREADS, Raw, environment, fill, fill_pick, header, launch_options, own_threads, plain_name
+from ..program import (
+    TRIAL,
+    TRIAL_LOG,
+    Launcher,
+    Program,
+    RenderedFile,
+    Scheduler,
+    last_save_s,
+    last_step,
+    saves_on_term,
+)
 from . import container
 from .options import block, shared_memory, takes_nodes
 

@@ -17,7 +17,7 @@ from ...dataclass import dataclass
 from ...estimate.layout import Recompute
 from ...search.plan import Plan
 from ..deepspeed.options import EIGHT_BIT
-from ..deepspeed.write_config import FILE_NAME
+from ..deepspeed.write import FILE_NAME
 from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, gives, log_interval, training_steps, warmup_steps
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.

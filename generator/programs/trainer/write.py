@@ -17,7 +17,7 @@ from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
 from ...job.records import Checkpoints, Framework, Job, Need
 from ...search.plan import Plan
-from ..deepspeed import write_config as ds_config
+from ..deepspeed import write as ds_config
 from ..deepspeed.options import PLANNED
 from ..program import ArgumentGroup, Program, Resume, Value, gives, group, holds, make_program
 from .table import GROUPS, KEPT, ROWS

@@ -11,11 +11,10 @@ from ....job.wording import escape
 from ....rules.violations import accelerate, deepspeed, listed
 from ....shape import Shape, Type
 from ...launching.program_options import sets_key
-from ..coercions import mismatch
 from ..config import Config
+from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE
-from .subjects import configs, named, shown
-from .templates import is_placeholder
+from .subjects import configs, is_placeholder, named, shown
 
 #: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
 _DTYPES: Final = (

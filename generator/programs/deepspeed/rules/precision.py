@@ -8,8 +8,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ...world import world_of
 from ..config import ZERO, Config
-from .subjects import Run, configs, named, runs, said, shown, to_remove
-from .templates import is_placeholder
+from .subjects import Run, configs, is_placeholder, named, runs, said, shown, to_remove
 
 _LOSS_SCALE: Final = "/fp16/loss_scale"
 #: Keys of dynamic loss scaling.

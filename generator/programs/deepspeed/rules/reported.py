@@ -13,8 +13,7 @@ from ...subjects import ds_configs
 from ..config import Config
 from ..schema import Section
 from .keys import removed_later, unknown_key, written_twice
-from .subjects import Place, Problem, as_hjson, shown
-from .templates import FILL, leftover
+from .subjects import FILL, Place, Problem, as_hjson, leftover, shown
 from .values import of_mapping, of_model
 
 #: Unknown keys in one section; more tell nothing new, and each costs a search for what was meant.

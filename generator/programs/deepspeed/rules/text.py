@@ -14,8 +14,7 @@ from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config, has_auto
 from .reported import problems_of
-from .subjects import edits_of
-from .templates import bare_placeholders, is_filled_in, is_used_as_it_is, leftover, placeholders
+from .subjects import bare_placeholders, edits_of, is_filled_in, is_used_as_it_is, leftover, placeholders
 
 _COMPRESSION: Final = "compression/compress.py:24, check_deepspeed_config"
 _WITH_SCRIPTS: Final = ("DeepSpeed config", "launch script")

@@ -10,12 +10,10 @@ from ....catalog import closest
 from ....findings import Severity
 from ....shape import Mismatch
 from ...launching.program_options import sets_key
-from ..coercions import mismatch
 from ..config import BATCH_KEYS, ZERO
-from ..schema import Key, kind_of
+from ..schema import Key, kind_of, mismatch
 from .running import is_endless
-from .subjects import Place, Problem, shown
-from .templates import FILL, is_placeholder, is_variable
+from .subjects import FILL, Place, Problem, is_placeholder, is_variable, shown
 
 #: Values of models that break a rule of their own, and what would pass: by key and slip, "" for any slip.
 _OWN_RULES: Final[Mapping[tuple[str, str], tuple[str, str | None]]] = {
