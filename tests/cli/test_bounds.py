@@ -190,6 +190,36 @@ def test_long_files_of_a_folder_are_answered_in_time(files: dict[str, str], tmp_
     answered("validate", str(tmp_path))
 
 
+def calls_of(count: int, folder: Path) -> int:
+    """The calls of functions in an answer to a folder of `count` launches, each with files of its own."""
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"ds_{number}.json").write_text(f'{{"train_batch_size": {number + 8}}}')
+        (folder / f"train_{number}.py").write_text("import torch\n")
+        (folder / f"run_{number}.sh").write_text(f"deepspeed train.py --deepspeed_config ds_{number}.json\n")
+        (folder / f"run_{number}.sbatch").write_text(
+            f"#!/bin/bash\n#SBATCH --nodes=2\nsrun torchrun train_{number}.py --deepspeed ds_{number}.json\n"
+        )
+    calls = 0
+
+    def count_call(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count_call)
+    try:
+        run("validate", str(folder))
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_work_grows_with_the_files_of_a_folder(tmp_path: Path) -> None:
+    """Four times as many configs, scripts and programs take four times the work."""
+    calls_of(2, tmp_path / "first")  # what is loaded once
+    assert calls_of(100, tmp_path / "many") < 4.8 * calls_of(25, tmp_path / "few")
+
+
 def test_batch_with_many_divisors_is_searched_in_part() -> None:
     """Of 448 divisors of a batch the hundred smallest are tried as micro-batches, and a note says so."""
     output = answered("plan", SPEC, "--global-batch", "8648640", "--gpus", "720720", "--top", "1")

@@ -227,6 +227,7 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
     return next(filter(None, (release_of(program, str(place)) for place in places)), newest(program))
 
 
+@until_next_check(64)
 def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
     """The Python files of a place in the project of `folder`, in order; none where it may not be read."""
     try:
@@ -245,7 +246,7 @@ def _read(program: Path) -> ProgramOptions:
     ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
     places = [[base / path for base in above for path in paths] for paths in ends]
     imported = [next((place for place in each if is_readable(place, folder)), None) for each in places]
-    files = [*programs_in(folder, folder), *filter(None, imported), *([parser] if parser else [])]
+    files = [*programs_in(folder, folder)[:_MOST_FILES], *filter(None, imported), *([parser] if parser else [])]
     found = [_strings(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
     rules = text_around(parser, folder) if parser else ""
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)

@@ -24,6 +24,8 @@ _OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_
 
 _ALIKE: Final = 0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
 
+_MOST_BESIDE: Final = 300  #: programs of a folder whose names may be meant
+
 
 @lru_cache(maxsize=1)
 def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
@@ -40,7 +42,11 @@ def program_is_there(launch: Launch) -> Violations:
     program, holder = program_path(launch), launch.script.text.path
     if launch.program is None or not program or not program.endswith(".py") or find_program(program, holder):
         return
-    beside = (path for folder in folders_above(holder) for path in programs_in((folder / program).parent, folder))
+    beside = (
+        path
+        for folder in folders_above(holder)
+        for path in programs_in((folder / program).parent, folder)[:_MOST_BESIDE]
+    )
     near = next((path.name for path in beside if is_slip(PurePath(program).name, path.name)), None)
     if near is not None:
         message, hint = f"the program {program} is not there", f"did you mean {PurePath(program).with_name(near)}?"
