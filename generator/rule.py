@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import chain
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeVar
@@ -164,22 +164,12 @@ class Subject(Generic[S]):
         """Make a rule of the check below. `reads`: the documents, where they are others than the subject's."""
 
         def made(check: Callable[[S], Violations] | Rule) -> Rule:
-            others = (check, *check.also) if isinstance(check, Rule) else ()
-            return Rule(
-                id=id,
-                severity=severity,
-                when=when,
-                source=source,
-                text=check.text if isinstance(check, Rule) else check.__doc__ or "",
-                checks=self.checks,
-                reads=reads or self.reads,
-                check=check.check if isinstance(check, Rule) else check,
-                subjects=self.subjects,
-                since=since,
-                before=before,
-                also=others,
-                in_files=in_files,
-            )
+            own: dict[str, Any] = {"id": id, "severity": severity, "when": when, "source": source, "in_files": in_files}
+            own |= {"checks": self.checks, "reads": reads or self.reads, "subjects": self.subjects}
+            own |= {"since": since, "before": before}
+            if isinstance(check, Rule):
+                return replace(check, also=(check, *check.also), **own)
+            return Rule(**own, text=check.__doc__ or "", check=check)
 
         return made
 

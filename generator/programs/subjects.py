@@ -81,15 +81,7 @@ def launcher_calls(submission: Submission) -> Iterator[LauncherCall]:
                 yield LauncherCall.of(call, launch, submission, nodes.get(id(launch.script)))
 
 
-def _calls_of(program: str, *reads: str) -> Subject[LauncherCall]:
-    @subject("launch script", *reads)
-    def calls(submission: Submission) -> Iterator[LauncherCall]:
-        return (call for call in launcher_calls(submission) if call.program == program)
-
-    return calls
-
-
-torchrun_calls = _calls_of("torchrun")
-deepspeed_calls = _calls_of("deepspeed")
-deepspeed_calls_with_hostfiles = _calls_of("deepspeed", "hostfile")
-accelerate_calls = _calls_of("accelerate")
+torchrun_calls: Final = launcher_calls.where(lambda call: call.program == "torchrun")
+deepspeed_calls: Final = launcher_calls.where(lambda call: call.program == "deepspeed")
+deepspeed_calls_with_hostfiles: Final = Subject(("launch script", "hostfile"), deepspeed_calls.subjects)
+accelerate_calls: Final = launcher_calls.where(lambda call: call.program == "accelerate")

@@ -28,12 +28,7 @@ jobs: Final[Subject[Job]] = Subject((), _whole, "job")
 
 def jobs_of(*software: Software) -> Subject[Job]:
     """Jobs whose run executes any of these."""
-
-    def running(job: Job) -> Iterator[Job]:
-        if job.framework.runs(*software):
-            yield job
-
-    return Subject((), running, "job")
+    return jobs.where(lambda job: job.framework.runs(*software))
 
 
 lm_jobs: Final = jobs_of("Megatron-LM")
@@ -60,20 +55,13 @@ class LayoutSubject:
         """
 
         def made(judge: Callable[..., Judgement] | Rule) -> Rule:
-            columns = judge.columns if isinstance(judge, Rule) else _judged(self.columns, judge)
-            return Rule(
-                id=id,
-                severity=severity,
-                when=when,
-                source=source,
-                text=judge.text if isinstance(judge, Rule) else judge.__doc__ or "",
-                checks=self.checks,
-                check=judge.check if isinstance(judge, Rule) else wraps(judge)(_check(columns)),
-                subjects=_whole,
-                also=(judge, *judge.also) if isinstance(judge, Rule) else (),
-                columns=replace(columns, binds=self.columns.binds),
-                in_files=in_files,
-            )
+            own: dict[str, Any] = {"id": id, "severity": severity, "when": when, "source": source, "in_files": in_files}
+            if isinstance(judge, Rule):
+                columns = replace(judge.columns, binds=self.columns.binds)
+                return replace(judge, also=(judge, *judge.also), columns=columns, checks=self.checks, **own)
+            columns = _judged(self.columns, judge)
+            check, text = wraps(judge)(_check(columns)), judge.__doc__ or ""
+            return Rule(**own, text=text, checks=self.checks, check=check, subjects=_whole, columns=columns)
 
         return made
 

@@ -61,12 +61,7 @@ def schedules(submission: Submission) -> Iterator[Schedule]:
 
 def schedules_of(*names: str) -> Subject[Schedule]:
     """The subject of rules on the schedules of these names."""
-
-    @subject("DeepSpeed config")
-    def found(submission: Submission) -> Iterator[Schedule]:
-        return (schedule for schedule in schedules(submission) if schedule.name in names)
-
-    return found
+    return schedules.where(lambda schedule: schedule.name in names)
 
 
 _known: Final = schedules_of(*_OWN)

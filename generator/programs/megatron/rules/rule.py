@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from ....findings import Violations
 from ....rule import STATED_IN
 from ....rules.violations import divisors, listed, nearest, violation
 from ...subjects import Subject
-from ...submission import Submission
-from ..options import Flavour
 from ..run import MegatronRun, megatron_runs
 
 #: Where Megatron-LM checks the model's shape.
 CONFIG: Final = "core/transformer/transformer_config.py"
 READS: Final = STATED_IN["Megatron arguments"]
-
-
-def _of(flavour: Flavour, *, trains: bool, forks: bool = True) -> Subject[MegatronRun]:
-    """The arguments of one project's programs, of training runs alone or of all, and of its forks or not."""
-
-    def runs(submission: Submission) -> Iterator[MegatronRun]:
-        for run in megatron_runs(submission):
-            if run.flavour == flavour and (run.trains or not trains) and (forks or not run.fork):
-                yield run
-
-    return Subject(READS, runs)
-
-
-lm_runs: Final = _of("megatron-lm", trains=True)
-lm_arguments: Final = _of("megatron-lm", trains=False)
-mds_runs: Final = _of("megatron-deepspeed", trains=True)
-mds_arguments: Final = _of("megatron-deepspeed", trains=False)
+_arguments: Final = Subject[MegatronRun](READS, megatron_runs)
+lm_arguments: Final = _arguments.where(lambda run: run.is_lm)
+mds_arguments: Final = _arguments.where(lambda run: not run.is_lm)
+lm_runs: Final = lm_arguments.where(lambda run: run.trains)
+mds_runs: Final = mds_arguments.where(lambda run: run.trains)
 #: What the project's own parser reads: of a fork, nobody knows what it refuses.
-lm_parsed: Final = _of("megatron-lm", trains=False, forks=False)
-lm_started: Final = _of("megatron-lm", trains=True, forks=False)
-mds_parsed: Final = _of("megatron-deepspeed", trains=False, forks=False)
-mds_started: Final = _of("megatron-deepspeed", trains=True, forks=False)
+lm_parsed: Final = lm_arguments.where(lambda run: not run.fork)
+mds_parsed: Final = mds_arguments.where(lambda run: not run.fork)
+lm_started: Final = lm_runs.where(lambda run: not run.fork)
+mds_started: Final = mds_runs.where(lambda run: not run.fork)
 
 #: A violation at an option; at the program, where the option isn't given.
 at: Final = violation
