@@ -1,5 +1,5 @@
 """`python -m dsgen`."""
 
-from .cli import main
+from .cli import run
 
-main()
+run()

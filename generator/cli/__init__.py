@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -111,6 +112,19 @@ def main(arguments: list[str] | None = None) -> None:
         echo(f"dsgen: error: {problem.strerror or problem}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the rest of the buffer
         sys.exit(ExitStatus.FINDINGS)
+
+
+def run() -> None:
+    """Run `main` as a process of its own, which ends without freeing its memory: a tenth of a short command's time."""
+    try:
+        main()
+    except SystemExit as end:
+        if isinstance(end.code, (int, type(None))):
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):  # closed; `main` has said so where it matters
+                    stream.flush()
+            os._exit(end.code or 0)
+        raise
 
 
 def _open_closed_streams() -> None:
