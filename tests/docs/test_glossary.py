@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from dsgen.cli import commands
 from dsgen.cli.known_rules import known_rules
@@ -21,6 +22,8 @@ _ABBREVIATION = re.compile(r"\b(?=\w*[A-Z]{2}|(?:[a-z]*[A-Z]){2}\w{0,3}\b)[A-Za-
 _QUOTED = re.compile(
     r"`[^`]*`|'[^']*'|\"[^\"]*\"|--[\w-]+|\$?\w*_\w+|\S*[/\\]\S*|\w+\([^)]*\)|\b\w+=\S+|\[\w+\]|<[^>]+>"
 )
+#: The message and the hint of a finding.
+_MESSAGE = re.compile(r"^ *\S.*?: (?:error|warning|note): (.*) \[\w+\]$|^ *hint: (.*)$", re.M)
 _TAGS = re.compile(r"<(style|script)\b.*?</\1>|<[^>]+>", re.S)
 #: Names of products and classes that have capitals next to each other, and words in capitals in a sentence.
 NAMES = {
@@ -28,10 +31,17 @@ NAMES = {
     *("SBATCH", "RANK", "PATH", "GPU0", "BigScience", "PyTorch", "JobSet", "OPT", "MVAPICH", "DGX", "HGX", "DGXC"),
     *("InfiniBand", "DistOpt", "ZenFlow", "LRRangeTest", "GroupedGEMM", "ExitCode", "DOS", "nprocPerNode", "OSError"),
     *("DeepSpeedCPUAdam", "DeepSpeedCPULion", "DistributedType", "DtypeEnum", "JSONDecodeError", "secretKeyRef"),
-    "ZeRORuntimeException",
+    *("ZeRORuntimeException", "DeepSeek", "DeltaNet", "GPT2BPETokenizer", "MLFLOW", "TrainJob", "WarmupLR"),
+    *("WarmupCosineLR", "WarmupDecayLR"),
+}
+#: Values that other programs take, as findings list them, and those that cases have wrong.
+VALUES = {
+    *("ALL", "BEGIN", "END", "FAIL", "FALI", "FINISH", "FAST", "IGNORE", "LOUD", "MOCK", "MV2", "NET", "NETWORK", "NO"),
+    *("NONE", "PYTHON", "RANDOM", "REQUEUE", "UNLIMITED"),
 }
 #: Words in capitals that stand for what is to be put there.
 SLOTS = {
+    *("DIR", "FOLDER", "GBSIZE", "HOSTS", "JOBID", "MODEL", "NODES", "STATES", "WAIT", "WORDS"),
     *("COUNT", "DEEPSPEED", "FATAL", "FLAGS", "HOME", "INFO", "INIT", "MAX", "MIN", "NAME", "PORT", "RUNS", "SECONDS"),
     *("SHELL", "SIGNAL", "SOURCE", "STEP", "SUBDOMAIN", "TARGET", "TYPE", "VALUE", "VALUES", "VERSION", "WARN"),
 }
@@ -44,7 +54,13 @@ def outputs(folder: Path) -> Iterator[str]:
         yield run("plan", spec, "--explain", "--top", "10").output
     for command in ("generate", "plan", "estimate"):
         yield run(command, examples[0], *(("-o", str(folder / "out")) if command == "generate" else ())).output
-    yield run("sweep", "gpus=512,1024", str(ROOT / "examples" / "gpt3-175b-azure.yaml")).output
+    built_in = str(ROOT / "examples" / "gpt3-175b-azure.yaml")
+    yield run("sweep", "gpus=512,1024", built_in).output
+    yield run("plan", built_in, "--compare", "tensor=4").output
+    yield run("plan", built_in, "--gpus", "8").output
+    yield run("tune", built_in, "-o", str(folder / "tune")).output
+    for asked in (("catalog",), ("catalog", "deepseek-v3"), ("catalog", "p5.48xlarge"), ("schema", "job"), ("rules",)):
+        yield run(*asked).output
     assert run("report", str(ROOT / "examples" / "gpt3-175b-azure.yaml"), "-o", str(folder / "a.html")).exit_code == 0
     yield _TAGS.sub(" ", (folder / "a.html").read_text(encoding="utf-8"))
     for name, command in commands.commands.items():
@@ -52,6 +68,26 @@ def outputs(folder: Path) -> Iterator[str]:
         yield re.sub("|".join(map(re.escape, filter(None, metavars))) or "$^", "", run(name, "--help").output)
     for rule in known_rules():
         yield f"{rule.title} {rule.prevents} {rule.fix}"
+    yield from findings()
+    yield from rendered()
+
+
+def findings() -> Iterator[str]:
+    """Messages and hints of every case: of config files and scripts, and of job specs."""
+    told = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests" / "invalid").glob("*.out"))]
+    for case in sorted((ROOT / "tests" / "cases").glob("*.yaml")):
+        told.append(str(yaml.safe_load(case.read_text(encoding="utf-8")).get("expected", "")))
+    for text in told:
+        yield from (message or hint for message, hint in _MESSAGE.findall(text))
+
+
+def rendered() -> Iterator[str]:
+    """Comments of written files, and what their scripts print."""
+    for path in sorted((ROOT / "tests" / "golden").glob("*/*")):
+        if path.suffix != ".json":
+            text = path.read_text(encoding="utf-8")
+            yield from re.findall(r"^\s*(?:#(?!!|SBATCH)|//) *(.*)", text, re.M)
+            yield from (re.sub(r"\$\{?\w+\}?", " ", said) for said in re.findall(r'^ *echo "([^"]*)"', text, re.M))
 
 
 def glossary() -> set[str]:
@@ -69,7 +105,7 @@ def test_every_abbreviation_is_in_the_glossary(tmp_path: Path) -> None:
         word
         for text in outputs(tmp_path)
         for word in _ABBREVIATION.findall(_QUOTED.sub(" ", text))
-        if word not in ids | prefixes | NAMES | SLOTS
+        if word not in ids | prefixes | NAMES | SLOTS | VALUES
     }
     explained = glossary()
     missing = sorted(found - explained - {term.split("/")[0] for term in explained})
