@@ -23,7 +23,7 @@ def factors(plan: Plan) -> tuple[Part, ...]:
     table = Table(whole("factor"), words("value"), words("assumes"))
     for name, value, assumes in (*_work(plan), *_machines(plan), *_losses(plan)):
         table.add_row(name, value, assumes)
-    return Text("What the training time depends on", BOLD), table
+    return Text("Factors of the training time", BOLD), table
 
 
 def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -64,7 +64,7 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
         "all as fast as the others: the slowest sets the pace",
     )
     used = float(plan.memory.required_bytes) / GIB
-    yield "memory", f"{used:,.1f} of {float(plan.memory.capacity_bytes) / GIB:,.1f} GiB", "what fits decides the layout"
+    yield "memory", f"{used:,.1f} of {float(plan.memory.capacity_bytes) / GIB:,.1f} GiB", "limits the layouts"
     peak = device.flops_per_s[job.training.precision if device.supports(job.training.precision) else "fp16"]
     yield (
         "data type",

@@ -59,7 +59,7 @@ class Factor:
         """The factor as a sentence."""
         if abs(self.factor - 1) < _LITTLE:
             return f"as shipped: {self.says}"
-        return f"{self.factor:.2f} of what is shipped, {self.shipped * self.factor:.3g}: {self.says}"
+        return f"{self.shipped * self.factor:.3g}, {self.factor:.2f} of the shipped value: {self.says}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ RUNS_COLUMN: Final = _runs("""RUN002: Every column of a table of runs is a key o
     present once.
     Prevents: A column that isn't read would silently be left out of the job that was measured.
     Fix: name columns like the keys of the job spec: gpus, global_batch, tensor, recompute""")
-RUNS_VALUE: Final = _runs("""RUN003: A measurement is a number above zero, of a kind that dsgen knows.
+RUNS_VALUE: Final = _runs("""RUN003: A measurement is a number above zero, of a kind that dsgen has.
     Prevents: A step time of zero, or in another unit, would spoil the fit.
     Fix: write seconds, as in step_time_s: 2.35""")
 RUNS_NO_STEPS: Final = _runs("""RUN004: A training log has the duration of its steps.

@@ -30,7 +30,7 @@ UNKNOWN_KEY: Final = _spec("""SPEC006: Every key is one that dsgen reads.
     Prevents: A misspelled key would be ignored, and the job would run with the default.
     Fix: use the key that the hint names; `dsgen schema job` lists all""")
 MISSING_KEY: Final = _spec("""SPEC007: Every required key is present.
-    Prevents: The plan would rest on a guess.
+    Prevents: The plan would rest on an assumption.
     Fix: add the key, as in the hint""")
 WRONG_TYPE: Final = _spec("""SPEC008: Every value has the type of its key.
     Prevents: Programs read a number in quotes, or `yes` for true, in different ways.
@@ -47,7 +47,7 @@ UNKNOWN_NAME: Final = _spec("""SPEC011: Models, clusters and accelerators are in
 PARTIAL_SEQUENCES: Final = _spec("""SPEC012: A global batch in tokens is a whole number of sequences.
     Prevents: The batch would silently be rounded to another size.
     Fix: use one of the two token counts that the hint names""")
-UNUSABLE_MODEL: Final = _spec("""SPEC013: The model's configuration is of a transformer that dsgen knows.
+UNUSABLE_MODEL: Final = _spec("""SPEC013: The model's configuration is of a transformer that dsgen has.
     Prevents: Sizes would be estimated for another model.
     Fix: add the keys that the message names, or use a config.json as published""")
 FORBIDDEN_CHARACTER: Final = _spec("""SPEC014: Text has no control characters, and names and paths have no line breaks.

@@ -70,7 +70,7 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
 
 @layouts("offload", checks="fit").rule("MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755"))
 def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
-    """What is offloaded fits in the node's memory, where that is known.
+    """Offloaded states fit in the node's memory, where that is known.
     Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
     Fix: use more nodes, nodes with more memory, or offload: none"""
     capacity = job.cluster.host_memory_bytes

@@ -61,7 +61,7 @@ timed: Final[Subject[Timed]] = Subject((), lambda planned: timed_run(*planned), 
 @timed.rule("TIME001", WARNING, "training", slurm_manual("sbatch(1), --time"))
 def long_runs_go_on(run: Timed) -> Violations:
     """A run that is longer than its time limit is continued by further jobs.
-    Prevents: The scheduler ends the job at its limit. What was not saved is lost, and nothing goes on with the rest.
+    Prevents: The scheduler ends the job at its limit. Unsaved steps are lost, and nothing trains the rest.
     Fix: set output.checkpoints and launch.slurm.continue, or a longer time_limit, or use more GPUs"""
     count = run.run.segments
     if count is None:

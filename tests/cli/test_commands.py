@@ -207,7 +207,7 @@ def test_plan_explains_the_training_time(workdir: Path) -> None:
     """`plan --explain` has a line for every factor that training times are known to depend on."""
     (workdir / "job.yaml").write_text(SMALL)
     shown = run("plan", "job.yaml", "--explain").stdout
-    table = shown[shown.index("What the training time depends on") :]
+    table = shown[shown.index("Factors of the training time") :]
     factors = ("model", "data", "convergence", "batch", "GPUs", "memory", "data type", "input", "network")
     for factor in (*factors, "saving", "failures", "restarts", "evaluation", "energy", "waiting"):
         assert f"\n{factor} " in table

@@ -182,7 +182,7 @@ def fits_host(need: Need) -> Violations:
     Fix: offload less, or use more nodes"""
     if need.device == "cpu" and not _HOST.columns.holds(need.job, need.layout, need.ledger):
         cluster = need.job.cluster
-        message = f"what is offloaded needs about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
+        message = f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
         message += f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
         yield Violation(need.facts.locate("/layout/offload"), message, "offload less, or to NVMe, or use more nodes")
 
@@ -195,14 +195,14 @@ def fits_host(need: Need) -> Violations:
     reads=("DeepSpeed config",),
 )
 def fits_nvme(need: Need) -> Violations:
-    """What a run offloads to NVMe fits on the local disks of its nodes.
+    """States offloaded to NVMe fit on the local disks of its nodes.
     Prevents: No space left on device, at the first step. A warning: nvme_path may be on another disk.
     Fix: offload to larger disks, or use more nodes"""
     job, has = need.job, need.job.cluster.local_nvme_bytes
     swaps = need.layout.zero_stage == 3 and need.device == "nvme"
     needed = parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job)) / job.nodes if swaps else 0
     if has is not None and needed > has:
-        message = f"what is offloaded needs about {_gb(needed)} of NVMe a node; {job.cluster.name} has {_gb(has)}"
+        message = f"offloaded states need about {_gb(needed)} of NVMe a node; {job.cluster.name} has {_gb(has)}"
         where = need.facts.locate("/layout/offload")
         yield Violation(where, message, f"use {math.ceil(needed * job.nodes / has)} nodes or more" if has else None)
 
@@ -212,7 +212,7 @@ def fits_nvme(need: Need) -> Violations:
 )
 def fits_request(submission: Submission) -> Violations:
     """A Slurm job asks for the host memory that its offload needs.
-    Prevents: Slurm kills the job when it passes what it asked for: exit code -9, or an oom_kill event.
+    Prevents: Slurm kills the job when it passes the memory that it asked for: exit code -9, or an oom_kill event.
     Fix: use --mem=0, or as much as the offloaded states need"""
     requests = list(blocks(submission)) if submission.scripts else []
     for need in needs(submission) if requests else ():
@@ -221,7 +221,7 @@ def fits_request(submission: Submission) -> Violations:
             for option in request.texts("--mem", last=True):
                 asked = mebibytes(option.value)
                 if asked and needed > asked * MIB:
-                    message = f"{option}: what is offloaded needs about {_gib(needed)} a node"
+                    message = f"{option}: offloaded states need about {_gib(needed)} a node"
                     yield Violation(option.where_value, message, "use --mem=0, which is all that the node has")
 
 

@@ -86,7 +86,7 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
     where = Location(path=path)
     if facts is None:
         hint = "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging Face Trainer, and CSV"
-        return Read(findings=(RUNS_UNREADABLE.at(where, "no training log that dsgen knows", hint),))
+        return Read(findings=(RUNS_UNREADABLE.at(where, "no training log that dsgen has", hint),))
     if not facts.steps:
         message = f"this log of {facts.writer} has no step times"
         return Read(findings=(RUNS_NO_STEPS.at(where, message, facts.hint),))

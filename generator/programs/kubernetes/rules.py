@@ -45,7 +45,7 @@ def keys_are_known(difference: Difference) -> Violations:
 
 @_differences.rule("KUB002", ERROR, "submit", _SCHEMAS)
 def values_have_their_types(difference: Difference) -> Violations:
-    """Values have the types of the custom resource definition, and what it requires is there.
+    """Values have the types of the custom resource definition, and the keys that it requires are there.
     Prevents: Invalid value: "integer": spec.nprocPerNode in body must be of type string. A warning for a name that
     another release may have.
     Fix: put numbers and truth values in quotes where text is expected"""
@@ -106,7 +106,7 @@ def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
     Fix: use Running"""
     value = job.value("spec/runPolicy/cleanPodPolicy")
     if isinstance(value, str) and value not in ("Running", "All", "None", "") and not to_fill(value):
-        message = f"cleanPodPolicy is {show(value)}, which the controller does not know"
+        message = f"cleanPodPolicy is {show(value)}, which the controller does not have"
         yield violation(job, "spec/runPolicy/cleanPodPolicy", message, suggest(value, ("Running", "All", "None")))
 
 

@@ -54,7 +54,7 @@ def tokenizer_kind_is_known(job: Job) -> Violations:
 @lm_jobs.rule("TOK002", ERROR, "init", "NVIDIA/Megatron-LM megatron/training/tokenizer/tokenizer.py:21 @ core_v0.16.1")
 @mds_jobs.rule("TOK004", ERROR, "init", megatron_deepspeed("megatron/tokenizer/tokenizer.py:14"))
 def tokenizer_has_its_files(job: Job) -> Violations:
-    """A tokenizer comes with what its kind reads: a path, or a vocabulary and merges.
+    """A tokenizer comes with the files that its kind reads: a path, or a vocabulary and merges.
     Prevents: AssertionError: args.vocab_file is not None
     Fix: set data.tokenizer.path, or vocab_file and merges_file"""
     if not job.data.tokenizer.given or argument_values(job.launch.arguments, _TYPE) is not None:

@@ -119,7 +119,7 @@ def checkpoints_are_written_at_once(job: Job) -> Violations:
 
 @jobs.rule("AML051", ERROR, "submit", derived("an output is a place in storage; an asset is made of it by its name"))
 def outputs_are_places(job: Job) -> Violations:
-    """What is written goes to a place in storage: neither to a data asset nor to an input.
+    """Output goes to a place in storage: neither to a data asset nor to an input.
     Prevents: The service refuses the output's path, or writing fails: Read-only file system.
     Fix: write azureml://datastores/NAME/paths/PATH"""
     for key, pointer, path in bound_values(job) if binds(job) else ():
@@ -145,7 +145,7 @@ def keys_have_options(job: Job) -> Violations:
 
 @jobs.rule("ARG002", ERROR, "silent", derived("of an option that is given twice, the last one wins"))
 def arguments_agree(job: Job) -> Violations:
-    """What data and output say, launch.arguments don't say otherwise.
+    """launch.arguments don't contradict data and output.
     Prevents: No error: one of the two values is used, and the plan counts with the other.
     Fix: give each of them once"""
     for key, value in spec_values(job).items():
@@ -159,7 +159,7 @@ def arguments_agree(job: Job) -> Violations:
 @jobs.rule("DATA009", ERROR, "silent", derived("what data.path holds goes to the script as it is"))
 def paths_suit_the_script(job: Job) -> Violations:
     """Data is one path, or as many with a weight before each or with none as the script takes.
-    Prevents: A weight is taken for a path, or the script stops at an argument that it doesn't know.
+    Prevents: A weight is taken for a path, or the script stops at an argument that it doesn't have.
     Fix: write a weight before each path, or before none; give the Trainer's scripts one"""
     path, taken, where = job.data.path, job.framework.data_paths, "/data/path"
     weights = [_is_weight(word) for word in path]

@@ -118,7 +118,7 @@ def experts_are_pinned(job: Job, layout: LayoutLike) -> Judgement:
 @trainer_layouts("expert").rule("HF021", ERROR, "silent", derived("transformers' MoE layers are not DeepSpeed's"))
 def trainer_keeps_experts_whole(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer keeps every expert on every rank.
-    Prevents: No error: each rank would hold all experts, and memory would not be what was planned.
+    Prevents: No error: each rank would hold all experts, and memory would differ from the plan.
     Fix: set layout.expert to 1, or use framework: megatron-lm"""
     yield layout.expert == 1
     yield elsewhere(job, layout, "expert", 1, "megatron-lm")
@@ -140,7 +140,7 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
 @_as_the_rest.rule("MOE016", ERROR, "silent", megatron_deepspeed("megatron/core/tensor_parallel/layers.py:529"))
 def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     """On DeepSpeed, the experts' tensor parallel size is that of the other layers.
-    Prevents: No error: experts would be cut as the other layers are, and memory would not be what was planned.
+    Prevents: No error: experts would be cut as the other layers are, and memory would differ from the plan.
     Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm"""
     yield layout.expert_tensor == layout.tensor
     both, framework = given(job, layout, "expert_tensor", "tensor"), job.says("framework", job.framework)

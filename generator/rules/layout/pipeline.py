@@ -164,7 +164,7 @@ def chunks_hold_layers(job: Job, layout: LayoutLike) -> Judgement:
 @engine_layouts(*_SIZES).rule("PIPE017", ERROR, "silent", derived("PipelineModule deals the layers by itself"))
 def engine_sizes_stages(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed's pipeline engine deals the layers to its stages by itself.
-    Prevents: No error: the sizes of first and last stage would be ignored, and memory would not be what was planned.
+    Prevents: No error: the sizes of first and last stage would be ignored, and memory would differ from the plan.
     Fix: remove layout.first_stage_layers and layout.last_stage_layers, or use framework: megatron-lm"""
     yield (layout.first_stage_layers == 0) & (layout.last_stage_layers == 0)
     message = f"{_sizes(job, layout)} cannot be set with {job.says('framework', job.framework)}"
@@ -231,7 +231,7 @@ def pipeline_is_pinned(job: Job, layout: LayoutLike) -> Judgement:
 @_trainers.rule("HF020", ERROR, "silent", derived("the Trainer never builds a PipelineModule"))
 def trainer_has_no_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     """The Trainer runs one pipeline stage.
-    Prevents: No error: each rank would train the whole model, and memory would not be what was planned.
+    Prevents: No error: each rank would train the whole model, and memory would differ from the plan.
     Fix: set layout.pipeline to 1, or use a Megatron framework"""
     yield layout.pipeline == 1
     yield elsewhere(job, layout, "pipeline", 1, "megatron-deepspeed", "megatron-lm")

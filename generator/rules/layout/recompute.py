@@ -108,7 +108,7 @@ def _details_of(job: Job, layout: LayoutLike) -> str:
 @autotp_layouts("recompute").rule("ACT006", ERROR, "silent", derived("gradient_checkpointing repeats whole layers"))
 def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation outside of Megatron's layers is none or full: checkpointing repeats whole layers.
-    Prevents: No error: the script's checkpointing wraps whole layers, so memory would not be what was planned.
+    Prevents: No error: the script's checkpointing wraps whole layers, so memory would differ from the plan.
     Fix: set layout.recompute to full or none, or use a Megatron framework, which can repeat attention alone"""
     yield layout.recompute != Recompute.SELECTIVE
     says = job.says("recompute", Recompute.SELECTIVE)
@@ -140,7 +140,7 @@ def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
 @_details.rule("ACT010", ERROR, "silent", derived("checkpointing outside of Megatron repeats every layer by itself"))
 def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
     """Recomputation of some layers or modules, or of groups of layers, is what the framework has.
-    Prevents: No error: the script would repeat every layer by itself, and memory would not be what was planned.
+    Prevents: No error: the script would repeat every layer by itself, and memory would differ from the plan.
     Fix: leave out recompute_layers, recompute_modules and recompute_group, or use framework: megatron-lm"""
     whole = (layout.recompute_layers == 0) & (layout.recompute_modules == int(Modules.CORE_ATTN))
     yield whole & (job.framework.runs("Megatron layers") | (layout.recompute_group == 1))
@@ -151,7 +151,7 @@ def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
 @_any_details.rule("ACT011", ERROR, "silent", derived("the options of one granularity mean nothing with another"))
 def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
     """Layers and groups belong to full recomputation, modules to selective.
-    Prevents: No error: what is set would be ignored, and memory would not be what was planned.
+    Prevents: No error: the setting would be ignored, and memory would differ from the plan.
     Fix: set layout.recompute to full for layers and groups, to selective for modules"""
     in_layers = (layout.recompute_layers > 0) | (layout.recompute_group > 1)
     in_modules = layout.recompute_modules != int(Modules.CORE_ATTN)
@@ -165,7 +165,7 @@ def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
 @_groups.rule("MLM081", ERROR, "init", megatron_lm(f"{_BLOCK}:532-566 (core_v0.16.1)"))
 def layers_are_repeated_one_way(job: Job, layout: LayoutLike) -> Judgement:
     """Full recomputation repeats a number of layers of each chunk, or groups of layers, not both.
-    Prevents: Megatron-LM has one number for both: what was planned could not be started.
+    Prevents: Megatron-LM has one number for both: the plan could not be started.
     Fix: leave out layout.recompute_layers or layout.recompute_group"""
     yield (layout.recompute_layers == 0) | (layout.recompute_group == 1)
     both = (job.says(name, getattr(layout, name)) for name in ("recompute_layers", "recompute_group"))
@@ -187,7 +187,7 @@ def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
 
 @_modules.rule("MLM083", ERROR, "init", megatron_lm(f"{_CONFIG}:1213-1238 (core_v0.16.1)"))
 def modules_are_in_the_model(job: Job, layout: LayoutLike) -> Judgement:
-    """What selective recomputation repeats is a module of the model's own.
+    """Selective recomputation repeats modules that the model has.
     Prevents: Megatron-LM stops at start for moe_act and mla_up_proj; the others are ignored, and memory stays the same.
     Fix: leave the modules out of layout.recompute_modules that the model doesn't have"""
     others = layout.recompute_modules & ~int(own_modules(job))

@@ -220,7 +220,7 @@ _latent = lm_layouts("context_heads", "context", "kv_lora_rank", applies=lambda 
 @_elsewhere.rule("MLM129", ERROR, "silent", derived("Ulysses exchanges heads among all ranks; there is no other level"))
 def levels_of_context_are_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Context parallelism of two levels needs Megatron-LM.
-    Prevents: No error: there is no such option, and time and memory would not be what was planned.
+    Prevents: No error: there is no such option, and time and memory would differ from the plan.
     Fix: set layout.context_heads to 1, or use framework: megatron-lm"""
     yield layout.context_heads == 1
     yield elsewhere(job, layout, "context_heads", 1, "megatron-lm")

@@ -155,7 +155,7 @@ def copies_are_of_the_distributed_optimizer(job: Job, layout: LayoutLike) -> Jud
 
 @_without_mics.rule("ZERO081", ERROR, "init", _MICS)
 def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
-    """Several copies of what DeepSpeed shards need MiCS: a script of your own, and DeepSpeed before 0.19.7.
+    """Several copies of DeepSpeed's shards need MiCS: a script of your own, and DeepSpeed before 0.19.7.
     Prevents: The key is gone from DeepSpeed 0.19.7, and other scripts build models without MiCS_Init.
     Fix: set layout.zero_copies to 1; zero_hpz keeps parameters within a node"""
     yield layout.zero_copies == 1

@@ -217,7 +217,7 @@ _BLOOM: Final = "best-practices/largescale-deep-learning/Training/Bloom-Pretrain
 
 @jobs.rule("AML015", WARNING, "training", azureml_examples(f"{_BLOOM}:60-65"))
 def debugging_is_off(job: AzureMLJob) -> Violations:
-    """Debugging variables have values that NCCL knows, and CUDA calls don't wait for one another.
+    """Debugging variables have values that NCCL has, and CUDA calls don't wait for one another.
     Prevents: No error: a value that is ignored, or training that is several times slower.
     Fix: set NCCL_DEBUG_SUBSYS to INIT,ENV, and remove CUDA_LAUNCH_BLOCKING"""
     at = "environment_variables/NCCL_DEBUG_SUBSYS"

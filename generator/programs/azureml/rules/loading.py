@@ -125,7 +125,7 @@ def distribution_type_is_known(difference: _Difference) -> Violations:
     Fix: set type: pytorch and process_count_per_instance"""
     value = difference.value
     named = isinstance(value, str) and value.lower() in ("deepspeed", "torch", "torchrun", "nccl", "torch.distributed")
-    message = f"distribution.type is {show(value)}: azure-ai-ml knows {listed(DISTRIBUTIONS)}"
+    message = f"distribution.type is {show(value)}: azure-ai-ml has {listed(DISTRIBUTIONS)}"
     hint = "set type: pytorch" + (", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR" if named else "")
     yield Violation(difference.job.locate("distribution/type"), message, hint)
 
@@ -188,7 +188,7 @@ _NEEDED: Final = {"command": "python train.py", "environment": "azureml:NAME@lat
 
 @_rule("AML018", "_schema/core/schema_meta.py:14-50")
 def keys_are_known(difference: _Difference) -> Violations:
-    """Every key of a command job is one that azure-ai-ml knows, at every level.
+    """Every key of a command job is one that azure-ai-ml has, at every level.
     Prevents: ValidationError: Unknown field.
     Fix: correct the key, or remove it"""
     home = section_of(difference.key) if len(difference.problem.parts) == 1 else None
@@ -207,7 +207,7 @@ def counts_are_integers(difference: _Difference) -> Violations:
 def values_have_their_types(difference: _Difference) -> Violations:
     """Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
     Prevents: ValidationError: Not a valid string.
-    Fix: put what YAML 1.1 reads as a date, number or boolean in quotes"""
+    Fix: quote text that YAML 1.1 reads as a date, number or boolean"""
     yield difference.violation()
 
 
@@ -238,7 +238,7 @@ def identity_is_known(difference: _Difference) -> Violations:
 
 @_rule("AML034", "_schema/queue_settings.py:15-23")
 def queue_settings_are_known(difference: _Difference) -> Violations:
-    """queue_settings has a job_tier and a priority that azure-ai-ml knows.
+    """queue_settings has a job_tier and a priority that azure-ai-ml has.
     Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
     Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high"""
     yield difference.violation()
@@ -246,7 +246,7 @@ def queue_settings_are_known(difference: _Difference) -> Violations:
 
 @_jobs.rule("AML031", ERROR, "submit", azureml("entities/_job/job.py:160-206"))
 def type_is_known(job: AzureMLJob) -> Violations:
-    """type is command, in small letters, or another kind of job that azure-ai-ml knows.
+    """type is command, in small letters, or another kind of job that azure-ai-ml has.
     Prevents: ValidationException: Unsupported job type: x.
     Fix: set type: command"""
     value = job.value("type", "command")

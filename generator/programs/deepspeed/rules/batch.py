@@ -173,7 +173,7 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
 
 @_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
 def batch_can_be_divided(batch: _Batch) -> Violations:
-    """A train batch written with one of the other two keys, or alone, is a multiple of what it is divided by.
+    """A train batch written with one of the other two keys, or alone, is a multiple of its divisors.
     Prevents: AssertionError: Check batch related parameters, with derived values
     Fix: write a multiple, or only the micro batch and the steps"""
     if batch.train is None or len(batch.given) == 3:

@@ -59,7 +59,7 @@ def communication_type_is_known(config: Config) -> Violations:
 
 @configs.rule("PREC016", ERROR, "parse", deepspeed("runtime/config.py:181"))
 def autocast_is_known(config: Config) -> Violations:
-    """torch_autocast's dtype is one that DeepSpeed knows, and its safe modules are a list of names.
+    """torch_autocast's dtype is one that DeepSpeed has, and its safe modules are a list of names.
     Prevents: ValueError: ... is not a valid DtypeEnum
     Fix: write "bfloat16" or "float16"
     """
@@ -74,7 +74,7 @@ def autocast_is_known(config: Config) -> Violations:
 
 @configs.rule("CKPT001", ERROR, "parse", deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"))
 def checkpoint_choices_are_known(config: Config) -> Violations:
-    """The tag validation, writer and unit of checkpoints are ones that DeepSpeed knows.
+    """The tag validation, writer and unit of checkpoints are ones that DeepSpeed has.
     Prevents: DeepSpeedConfigError: Checkpoint config contains invalid tag_validation
     Fix: write "Warn", "Ignore" or "Fail"
     """

@@ -171,7 +171,7 @@ def optimizer_is_known(config: Config) -> Violations:
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
 def hyperparameters_are_params(config: Config) -> Violations:
     """The optimizer's hyperparameters are in its params: outside of them they have no effect.
-    Prevents: Training with the default, such as lr 0.001, in place of what is written.
+    Prevents: Training with the default, such as lr 0.001, in place of the written value.
     Fix: move them into params"""
     for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
         pointer, inner = f"{_OPTIMIZER}/{key}", f"{_PARAMS}/{key}"

@@ -128,7 +128,7 @@ def tensor_presets_are_known(config: Config) -> Violations:
     pointer = "/tensor_parallel/preset_model"
     name = config.text(pointer)
     if name is not None and name.lower() not in _MODELS:
-        message = f"unknown preset_model {shown(name)} is silently ignored: AutoTP guesses the layers itself"
+        message = f"unknown preset_model {shown(name)} is silently ignored: AutoTP derives the layers itself"
         yield violation(config, pointer, message, suggest(name, _MODELS))
 
 

@@ -84,15 +84,15 @@ def _found(
 
 
 PARSE004: Final = _found("PARSE004", deepspeed("runtime/config.py:796-923"), WARNING, "silent")("""
-    DeepSpeed knows every key of the top level.
+    DeepSpeed has every key of the top level.
     Prevents: The setting is silently ignored.
     Fix: correct the key, or move it to where it belongs""")
 PARSE005: Final = _found("PARSE005", deepspeed("runtime/config_utils.py:105-113"))("""
-    DeepSpeed knows every key of a block that it checks.
+    DeepSpeed has every key of a block that it checks.
     Prevents: ValidationError: Extra inputs are not permitted
     Fix: correct the key, or remove it""")
 PARSE006: Final = _found("PARSE006", deepspeed("runtime/config.py:428-456"), WARNING, "silent")("""
-    DeepSpeed knows every key of a block that it doesn't check.
+    DeepSpeed has every key of a block that it doesn't check.
     Prevents: The setting is silently ignored.
     Fix: correct the key, or remove it""")
 PARSE012: Final = _found("PARSE012", deepspeed("runtime/zero/config.py:215, runtime/config_utils.py:110"))("""

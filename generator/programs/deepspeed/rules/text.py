@@ -40,7 +40,7 @@ def keys_are_once(config: Config) -> Violations:
 
 @submissions.rule("PARSE002", WARNING, "parse", _JSON, reads=_WITH_SCRIPTS)
 def text_is_json(submission: Submission) -> Violations:
-    """The config is JSON, which every program that may read it understands.
+    """The config is JSON, as every program that may read it requires.
     Prevents: json.JSONDecodeError in Transformers, accelerate and Megatron-DeepSpeed, which read strict JSON, as
         DeepSpeed's compression does, and programs that open the config by themselves
     Fix: write strict JSON"""

@@ -55,7 +55,7 @@ def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     Fix: add --hostfile with every node"""
     nodes = call.integer("--num_nodes")
     if nodes is not None and nodes.value > 1 and call.is_local:
-        message = f"{nodes} without --hostfile: DeepSpeed knows of no other node but those of /job/hostfile"
+        message = f"{nodes} without --hostfile: DeepSpeed has no other nodes than those of /job/hostfile"
         yield nodes.bad_option(message, "write the nodes into a hostfile (HOST slots=8), and add --hostfile")
 
 
@@ -63,7 +63,7 @@ def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
 def backend_is_known(call: LauncherCall) -> Violations:
     """deepspeed --launcher is one that DeepSpeed has.
     Prevents: NotImplementedError: Unknown launcher.
-    Fix: use one of DeepSpeed's launchers; whether its program is installed, only the cluster knows"""
+    Fix: use one of DeepSpeed's launchers; its program has to be installed on the cluster"""
     backend = call.text("--launcher")
     if backend is not None and backend.value.lower() not in _BACKENDS:
         near = closest(backend.value, _BACKENDS)
@@ -124,7 +124,7 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
         message = f"{rank} is not below {hosts} hosts: ranks count from 0"
         yield rank.bad_value(message, f"write --node_rank 0 to {hosts - 1}")
     if not call.has("--node_rank") and not call.opaque:
-        message = "deepspeed --no_ssh without --node_rank: the node doesn't know which one it is"
+        message = "deepspeed --no_ssh without --node_rank: nothing says which node it is"
         yield alone.bad_option(message, f'add --node_rank "{call.node_number}", expanded on the node')
 
 

@@ -195,9 +195,9 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     by_srun = ranks.program == "srun" and (config is not None or ranks.certain) and not known
     if by_srun or (ranks.program == "mpirun" and isinstance(total, int)):
         batch = f", and train_batch_size: {total} is a batch computed for one rank" if isinstance(total, int) else ""
-        unless = " unless mpi4py knows more" if ranks.program == "mpirun" else ""
+        unless = " unless mpi4py finds more" if ranks.program == "mpirun" else ""
         start = f"{ranks.program} starts {ranks.number} ranks without RANK and WORLD_SIZE"
-        message = f"{start}: each sees a world size of 1{unless}{batch}"
+        message = f"{start}: each has a world size of 1{unless}{batch}"
         hint = "export RANK and WORLD_SIZE, or start torchrun or deepspeed"
         severity = NOTE if not by_srun else ERROR if ranks.certain and isinstance(total, int) else WARNING
         yield Violation(ranks.where, message, hint, severity=severity)

@@ -34,7 +34,7 @@ def _has(call: LauncherCall, *names: str) -> bool:
 
 @torchrun_calls.rule("LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1"))
 def nodes_meet_somewhere(call: LauncherCall) -> Violations:
-    """torchrun over several nodes knows where they meet: by --master-addr or --rdzv-endpoint.
+    """torchrun over several nodes has a place where they meet: --master-addr or --rdzv-endpoint.
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     nodes = _several(call)

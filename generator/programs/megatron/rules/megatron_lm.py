@@ -112,7 +112,7 @@ def context_sizes_multiply(run: MegatronRun) -> Violations:
 def hybrid_context_parallelism_is_plain(run: MegatronRun) -> Violations:
     """Hybrid context parallelism runs without pipeline, CUDA graphs and FSDP, with a loss per token.
     Prevents: AssertionError: Hybrid context parallelism not supported with ...
-    Fix: remove what it isn't supported with"""
+    Fix: remove the option that it isn't supported with"""
     name = "--hybrid-context-parallel"
     yield from undivided(run, name, PIPELINE)
     yield from excludes(run, name, ["--enable-cuda-graph", _MEGATRON_FSDP])

@@ -27,7 +27,7 @@ _UNEVEN: Final = (
 def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
     """PyTorch's FSDP2 runs without pipeline, experts, distributed optimizer, fp16 and tied embeddings.
     Prevents: AssertionError: --use-torch-fsdp2 is not supported with ...
-    Fix: remove what it isn't supported with"""
+    Fix: remove the option that it isn't supported with"""
     if not run.has(_TORCH_FSDP):
         return
     for name, size in ((PIPELINE, run.pipeline), (EXPERT, run.expert)):

@@ -30,8 +30,8 @@ _PROJECTS: Final[dict[Flavour, str]] = {"megatron-lm": "Megatron-LM", "megatron-
 @lm_arguments.rule("MLM047", ERROR, "parse", megatron_lm("training/arguments.py:119"))
 @mds_arguments.rule("MDS024", ERROR, "parse", megatron_deepspeed("megatron/arguments.py:23"))
 def options_are_known(run: MegatronRun) -> Violations:
-    """Every option is one that the parser knows: it accepts no abbreviations and refuses what is unknown.
-    Prevents: error: unrecognized arguments, on every rank after the queue. A note where a fork may know it.
+    """Every option is one that the parser has: it accepts no abbreviations and refuses unknown ones.
+    Prevents: error: unrecognized arguments, on every rank after the queue. A note where a fork may have it.
     Fix: spell the option as the parser has it"""
     unknown = [stray for stray in run.strays if stray.is_option]
     if run.fork:
@@ -85,7 +85,7 @@ def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violations:
     shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
     signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
     first, more = next(iter(signs)), f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
-    message = f"{first}{more} of {run.fork}, which is judged by what it shares with {_PROJECTS[run.flavour]}"
+    message = f"{first}{more} of {run.fork}, which is judged by the options it shares with {_PROJECTS[run.flavour]}"
     yield Violation(signs[first], message, severity=NOTE)
 
 

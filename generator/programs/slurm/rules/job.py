@@ -119,7 +119,7 @@ def setup_commands_are_whole(job: Job) -> Violations:
 
 @jobs.rule("SLM076", ERROR, "launcher", derived("apptainer(1), --bind src[:dest[:opts]]: opts are ro or rw"))
 def mounts_have_flags_of_the_runtime(job: Job) -> Violations:
-    """A mount of apptainer is read-only, or for reading and writing; pyxis knows more flags.
+    """A mount of apptainer is read-only, or for reading and writing; pyxis has more flags.
     Prevents: FATAL: while parsing bind path: not a valid bind option.
     Fix: use ro or rw"""
     options = _options(job)

@@ -116,7 +116,7 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
 def time_limit_is_finite(request: Request) -> Violations:
     """A job asks for a time that a partition can give.
     Prevents: Requested time limit is invalid; without EnforcePartLimits the job waits for ever (PartitionTimeLimit).
-    Fix: give a time within the partition's limit, which only the site knows"""
+    Fix: give a time within the partition's limit (`sinfo` shows it)"""
     for limit in request.texts("--time"):
         if seconds(limit.value) in (0, math.inf):
             message = f"{limit} asks for no limit at all, which a partition with a limit never grants"

@@ -93,7 +93,7 @@ _OF_DEEPSPEED: Final = (
 
 @clusters.rule("ACC001", ERROR, "launcher", accelerate("commands/config/config_args.py (from_yaml_file)"))
 def keys_are_known(run: Accelerated) -> Violations:
-    """Every key of an accelerate config is one that accelerate knows.
+    """Every key of an accelerate config is one that accelerate has.
     Prevents: ValueError: The config file had unknown keys
     Fix: correct the key, or remove it"""
     for key, at, _ in run.config.entries(""):

@@ -99,7 +99,7 @@ def _shown(value: object) -> str:
 
 @pairs.rule("HF001", ERROR, "init", transformers(f"{_FILL}:109-184,258-263"))
 def config_equals_the_arguments(pair: Pair) -> Violations:
-    """What TrainingArguments and the DeepSpeed config both set is the same in both, or "auto" in the config.
+    """Values that TrainingArguments and the DeepSpeed config both set are the same, or "auto" in the config.
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values, after the model is loaded. With a default of TrainingArguments, as far as the script keeps it.
     Fix: set it to "auto" in the DeepSpeed config"""
