@@ -14,7 +14,7 @@
 # Run on any machine that reaches every host by ssh without a password, in the folder that holds the training
 # script; that folder and this one must have the same path on every host. Usage: launch.sh [HOSTFILE]
 
-# What is in single quotes is data.
+# Text in single quotes is data.
 # shellcheck disable=SC1003,SC2016,SC2088
 set -euo pipefail
 

@@ -9,7 +9,7 @@
 #
 # Run in the folder that holds the training script.
 
-# What is in single quotes is data.
+# Text in single quotes is data.
 # shellcheck disable=SC1003,SC2016,SC2088
 set -euo pipefail
 
