@@ -232,7 +232,7 @@ def autocast_finds_fp32(config: Config) -> Violations:
     precision = config.precision
     if config.switch(_ENABLED) and precision in ("fp16", "bf16"):
         message = f"torch_autocast is enabled, but {precision} casts every parameter already:"
-        message += f" what autocast keeps in fp32 starts from {precision} weights"
+        message += f" values that autocast keeps in fp32 start from {precision} weights"
         yield violation(config, _ENABLED, message, f"disable torch_autocast or {precision}")
 
 
