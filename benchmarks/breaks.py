@@ -21,6 +21,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,7 @@ _OF_TWO_PLACES: Final = (
 _MOST: Final = 60_000  # characters of a file
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _SCRIPTS: Final = (".sh", ".sbatch", ".slurm")
+_NAMING: Final = (*_SCRIPTS, ".py", ".md", ".yaml", ".yml", ".json", ".ipynb", ".toml", ".txt")
 _MOST_TRIES: Final = 20  # changes of a kind in a file, of which one has to break something
 
 Change = tuple[int, str, str]  # line from 0, what it becomes, what was done
@@ -268,13 +270,20 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
         kind, name = kinds[made % len(kinds)] if tries % 50 else rng.choice(kinds)
         of_repo = rng.choice(sorted({repo for repo, _ in found[kind]}))
         repo, path = rng.choice([pair for pair in found[kind] if pair[0] == of_repo])
-        if (path, name) in used:
+        if (path, name) in used or (kind != "script" and not is_used(repo, path)):
             continue
         used.add((path, name))
         one = _made(repo, path, name, tables[kind].get(name), rng)
         if one is not None:
             made += 1
             yield one
+
+
+@cache
+def is_used(repo: Path, path: Path) -> bool:
+    """Return whether another file of a repository has a file's name: what nothing names breaks no run."""
+    others = (one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file())
+    return any(path.name in one.read_text(encoding="utf-8", errors="replace") for one in others)
 
 
 def _kind(path: Path) -> str | None:

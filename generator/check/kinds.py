@@ -154,6 +154,12 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool =
         return "launch script"
     if suffix not in MAPPINGS:
         return "hostfile" if _is_hostfile(name, suffix, content) else _kind_of_text(content, keys, named=named)
+    if (
+        suffix not in YAML
+        and _DEEPSPEED_NAME.search(name)
+        and _all_signs()["DeepSpeed config"].enough(keys, plain=False)
+    ):
+        return "DeepSpeed config"  # by its name, also where keys of another kind are among its own
     kind = _kind_by_keys(keys, named=named, yaml=suffix in YAML)
     return kind or ("DeepSpeed config" if suffix not in YAML and _is_named_deepspeed(name, keys) else None)
 

@@ -179,9 +179,10 @@ class Files:
             for other in self._names(above, holder) if above != folder else ():
                 if is_slip(basename(folder), other) and name in self._names(join(above, other), holder):
                     return join(dirname(dirname(path)), other, name)
-        parts = written.count("/")
+        end = "/".join(_parts(written)[-2:]) if isabs(path) else written  # of another machine's its folder counts
+        parts = end.count("/")
         tails = ("/".join(place.split("/")[-parts - 1 :]) for place in self._by_place) if parts else ()
-        return next((tail for tail in tails if is_slip(written, tail)), None)
+        return next((tail for tail in tails if is_slip(end, tail)), None)
 
     def _names(self, folder: str, holder: str) -> tuple[str, ...]:
         """The names in a folder of the project that `holder` is in, in order."""

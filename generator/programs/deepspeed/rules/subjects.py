@@ -33,7 +33,7 @@ _TOKENS: Final = re.compile(
     r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
     r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"
     r"|<[A-Za-z_][\w -]{0,60}>|%\(\w{1,60}\)s|@[A-Za-z_]\w{0,60}@"
-    r"|(?<![\w.])[A-Z][A-Z0-9_]+\b(?!\s*:))",
+    r"|(?<![\w.\"])[A-Z][A-Z0-9_]+\b(?!\"|\s*:))",  # beside a quote it is the text of one that lacks the other
     re.ASCII,
 )
 _MOST: Final = 20_000  #: characters that are searched; a config has a few thousand
