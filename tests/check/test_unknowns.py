@@ -338,6 +338,30 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
             id="the program may write it",
         ),
         pytest.param(
+            "PARSE003",
+            {
+                "run/job.sh": "#!/bin/bash\nR=/home/me/x\npython $R/t.py --deepspeed $R/conf/zro3.json\n",
+                "conf/zero3.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 3}}',
+            },
+            ["error"],
+            id="a slip in an absolute path",
+        ),
+        pytest.param(
+            "PARSE016",
+            {"ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": {"level: "O2"}\n}\n'},
+            ["error"],
+            id="a quote is missing before capitals",
+        ),
+        pytest.param(
+            "PARSE004",
+            {
+                "ds_config.json": '{"fp16": {"enabled": false}, "bf16": {"enabled": true}, "steps_per_print": 2000, '
+                '"per_device_train_batch_size": 1, "wall_clock_breakdown": false}'
+            },
+            ["note"],
+            id="a key of the Trainer's",
+        ),
+        pytest.param(
             "OPT012",
             {
                 "ds_config.json": '{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, '
