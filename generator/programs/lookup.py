@@ -57,7 +57,8 @@ def is_slip(name: str, other: str) -> bool:
     word = re.findall(r"[A-Za-z]*\Z", longer[:same])[0] + re.findall(r"^[A-Za-z]*", longer[same:])[0]
     other_letter = len(one) == len(two) and not swapped
     enough = _LETTERS if other_letter or not same else _LETTERS - 1  # `min.py` lacks a letter of `main.py`
-    meant = any(each.isdigit() or each == "/" for each in one + two) or ((one + two).isalpha() and len(word) < enough)
+    digits = any(map(str.isdigit, one + two)) and not (swapped and any(map(str.isalpha, one)))  # `zer2o` is `zero2`
+    meant = digits or "/" in one + two or ((one + two).isalpha() and len(word) < enough)
     return not meant
 
 

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
 _CONFIG_OPTIONS: Final = frozenset(
-    {"--deepspeed_config", "--deepspeed-config", "--deepspeed", "--ds_config", "--ds-config", "--deepspeed_config_file"}
+    {"--deepspeed"}
+    | {
+        f"--{own}{dash}config{end}"
+        for own in ("deepspeed", "ds")
+        for dash in "_-"
+        for end in ("", f"{dash}file", f"{dash}path")
+    }
 )
 _NESTED: Final = re.compile(r"--(\w+\.)+")  # of a parser with groups: `--training_arguments.deepspeed ds.json`
 #: Names one for Lightning.

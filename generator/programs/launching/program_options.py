@@ -151,8 +151,8 @@ def sets_key(key: str, holder: str) -> bool:
 
 
 def reads_key(key: str, holder: str) -> bool:
-    """Return whether the key is a word in Python in or just below a folder above the config `holder`."""
-    word = re.compile(rf"""["']{re.escape(key)}["']""")
+    """Return whether Python in or just below a folder above the config `holder` looks the key up in a mapping."""
+    word = re.compile(rf"""(?:\[|\b(?:get|pop)\()\s*["']{re.escape(key)}["']""")
     return any(_has(folder, word, ("*.py", "*/*.py")) for folder in folders_above(holder))
 
 

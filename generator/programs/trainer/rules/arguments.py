@@ -67,7 +67,8 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
         if launch is not None and any(one.startswith(name) for one in known):
             continue  # argparse takes the beginning of a name for the name
-        close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=_SLIP)
+        names = (*known, *gone_arguments())
+        close = difflib.get_close_matches(name.lower().replace("-", "_"), names, n=1, cutoff=_SLIP)
         if close and not arguments.has(close[0]):
             # A program may have more arguments.
             sure = is_slip(name, close[0]) and lacks_word(program, arguments.path, name)
