@@ -347,6 +347,44 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
             id="a slip in an absolute path",
         ),
         pytest.param(
+            "PARSE003",
+            {
+                "job.sh": "#!/bin/bash\npython t.py --ds_config_path ds_zer2o.json\n",
+                "ds_zero2.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 2}}',
+            },
+            ["error"],
+            id="a letter and a digit that changed places",
+        ),
+        pytest.param(
+            "HF024",
+            {
+                "job.sh": "#!/bin/bash\npython t.py --output_dir o --evaluation_sstrategy no --do_train\n",
+                "t.py": "import transformers\ntransformers.HfArgumentParser(A).parse_args_into_dataclasses()\n",
+            },
+            ["error"],
+            id="a slip in an older name",
+        ),
+        pytest.param(
+            "OPT002",
+            {
+                "ds.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "max_grad_norm": 1.0}',
+                "job.sh": "#!/bin/bash\ndeepspeed t.py --deepspeed_config ds.json\n",
+                "t.py": "clip = hasattr(args, 'max_grad_norm')\n",
+            },
+            ["error"],
+            id="an argument of the same name",
+        ),
+        pytest.param(
+            "OPT002",
+            {
+                "ds.json": '{"train_batch_size": 8, "zero_optimization": {"stage": 2}, "max_grad_norm": 1.0}',
+                "job.sh": "#!/bin/bash\ndeepspeed t.py --deepspeed_config ds.json\n",
+                "t.py": "clip = config.get('max_grad_norm')\n",
+            },
+            ["warning"],
+            id="a key that the program reads",
+        ),
+        pytest.param(
             "PARSE016",
             {"ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": {"level: "O2"}\n}\n'},
             ["error"],
