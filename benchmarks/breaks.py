@@ -206,8 +206,18 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
         )
         return bool(total and sizes[0] and total % (sizes[0] * (sizes[1] or 1)))
     if path.suffix == ".json":
+        strict = '"auto"' in before  # for the Trainer to fill in, which reads JSON; DeepSpeed reads HJSON
+        old, config = _read(before, strict=strict), _read(after, strict=strict)
+        if None in (old, config) or old == config:
+            return old != config
         state = _state(before, before)
         return state is None or _state(after, before) != state
+    if path.suffix in (".yaml", ".yml") and kind == "wrong type":  # which an option of the launch replaces
+        option = f"--{new.partition(':')[0].strip()}"
+        scripts = (
+            one.read_text(encoding="utf-8", errors="replace") for one in repo.rglob("*") if one.suffix in _SCRIPTS
+        )
+        return not any(path.name in text and option in text for text in scripts)
     if kind == "path with a slip":  # of a file that is there
         return any(repo.rglob(f"{was}.*"))
     if kind == "sbatch option with a slip":  # sbatch reads none after the first command
@@ -224,6 +234,14 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
     if path.suffix in _SCRIPTS:
         return (words := _words(after)) is None or words != _words(before)
     return True
+
+
+def _read(text: str, *, strict: bool) -> Any:
+    """The data of a config; None where it can't be read."""
+    try:
+        return read(text, strict=strict)
+    except Exception:  # whatever json, hjson or DeepSpeed raise
+        return None
 
 
 def _state(text: str, original: str) -> str | None:
@@ -310,7 +328,8 @@ def _made(
     for number, line in enumerate(lines):
         for name in re.findall(r"[\w./-]+\.(?:json|yaml)\b", line) if not line.lstrip().startswith("#") else ():
             gone = next((base / name for base in (path.parent, repo) if (base / name).is_file()), None)
-            if gone is not None and _kind(gone):
+            only = sum(1 for _ in repo.rglob(Path(name).name)) == 1  # else another may be meant
+            if gone is not None and only and _kind(gone):
                 return Break(**place, line=number + 1, before=line, after=line, deleted=str(gone.relative_to(repo)))
     return None
 

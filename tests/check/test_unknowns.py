@@ -396,7 +396,7 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
                 "ds_config.json": '{"fp16": {"enabled": false}, "bf16": {"enabled": true}, "steps_per_print": 2000, '
                 '"per_device_train_batch_size": 1, "wall_clock_breakdown": false}'
             },
-            ["note"],
+            ["error"],
             id="a key of the Trainer's",
         ),
         pytest.param(

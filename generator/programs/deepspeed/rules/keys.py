@@ -10,6 +10,7 @@ from typing import Final
 from ....facts.hjson.edits import move_member, rename_key, replace_value
 from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, printable
+from ...launching.program_options import reads_key
 from ...lookup import is_slip
 from ..config import OFFLOADED, ZERO
 from ..schema import (
@@ -43,7 +44,10 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "micro_batch_size": "`train_micro_batch_size_per_gpu`",
     "train_micro_batch_size": "`train_micro_batch_size_per_gpu`",
     "global_batch_size": "`train_batch_size`",
+    "per_device_train_batch_size": "`train_micro_batch_size_per_gpu`",
+    "accumulate_grad_batches": "`gradient_accumulation_steps`",
     "max_grad_norm": "`gradient_clipping`",
+    "gradient_clip_val": "`gradient_clipping`",
     "grad_clip": "`gradient_clipping`",
     "zero_stage": '`"zero_optimization": {"stage": ...}`',
     "offload_optimizer_device": '`"offload_optimizer": {"device": ...}` in zero_optimization',
@@ -94,6 +98,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     in_block = home == ZERO or (home is not None and place.config.has(home))
     if rule == "PARSE004" and not (slip or name in _INSTEAD or in_block or _nearest(name, section, _ALIKE)):
         return place.problem(rule, message, hint, at_key=True, severity=Severity.NOTE)  # the program's own, perhaps
+    slip = slip or (name in _INSTEAD and not reads_key(name, place.config.path, anyhow=True))
     severity = Severity.NOTE if old else Severity.ERROR if slip else None
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 

@@ -94,7 +94,8 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
     own = [call.options.integer(name) for name in _OWN_RANK]
-    others = (each.options for launch in call.submission.launches for each in launch.calls)
+    scripts = call.submission.files.beside(call.where.path, "launch script")
+    others = (each.options for script in scripts for launch in script.launches for each in launch.calls)
     apart = 0 in own and any(options.integer(name) for options in others for name in _OWN_RANK)  # each has its line
     for name in _ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)

@@ -10,6 +10,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, 
 from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, listed, suggest, violation
 from ...launching.launcher_call import LauncherCall
+from ...lookup import is_slip
 from ...subjects import accelerate_calls
 from ...submission import used_config
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
@@ -50,7 +51,8 @@ def keys_are_known(run: Accelerated) -> Violations:
             hint = suggest(key.lower(), KEYS, "move it into the JSON that deepspeed_config_file names")
             hint = "move it to the top of the file" if key in TOP_KEYS else hint
             message = f"unknown key {key} in deepspeed_config: accelerate ignores it"
-            yield Violation(run.config.locate_key(at), message, hint)
+            slip = any(is_slip(key, known) for known in KEYS)
+            yield Violation(run.config.locate_key(at), message, hint, severity=ERROR if slip else None)
 
 
 @_sections.rule("HF007", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"))
