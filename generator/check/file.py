@@ -24,9 +24,9 @@ _SCHEMA: Final = re.compile(r"^[\"']?\$schema[\"']?[ \t]*:[ \t]*[\"']?([^\s\"']+
 
 
 def json_keys(content: str) -> frozenset[str] | None:
-    """The keys of strict JSON; None of what Python's `json` doesn't read, no keys of a list."""
+    """The keys of strict JSON; None of what Python's `json` doesn't read, for a list one that no kind has."""
     if content.lstrip()[:1] == "[":
-        return frozenset()
+        return frozenset({"[]"})
     try:
         data = json.loads(content)
     except (ValueError, RecursionError):

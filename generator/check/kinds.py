@@ -17,9 +17,9 @@ from ..programs.kinds import entries
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 YAML: Final = frozenset({".yaml", ".yml"})
-_DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)")
+_DEEPSPEED_NAME: Final = re.compile(r"(?:^|[^a-z\d])(?:ds|deepspeed|zero[-_]?\d?|z[0-3])(?:[^a-z]|$)")
 _CONFIG_NAME: Final = re.compile(
-    r"(?:^|[^a-z])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|\d|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?\d"
+    r"(?:^|[^a-z\d])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|\d+(?![a-z\d])|\.)|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?\d"
 )
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")

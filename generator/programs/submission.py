@@ -18,7 +18,7 @@ from ..job.text import Text
 from .launching.launch_line import Launch
 from .launching.program_options import has_programs, release_for
 from .launching.script import CommandDocument, LaunchScript
-from .lookup import Files, place_of
+from .lookup import Files, is_written, place_of
 from .references import Reference, configures_lightning, references_of
 
 if TYPE_CHECKING:
@@ -133,6 +133,11 @@ class Submission:
         return tuple(self._config(one) for one in self.of("DeepSpeed config"))
 
     @cached_property
+    def unclaimed(self) -> Mapping[str, bool]:
+        """The paths of DeepSpeed configs whose program isn't known, and whether DeepSpeed's parser reads the file."""
+        return {one.path: not one.path.endswith((".yaml", ".yml")) for one in self.configs if one.unclaimed}
+
+    @cached_property
     def _readers(self) -> dict[int, list[str | None]]:
         """The programs that read each document, by those that name it; None for one that isn't known."""
         readers = defaultdict[int, list[str | None]](list)
@@ -151,7 +156,7 @@ class Submission:
 
         consumer, guessed = self._consumer(config)
         roots = self.files.roots_of(dirname(place_of(config.path)))
-        found = not config.embedded and next(roots, None) is not None
+        found = not is_written(config) and next(roots, None) is not None
         return Config(
             json=config.json,
             target=config.target,

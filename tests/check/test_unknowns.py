@@ -38,6 +38,9 @@ _ONE: Final = '{"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1}'
 _ELASTIC: Final = "#!/bin/bash\ntorchrun --nnodes={} --rdzv_backend=c10d --rdzv_endpoint=localhost:6000 t.py\n"
 _NOTES: Final = "{}pip install deepspeed\n#SBATCH --nodes=2\nsrun torchrun t.py\n"
 _BUCKET: Final = _STAGE.replace("1}", '1, "reduce_bucket_size": SIZE}')
+_DECAYS: Final = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 1e-4}}}"""
+_YAML: Final = "train_batch_size: 8\nzero_optimization:\n  stage: 3\n"
 _NO_BATCH: Final = '{"zero_optimization": {"stage": 1}, "gradient_clipping": 1.0}'
 _FOREIGN: Final = (
     '{"zero_optimization": {"stage": 1}, "lora_rank": 8, "seed": 1, "epochs": 2, "prompts": [], "ema": false}'
@@ -464,6 +467,27 @@ def test_a_job_is_judged_by_what_is_known(
             id="the program adds the batch",
         ),
         pytest.param("BATCH004", {"ds.json": _NO_BATCH, "job.sh": _NAMED}, ["error"], id="nobody adds the batch"),
+        pytest.param(
+            "OPT012",
+            {"ds.json": _DECAYS, "train.py": ""},
+            ["note"],
+            id="a schedule that the program may replace",
+        ),
+        pytest.param("OPT012", {"ds.json": _DECAYS, "job.sh": _NAMED}, ["error"], id="a schedule that is built"),
+        pytest.param(
+            "PARSE009",
+            {"zero3.yaml": f"{_YAML}  sub_group_size: 1e9\n", "train.py": ""},
+            ["note"],
+            id="YAML that a program may read its own way",
+        ),
+        pytest.param("PARSE011", {"8w6FzR68DS.json": '[{"id": "7e"}]'}, [], id="letters in a name of records"),
+        pytest.param("PARSE011", {"ds_config.json": '[{"id": "7e"}]'}, ["error"], id="a list named as a config"),
+        pytest.param(
+            "PARSE002",
+            {"ds.json": _MICRO.replace("}", ",}", 1), "train.py": ""},
+            ["note"],
+            id="a trailing comma that DeepSpeed reads",
+        ),
         pytest.param(
             "PARSE007",
             {"ds.json": _AUTO, "src/job.sh": _OF_MODEL, "src/llama/main.py": "HfArgumentParser(TrainingArguments)\n"},

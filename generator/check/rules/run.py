@@ -66,6 +66,7 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
     """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is said to be unknown."""
     for rule, found in findings_by_rule(rules, submission):
         found = _of_release(rule, found, submission) if rule.since or rule.before else found
+        found = _of_use(rule, found, submission) if submission.unclaimed else found
         said: Counter[str] = Counter()
         for finding in islice(_without_repeats(found), MOST_FINDINGS * (1 + len(submission.documents))):
             said[finding.where.path] += 1
@@ -85,6 +86,15 @@ def _of_release(rule: Rule, found: Iterator[Finding], submission: Submission) ->
             severity = finding.severity if release.certain(rule.holds_for) else Severity.NOTE
             judged = f"; judged by {release}" if release.where else ""
             yield replace(finding, message=finding.message + judged, severity=severity)
+
+
+def _of_use(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
+    """What a rule says of files; a note of how an engine starts with a config where what its program hands on is not
+    known, and of all in one that DeepSpeed's parser doesn't read."""
+    for finding in found:
+        parsed = submission.unclaimed.get(finding.where.path)
+        less = parsed is False or (parsed and rule.when in ("init", "training"))
+        yield replace(finding, severity=Severity.NOTE) if less else finding
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -85,11 +85,7 @@ class _Batch(Batch):
         """Less than an error where a program may set the batch in time: one of accelerate's, or an unknown one."""
         config = self.config
         sure = config.consumer == "huggingface" and not config.guessed
-        data = config.json.data
-        fragment = config.unclaimed and isinstance(data, dict) and len(data) == 1  # a program adds the rest
-        if (config.filled and not sure) or fragment:
-            return NOTE
-        return NOTE if config.unclaimed else None
+        return NOTE if config.unclaimed or (config.filled and not sure) else None
 
     def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
         """A violation at a key."""

@@ -184,7 +184,8 @@ def hyperparameters_are_params(config: Config) -> Violations:
             message, hint = f"{message} the default is used", "move it into params"
             edits = () if config.embedded else move_member(config.json, pointer, _PARAMS, key)
             default = config.schema.optimizers["adam"] or {}
-            severity = NOTE if key in default and here == default[key].default else None
+            same = here == (default[key].default if key in default else key == "adam_w_mode")
+            severity = NOTE if same else None
             yield Violation(config.locate_key(pointer), message, hint, edits=edits, severity=severity)
 
 

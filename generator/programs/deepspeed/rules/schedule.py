@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import deepspeed_now, listed, suggest, violation
 from ...launching.program_options import sets_key
@@ -214,7 +214,9 @@ def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
     if schedule.config.has(PARAMS) and not schedule.has("warmup_max_lr") and rate != 0.001 and not takes_rate:
         instead = "whatever the optimizer's is" if rate is None else f"in place of the optimizer's lr: {shown(rate)}"
         message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
-        yield schedule.in_params("", message, f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}')
+        hint = f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}'
+        less = None if schedule.config.has("/optimizer") else NOTE  # a program's own may have this very rate
+        yield schedule.in_params("", message, hint, severity=less)
 
 
 @_rated.rule("OPT033", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:742"))

@@ -52,13 +52,14 @@ def text_is_json(submission: Submission) -> Violations:
         rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
         sure = not config.guessed or has_auto(config)  # which none but these fill in
         own = _reads_json_itself(submission, config)
+        less = NOTE if config.unclaimed and slips[0].what != "a missing comma" else None  # may be as is meant
         others = "Transformers, accelerate and Megatron-DeepSpeed don't"
         others = own or ("Lightning doesn't" if config.consumer == "lightning" else others)
         yield Violation(
             config.json.lines.locate(slips[0].start),
             f"{slips[0].what} is HJSON, not JSON{rest}: DeepSpeed reads it, {others}",
             "write strict JSON: double quotes, commas between members only, no comments",
-            severity=Severity.ERROR if own or (sure and config.consumer != "deepspeed") else None,
+            severity=ERROR if own or (sure and config.consumer != "deepspeed") else less,
             edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
         )
 

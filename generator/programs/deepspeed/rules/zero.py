@@ -190,7 +190,7 @@ def checkpoints_hold_weights(config: Config) -> Violations:
         hint = 'set "stage3_gather_16bit_weights_on_model_save" to true, or run zero_to_fp32.py afterwards'
         # A script of one's own may gather the weights itself.
         own = config.consumer == "accelerate" or tells("whole weights", config.path)
-        less = NOTE if config.may_infer or own else None
+        less = NOTE if config.may_infer or own or config.unclaimed else None
         yield Violation(config.locate(pointer if config.has(pointer) else _STAGE), message, hint, severity=less)
 
 
