@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise, zip_longest
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from posixpath import dirname, isabs, join
 from typing import TYPE_CHECKING, Final, cast
 
 from ..dataclass import dataclass
+from ..facts.around import is_readable
 from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
@@ -251,9 +252,21 @@ class _Lines:
             if path and isinstance(self.holder, CommandDocument) and self.holder.in_image:
                 path = PurePath(path).name
             if path and path.endswith(_DATA):
-                yield self._named("DeepSpeed config", path, where, reader, value, launch)
+                link = self._named("DeepSpeed config", path, where, reader, value, launch)
+                yield self._from_start(launch, link)
             elif path is None:
                 yield from self._one_of(value, where, reader)
+
+    def _from_start(self, launch: Launch, link: Reference) -> Reference:
+        """The file of a relative path from where the line is started, as the program that it names lies there too."""
+        program = program_path(launch) or ""
+        if isabs(link.path) or isabs(program) or not program.endswith(".py"):
+            return link
+        starts = tuple(dict.fromkeys((*self._starts, *self.files.folders(self.holder.path))))
+        known = [start for start in starts if is_readable(Path(start, program), Path(self.holder.path).parent)]
+        places = {place_of(join(start, link.path)) for start in known}
+        elsewhere = known and not any(is_written(one) or place_of(one.path) in places for one in link.documents)
+        return replace(link, documents=(), exists=True) if elsewhere and link.documents else link
 
     def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
         """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches set a variable."""

@@ -38,6 +38,9 @@ _ONE: Final = '{"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1}'
 _ELASTIC: Final = "#!/bin/bash\ntorchrun --nnodes={} --rdzv_backend=c10d --rdzv_endpoint=localhost:6000 t.py\n"
 _NOTES: Final = "{}pip install deepspeed\n#SBATCH --nodes=2\nsrun torchrun t.py\n"
 _BUCKET: Final = _STAGE.replace("1}", '1, "reduce_bucket_size": SIZE}')
+_BY_SRUN: Final = (
+    "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun python lib/train/main.py --deepspeed"
+)
 _DECAYS: Final = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
 "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 1e-4}}}"""
 _YAML: Final = "train_batch_size: 8\nzero_optimization:\n  stage: 3\n"
@@ -295,8 +298,6 @@ def test_a_script_is_judged_by_what_is_known(rule: str, text: str, expected: lis
 
 
 _TRAINER: Final = "#!/bin/bash\ndeepspeed train.py --deepspeed ds.json --output_dir out --do_train\n"
-_MOVED: Final = """{{"train_batch_size": 1, "zero_optimization": {{"stage": 3, "stage3_prefetch_bucket_size": "auto",
-  "offload_param": {{"device": "cpu"}}{}}}}}"""
 
 
 @pytest.mark.parametrize(
@@ -304,10 +305,6 @@ _MOVED: Final = """{{"train_batch_size": 1, "zero_optimization": {{"stage": 3, "
     [
         pytest.param("HF013", '{"autotuning": {"enabled": true}}', [], id="the autotuner adds the section"),
         pytest.param("HF013", '{"autotuning": {"enabled": false}}', ["error"], id="nothing adds the section"),
-        pytest.param("ZERO039", _MOVED.format(""), ["note"], id="inference, maybe: nothing is saved"),
-        pytest.param(
-            "ZERO039", _MOVED.format(', "offload_optimizer": {"device": "cpu"}'), ["warning"], id="a training"
-        ),
     ],
 )
 def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: list[str], tmp_path: Path) -> None:
@@ -467,6 +464,19 @@ def test_a_job_is_judged_by_what_is_known(
             id="the program adds the batch",
         ),
         pytest.param("BATCH004", {"ds.json": _NO_BATCH, "job.sh": _NAMED}, ["error"], id="nobody adds the batch"),
+        pytest.param(
+            "BATCH004",
+            {"ds.json": _NO_BATCH, "a/b/job.sh": _NAMED, "a/main.py": ""},
+            ["note"],
+            id="another folder than the one that the program is started in",
+        ),
+        pytest.param(
+            "LNCH014",
+            {"job.sh": _BY_SRUN, "lib/train/main.py": "", "lib/dist.py": "os.environ['SLURM_PROCID']"},
+            ["note"],
+            id="ranks that a module of the program finds out",
+        ),
+        pytest.param("LNCH014", {"job.sh": _BY_SRUN, "lib/train/main.py": ""}, ["error"], id="ranks without numbers"),
         pytest.param(
             "OPT012",
             {"ds.json": _DECAYS, "train.py": ""},
@@ -721,20 +731,6 @@ def test_a_config_of_any_name_is_a_path(tmp_path: Path, name: str) -> None:
         f"deepspeed_config:\n  deepspeed_config_file: {name}\n"
     )
     assert [f for f in dsgen.validate(tmp_path) if f.rule == "ACC018"] == []
-
-
-@pytest.mark.parametrize(
-    ("beside", "severity"), [({}, "warning"), ({"train.py": "m._zero3_consolidated_16bit_state_dict()"}, "note")]
-)
-def test_weights_that_the_program_gathers_are_no_loss(beside: dict[str, str], severity: str, tmp_path: Path) -> None:
-    """A config of the Trainer that doesn't gather weights is a note where the program beside it does."""
-    for name, text in beside.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "configs").mkdir()
-    config = _AUTO.replace("1}", '3}, "gradient_clipping": 1.0')
-    (tmp_path / "configs" / "zero3.json").write_text(config)
-    (found,) = [f for f in dsgen.validate(tmp_path) if f.rule == "ZERO039"]
-    assert found.severity.value == severity
 
 
 def test_a_list_of_options_is_no_script(tmp_path: Path) -> None:

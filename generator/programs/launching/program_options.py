@@ -52,8 +52,14 @@ _MOST_FILES: Final = 60
 _NEAR: Final = 3
 _TELLS: Final = {
     "MPI": (re.compile(r"\bmpi4py\b|\bMPI\b"), ("README*", "requirement*", "*.py")),
-    # ZeRO-3's weights are gathered whatever the config says. Source: deepspeed engine.py:5631, utils/zero_to_fp32.py
-    "whole weights": (re.compile(r"consolidated_16bit_state_dict|zero_to_fp32"), ("*.py", "README*")),
+    # A program that finds out its rank by itself.
+    # Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
+    "ranks": (
+        re.compile(
+            r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE
+        ),
+        ("*.py",),
+    ),
     # Programs without the Trainer, as transformers says; it compares the config with the arguments.
     "no Trainer": (re.compile(r"\bHfDeepSpeedConfig\("), ("*.py", "*/*.py")),
     "transformers' parser": (_PLAIN_PARSER, ("*.py",)),

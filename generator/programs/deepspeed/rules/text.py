@@ -83,7 +83,8 @@ def text_can_be_read(config: Config) -> Violations:
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
     if config.is_empty:
         hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
-        yield Violation(config.locate(""), "the file is empty: there is no config in it", hint)
+        less = NOTE if config.unclaimed else None
+        yield Violation(config.locate(""), "the file is empty: there is no config in it", hint, severity=less)
     elif broken is not None and leftover(config) is None:
         where = config.json.lines.locate(broken.offset)
         yield Violation(where, f"the config can't be read: {broken.message}", _correction(broken.message))

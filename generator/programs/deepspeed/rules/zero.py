@@ -7,7 +7,6 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived
-from ...launching.program_options import tells
 from ...world import world_of
 from ..config import ZERO, Config
 from .subjects import Run, building, configs, runs, said, shown, unused
@@ -179,7 +178,7 @@ def sharding_needs_replicas(run: Run) -> Violations:
         yield Violation(config.locate(_STAGE), message, "use stage 0, or more replicas")
 
 
-@configs.rule("ZERO039", WARNING, "silent", deepspeed("runtime/engine.py:5592"))
+@configs.rule("ZERO039", NOTE, "silent", deepspeed("runtime/engine.py:5592"))
 def checkpoints_hold_weights(config: Config) -> Violations:
     """At stage 3 the weights are gathered for Hugging Face's checkpoints.
     Prevents: checkpoints without weights: `Did not save the model ...`, only in the log
@@ -188,10 +187,7 @@ def checkpoints_hold_weights(config: Config) -> Violations:
     if config.filled and config.stage == 3 and config.switch(pointer) is False:
         message = "stage3_gather_16bit_weights_on_model_save is off: the model that is saved has no usable weights"
         hint = 'set "stage3_gather_16bit_weights_on_model_save" to true, or run zero_to_fp32.py afterwards'
-        # A script of one's own may gather the weights itself.
-        own = config.consumer == "accelerate" or tells("whole weights", config.path)
-        less = NOTE if config.may_infer or own or config.unclaimed else None
-        yield Violation(config.locate(pointer if config.has(pointer) else _STAGE), message, hint, severity=less)
+        yield Violation(config.locate(pointer if config.has(pointer) else _STAGE), message, hint)
 
 
 @runs.rule("ZERO022", WARNING, "training", deepspeed("runtime/zero/stage_1_and_2.py:1627"))

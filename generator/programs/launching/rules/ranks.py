@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
@@ -16,9 +15,9 @@ from ...subjects import launcher_calls, steps, subject
 from ...submission import Submission, used_config
 from ...world import world_of
 from ..launch_line import Call, Launch
-from ..launcher_call import NODES, LauncherCall, program_text
+from ..launcher_call import NODES, LauncherCall
 from ..options import PROGRAMS
-from ..program_options import tells
+from ..program_options import find_program, program_path, tells
 
 #: Options of mpirun that put a number of processes on each node, or name the nodes.
 _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")
@@ -36,11 +35,6 @@ _FROM: Final = {
     "MASTER_ADDR": 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)',
     "MASTER_PORT": "MASTER_PORT=29500",
 }
-#: What is in the text of a program that finds out its rank by itself.
-#: Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
-_OWN_RANKS: Final = re.compile(
-    r"SLURM_|OMPI_|mpi4py|PMI_|RANK['\"]\]\s*=|^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE
-)
 _INIT: Final = "comm/comm.py:889, init_distributed"
 
 
@@ -158,8 +152,11 @@ def _training_arguments(launch: Launch) -> set[str]:
 
 
 def _finds_out_itself(launch: Launch) -> bool:
-    """Return whether the program, where its text can be found, reads the variables of Slurm or MPI, or sets its own."""
-    return _OWN_RANKS.search(program_text(launch) or "") is not None
+    """Return whether the program or Python near it, where that can be found, reads the variables of Slurm or MPI, or
+    sets its own."""
+    program, holder = program_path(launch), launch.script.text.path
+    found = find_program(program, holder) if program is not None else None
+    return found is not None and tells("ranks", str(found))
 
 
 @_ranks.rule("LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py"))
