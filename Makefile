@@ -17,15 +17,15 @@ demo: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/dsgen --gpus 1024
 
-# torch comes first because DeepSpeed's build looks for it. Tests of one module, and of Slurm, sshd and long runs, share a process.
+# torch comes first because DeepSpeed's build looks for it. Integration tests of one module, and of Slurm, sshd and long runs,
+# share a process. Long runs come first and mostly wait, so that a third process has work on two cores.
 test: $(BIN)/python
 	@rm -rf build
 	$(PIP) install torch==2.13.0
 	$(PIP) install '.[test]'
 	@$(MAKE) --no-print-directory components
 	@$(MAKE) --no-print-directory lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 2 -m 'not integration'
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 2 -m integration
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 3
 
 # Every case of every rule, the reader of specs and the laws of the house, on the sources as they are.
 quick: $(BIN)/python

@@ -176,9 +176,12 @@ class Layouts(LayoutLike):
         """The rows selected by a boolean mask, an index array or a slice; constant columns still take no memory."""
         columns = {name: getattr(self, name) for name in FIELDS}
         count = len(self.data[rows])
-        return Layouts(
-            **{name: np.broadcast_to(c[:1], count) if is_constant(c) else c[rows] for name, c in columns.items()}
-        )
+        return Layouts(**{name: _resized(c, count) if is_constant(c) else c[rows] for name, c in columns.items()})
+
+
+def _resized(column: NDArray[Any], count: int) -> NDArray[Any]:
+    """A constant column of another length."""
+    return column[:count] if count <= len(column) else np.broadcast_to(column[:1], count)
 
 
 def _scattered(number: int) -> int:
