@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from ..dataclass import dataclass
-from ..facts.around import is_readable
+from ..facts.around import is_readable, matching
 from ..job.resolve_names import ASSUMED_GBITS, assumed_gbits
 from ..job.text import UnusableJson, read_json
 
@@ -54,8 +55,8 @@ def proposals(folder: Path) -> Proposals:
 
 def _from_model(found: Proposals, folder: Path) -> None:
     """The config.json of a model here, or in the one folder here that has one."""
-    places = [folder / "config.json"] if (folder / "config.json").is_file() else sorted(folder.glob("*/config.json"))
-    models = [path for path in places[:_MOST_FILES] if is_readable(path, folder) and _is_model(path)]
+    places = [*matching("config.json", folder, folder)] or matching("*/config.json", folder, folder)
+    models = [path for path in islice(places, _MOST_FILES) if _is_model(path)]
     if len(models) == 1:
         name = str(models[0].relative_to(folder))
         found.add("model", name if "/" not in name else name.removesuffix("/config.json"), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import islice, takewhile
@@ -77,7 +77,7 @@ def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
 
     The project is its Git repository, else the folder that was named, else what is below the working directory.
     """
-    return iter(_folders(Path(holder).absolute().parent, _named.get()))
+    return iter(() if _alone.get() else _folders(Path(holder).absolute().parent, _named.get()))
 
 
 @until_next_check(1024)
@@ -106,6 +106,17 @@ def is_readable(path: Path, folder: Path) -> bool:
         return path.is_file() and is_within(path, folder)
     except (OSError, ValueError):  # a name too long, or not one for this system
         return False
+
+
+def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
+    """The files of a pattern in a folder, in order; no folder is listed that is not in the project of `project`."""
+    first, _, rest = pattern.partition("/")
+    with suppress(OSError):
+        for path in sorted(folder.glob(first)) if is_within(folder, project) else ():
+            if not rest and is_readable(path, project):
+                yield path
+            elif rest and path.is_dir():
+                yield from matching(rest, path, project)
 
 
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:

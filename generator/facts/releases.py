@@ -17,7 +17,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Version
-from .around import folders_above, is_readable, text_around, until_next_check
+from .around import folders_above, is_readable, matching, text_around, until_next_check
 
 #: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
 NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
@@ -179,8 +179,10 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     """The last release that has what the programs of a folder and its packages import; None where the newest has it."""
     found: list[tuple[Version, Path, int]] = []
     sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)  # faster than to parse every file
-    packages = (path.parent for path in sorted(folder.glob("*/__init__.py")))
-    programs = chain(sorted(folder.glob("*.py")), chain.from_iterable(sorted(one.rglob("*.py")) for one in packages))
+    packages = (path.parent for path in matching("*/__init__.py", folder, folder))
+    programs = chain(
+        matching("*.py", folder, folder), chain.from_iterable(sorted(one.rglob("*.py")) for one in packages)
+    )
     for path in islice(programs, _MOST_PROGRAMS):
         text = text_around(path, folder)
         if sign.search(text):
@@ -211,11 +213,8 @@ def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
 @until_next_check(256)
 def _texts(folder: Path) -> Mapping[Path, str]:
     """The files of a folder that may name releases."""
-    try:
-        named = (path for inner in _FOLDERS for name in _PINNED_IN for path in sorted(folder.glob(inner + name)))
-        return {path: text_around(path, folder) for path in islice(dict.fromkeys(named), _MOST_FILES)}
-    except OSError:
-        return {}
+    named = (path for inner in _FOLDERS for name in _PINNED_IN for path in matching(inner + name, folder, folder))
+    return {path: text_around(path, folder) for path in islice(dict.fromkeys(named), _MOST_FILES)}
 
 
 def _line(text: str, match: re.Match[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +21,9 @@ gpus: 16
 training: {global_batch: 64}
 launch: {target: azureml, script: train.py, azureml: {code: ./src, compute: gpu, environment: "azureml:env:1"}}
 """
+
+
+MACHINES = ("--cluster", "nvidia/dgx-h100", "--gpus", "8")
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +50,33 @@ def test_a_link_within_the_folder_is_read_and_not_written(repo: Path) -> None:
     assert "cpu_offload" in run("validate", "repo", "--fix").output
     assert (repo / "zero1.data").read_text() == CONFIG
     assert (repo / "ds_config.json").is_symlink()
+
+
+_seen: list[str] = []  #: files opened and folders listed while a test wants them
+
+
+def _note(event: str, arguments: tuple[object, ...]) -> None:
+    if event in ("open", "os.scandir", "os.listdir") and isinstance(arguments[0], str | os.PathLike):
+        _seen.append(os.path.realpath(arguments[0]))
+
+
+sys.addaudithook(_note)
+
+
+@pytest.mark.parametrize(
+    "command", [["validate", "repo"], ["init", "--from", "repo", "-o", "repo/new.yaml", "--model", "gpt2", *MACHINES]]
+)
+def test_nothing_beside_the_folder_is_read_or_listed(repo: Path, command: list[str]) -> None:
+    """Neither files that a launch line names there, nor folders that links or a glob lead to."""
+    for name in ("train.py", "pyproject.toml", "requirements.txt"):
+        (repo.parent / "elsewhere" / name).write_text("deepspeed==0.9.5\n")
+    (repo / "ds_config.json").write_text('{"zero_optimization": {"stage": 2, "cpu_offload": true}, "fp16": {}}')
+    (repo / "lib").symlink_to("../elsewhere")
+    (repo / "run.sh").write_text("deepspeed elsewhere/train.py --deepspeed --deepspeed_config ds_config.json\n")
+    _seen.clear()
+    output = run(*command).output
+    assert [path for path in _seen if path.startswith(str(repo.parent / "elsewhere"))] == []
+    assert output
 
 
 @pytest.mark.parametrize("key", ["model", "calibration"])

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from ...dataclass import dataclass
-from ...facts.around import folders_above, is_readable, is_within, text_around, until_next_check
+from ...facts.around import folders_above, is_readable, matching, text_around, until_next_check
 from ...facts.releases import Release, newest, release_of
 from .launch_line import Launch
 
@@ -177,10 +177,7 @@ def has_programs(holder: str) -> bool:
 
 @until_next_check(1024)
 def _has_python(folder: Path) -> bool:
-    try:
-        return any(path.suffix == ".py" for name in ("*.py", "*/*.py") for path in islice(folder.glob(name), 1))
-    except OSError:
-        return False
+    return any(True for name in ("*.py", "*/*.py") for _ in matching(name, folder, folder))
 
 
 def tells(what: str, holder: str) -> bool:
@@ -206,10 +203,7 @@ def reads_its_own_way(holder: str) -> bool:
 @until_next_check(512)
 def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
     """Return whether a pattern is in one of the folder's files of these names."""
-    try:
-        files = [path for name in names for path in islice(folder.glob(name), _MOST_FILES)]
-    except OSError:
-        return False
+    files = (path for name in names for path in islice(matching(name, folder, folder), _MOST_FILES))
     return any(pattern.search(text_around(path, folder)) for path in files)
 
 
@@ -238,11 +232,7 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
 @until_next_check(64)
 def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
     """The Python files of a place in the project of `folder`, in order; none where it may not be read."""
-    try:
-        inside = is_within(place, folder)
-        return [path for path in sorted(place.glob(pattern)) if is_readable(path, folder)] if inside else []
-    except OSError:
-        return []
+    return list(matching(pattern, place, folder))
 
 
 @until_next_check(64)

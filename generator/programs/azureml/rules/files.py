@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ....facts.around import is_there, text_around
+from ....facts.around import is_there, matching, text_around
 from ....findings import ERROR, NOTE, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import azureml, violation
@@ -144,7 +144,7 @@ def _is_made(job: AzureMLJob, value: str) -> bool:
     if folder is None or not name or value.startswith("../"):
         return folder is not None and bool(name)
     word = re.compile(rf"(?<![\w.-]){name}(?![\w.-])")
-    for path in (path for pattern in _TELLS for path in sorted(folder.glob(pattern))):
+    for path in (path for pattern in _TELLS for path in matching(pattern, folder, folder)):
         if word.search(text_around(path, folder, _MOST_CHARACTERS)):
             return True
     return False
