@@ -30,7 +30,7 @@ from dsgen.check.engine import parse, quiet, read
 
 VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"  # repo, path, line, kind, why it does no harm
 _NEAR: Final = 2  # lines between a break and where it is seen: a missing comma is seen at the next key
-_CONFIG: Final = re.compile(r'"(?:zero_optimization|train_(?:micro_)?batch_size\w*)"')
+_CONFIG: Final = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu)"')
 _LAUNCH: Final = re.compile(
     r"^[^#\n]*\b(?:torchrun|deepspeed|accelerate launch|torch\.distributed\.\w+|srun)\b", re.MULTILINE
 )
@@ -153,8 +153,9 @@ CONFIG: Final[Mapping[str, Callable[..., Iterator[Change]]]] = {
     "comma dropped": replaced(r",(?=\s*$)", lambda m, r: ""),
     "bracket dropped": replaced(r"[}\]](?=,?\s*$)", lambda m, r: ""),
     "quote dropped": replaced(r'"(?=\s*:)', lambda m, r: ""),
-    "wrong type": replaced(
-        r"(?<=:)\s*(?:true|false|\d+)(?=\s*,?\s*$)", lambda m, r: r.choice([' "yes"', " [1]", " {}"])
+    "wrong type": replaced(  # "yes" is true to DeepSpeed's models
+        r"(?<=:)\s*(?:true|false|\d+)(?=\s*,?\s*$)",
+        lambda m, r: r.choice([" [1]", " {}", *([' "yes"'] if m[0].strip().isdigit() else [])]),
     ),
     "wrong choice": replaced(
         r'(?<="stage":)\s*[0-3]|(?<="device":)\s*"\w+"|(?<="type":)\s*"\w+"',

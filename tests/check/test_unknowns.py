@@ -228,6 +228,23 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             ["error"],
             id="a script of every node",
         ),
+        pytest.param(
+            "LNCH041",
+            "#!/bin/bash\ntorchrun t.py\n    ${A[@]} \\\n    ${B[@]}\n",
+            ["error"],
+            id="words below a command",
+        ),
+        pytest.param(
+            "LNCH041", "#!/bin/bash\ntorchrun t.py --x 1\n    2>&1 | tee log\n", ["error"], id="a pipe below a command"
+        ),
+        pytest.param("LNCH041", "#!/bin/bash\ntorchrun t.py --x 1\n${AFTER[@]}\n", [], id="a command of variables"),
+        pytest.param("LNCH041", "#!/bin/bash\ntorchrun t.py --x=1\\ \n", ["error"], id="a blank after the last word"),
+        pytest.param(
+            "LNCH041",
+            '#!/bin/bash\nbash -c "torchrun t.py --x 1\n  --y 2"\n',
+            ["error"],
+            id="options below quoted text",
+        ),
         pytest.param("LNCH030", _ELASTIC.format("1:2"), ["note"], id="one node is enough"),
         pytest.param("LNCH030", _ELASTIC.format("2:4"), ["error"], id="at least two nodes"),
         pytest.param("SLM007", _NOTES.format(""), [], id="notes that sbatch takes nothing of"),

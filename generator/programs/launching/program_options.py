@@ -156,11 +156,9 @@ def sets_key(key: str, holder: str) -> bool:
     return any(_has(folder, sets, ("*.py", "*/*.py")) for folder in folders_above(holder))
 
 
-def reads_key(key: str, holder: str, *, anyhow: bool = False) -> bool:
-    """Return whether Python in or just below a folder above the config `holder` looks the key up in a mapping; with
-    `anyhow`, whether it has the word."""
-    name = re.escape(key)
-    word = re.compile(rf"\b{name}\b" if anyhow else rf"""(?:\[|\b(?:get|pop)\()\s*["']{name}["']""")
+def reads_key(key: str, holder: str) -> bool:
+    """Return whether Python in or just below a folder above the config `holder` looks the key up in a mapping."""
+    word = re.compile(rf"""(?:\[|\b(?:get|pop)\()\s*["']{re.escape(key)}["']""")
     return any(_has(folder, word, ("*.py", "*/*.py")) for folder in folders_above(holder))
 
 

@@ -98,7 +98,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     in_block = home == ZERO or (home is not None and place.config.has(home))
     if rule == "PARSE004" and not (slip or name in _INSTEAD or in_block or _nearest(name, section, _ALIKE)):
         return place.problem(rule, message, hint, at_key=True, severity=Severity.NOTE)  # the program's own, perhaps
-    slip = slip or (name in _INSTEAD and not reads_key(name, place.config.path, anyhow=True))
+    slip = slip or (name in _INSTEAD and not reads_key(name, place.config.path))
     severity = Severity.NOTE if old else Severity.ERROR if slip else None
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 

@@ -32,6 +32,9 @@ _MISPLACED: Final = {
 _BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
 _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
+#: An array's words, or those of a variable; and what follows the last word of a command whose line lacks a backslash.
+_EXPANSION: Final = re.compile(r'"?\$\{?\w+(?:\[[@*]\])?\}?"?(?:\s|\Z)')
+_GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+(\d?>>?|&>|\|)")
 _MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
 _TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
@@ -161,19 +164,22 @@ def _cut_off(script: LaunchScript) -> Violations:
     shell, before = script.shell, -1
     if next((_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None):
         return
+    content, started = shell.text.content, {one.calls[0].command.index: one.calls[0].word for one in script.launches}
     for command in shell.commands:
-        word = command.words[0] if command.words else None
-        if word is None or word.offset != command.offset or command.shell or not _ARGUMENT.match(word.raw):
-            continue
-        *above, own = shell.text.content[max(0, word.offset - _MOST_LINE) : word.offset].split("\n")
+        at, launch = command.offset, started.get(command.index - 1)
+        *above, own = content[max(0, at - _MOST_LINE) : at].split("\n")
         if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
             continue  # within a line; or a blank follows the backslash above it
+        deeper = launch is not None and bool(above[-1].strip()) and len(own) >= (shell.locate(launch).column or 0)
+        plain = bool(command.words) and command.words[0].offset == at
+        found = (plain and _ARGUMENT.match(content, at)) or (deeper and _EXPANSION.match(content, at))
+        if not found:
+            continue
         first, before = before != command.index - 1, command.index
         if first:
-            name = word.raw.partition("=")[0]
-            message = f"the command ends above this line, so {name} is run as a command of its own"
+            message = f"the command ends above this line, so {found[0].strip().rstrip('=')} is run as a command of its own"
             hint = "end every line but the last in a backslash, and move comments out of the command"
-            yield Violation(shell.locate(word), message, hint)
+            yield Violation(shell.locate(at), message, hint)
 
 
 @commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
@@ -204,9 +210,13 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     seen = {match.start(1) for match in _BROKEN_LINE.finditer(shell.text.content)}
     for launch in script.launches if not cut_off else ():
         last = (launch.program, *launch.arguments)[-1]
-        if last is not None and last.raw.startswith("\\") and last.value == " " and last.offset not in seen:
+        end = last.offset + len(last.raw) if last is not None else 0
+        if last is not None and last.raw.endswith("\\ ") and end - 2 not in seen:
             message = "a blank follows the backslash: the command ends here, and the blank is its last argument"
             yield Violation(shell.locate(last), message, "remove the blanks at the end of the line")
+        elif last is not None and (below := _GOES_ON.match(shell.text.content, end)):
+            message = f"the command ends above this line, so {below[1]} is not part of it"
+            yield Violation(shell.locate(below.start(1)), message, "end every line but the last in a backslash")
 
 
 @launcher_calls.rule("LNCH044", ERROR, "launcher", _TABLES)

@@ -81,9 +81,10 @@ def options_are_the_programs(launch: Launch) -> Violations:
         yield from _passed_over(launch, program, words)
         return
     wrong = {word: name for word, name in words.items() if not any(one.startswith(name) for one in options)}
-    if 2 * len(wrong) >= len(words):  # another program of the same name
+    meant = {name: difflib.get_close_matches(name, options, n=1, cutoff=_ALIKE) for name in wrong.values()}
+    if 2 * sum(not meant[name] for name in wrong.values()) >= len(words):  # another program of the same name
         return
     for word, name in wrong.items():
-        near = next(iter(difflib.get_close_matches(name, options, n=1, cutoff=_ALIKE)), None)
+        near = next(iter(meant[name]), None)
         message = f"{program} has no option {name}"
         yield Violation(launch.script.locate(word), message, f"did you mean {near}?" if near else "remove it")
