@@ -85,7 +85,15 @@ class _Batch(Batch):
         """Less than an error where a program may set the batch in time: one of accelerate's, or an unknown one."""
         config = self.config
         sure = config.consumer == "huggingface" and not config.guessed
-        return NOTE if config.unclaimed or (config.filled and not sure) else None
+        return NOTE if config.unclaimed or (config.filled and not sure and not self.never_fits) else None
+
+    @property
+    def never_fits(self) -> bool:
+        """Return whether no number of replicas makes the product right, and no program near sets one of its keys."""
+        if self.train is None or self.micro is None or self.steps is None:
+            return False
+        divides = self.train % (self.micro * self.steps) == 0
+        return not divides and not any(sets_key(key, self.config.path) for key in BATCH_KEYS)
 
     def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
         """A violation at a key."""

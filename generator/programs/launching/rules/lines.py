@@ -177,7 +177,8 @@ def _cut_off(script: LaunchScript) -> Violations:
             continue
         first, before = before != command.index - 1, command.index
         if first:
-            message = f"the command ends above this line, so {found[0].strip().rstrip('=')} is run as a command of its own"
+            name = found[0].strip().rstrip("=")
+            message = f"the command ends above this line, so {name} is run as a command of its own"
             hint = "end every line but the last in a backslash, and move comments out of the command"
             yield Violation(shell.locate(at), message, hint)
 
