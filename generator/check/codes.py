@@ -10,7 +10,7 @@ from typing import Final
 from ..findings import NOTE, WARNING, Finding
 from ..rule import Rule, rule_of_reader
 
-_text = partial(rule_of_reader, checks="files", source="the documented form of what dsgen validate reads")
+_text = partial(rule_of_reader, checks="files", source="the documented forms of the files")
 _engine = partial(rule_of_reader, checks="engine", source="the installed DeepSpeed's own parser")
 _silent = partial(_text, when="silent")
 _note = partial(_text, severity=NOTE, when="silent")

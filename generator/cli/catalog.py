@@ -82,7 +82,7 @@ def _print_deepspeed(version: str | None) -> None:
 @click.argument("rule_id", required=False, metavar="[ID]")
 @form_option("text", "json", "markdown")
 def rules(rule_id: str | None, form: str) -> None:
-    """List every rule, or explain rule ID: what it requires, the error it prevents, its source, a fix.
+    """List every rule, or explain rule ID: requirement, prevented error, source and fix.
 
     A prefix of ids, such as SLM, lists the rules of a subject.
     """

@@ -207,9 +207,9 @@ def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) 
 
     if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or RATE in answers:
         return
-    draft.comments[RATE] = "a guess, to be corrected: all network cards of a node, one direction; 0 for one node"
+    draft.comments[RATE] = "an assumption, to be corrected: all network cards of a node, one direction; 0 for one node"
     if not is_asked():
-        echo(f"a guess, to be corrected: {RATE}: {draft.get(RATE):g}", err=True)
+        echo(f"an assumption, to be corrected: {RATE}: {draft.get(RATE):g}", err=True)
 
 
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:

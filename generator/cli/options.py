@@ -83,13 +83,13 @@ def output_option(command: Command) -> Command:
 
 def bold_option(command: Command) -> Command:
     """`--bold`: fit by allocated memory, and no preference of measured kinds beyond the band."""
-    text = "Go by allocated memory alone, and let no slower layout of a measured kind come first."
+    text = "Choose by allocated memory alone, and no slower layout because its kind was measured."
     return click.option("--bold", is_flag=True, help=text)(command)
 
 
 def explain_option(command: Command) -> Command:
     """`--explain`: what the default view leaves out."""
-    text = "Also show memory as bars, why this layout was chosen, and what the training time depends on."
+    text = "Also show memory as bars, the reasons for the layout, and the factors of the training time."
     return click.option("--explain", is_flag=True, help=text)(command)
 
 

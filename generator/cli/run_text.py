@@ -19,7 +19,7 @@ _WORTH_SAYING = 0.1  #: difference of two times' logarithms
 
 
 def factors(plan: Plan) -> tuple[Part, ...]:
-    """List what the training time depends on: one line a factor, with its value and what is assumed of it."""
+    """List the factors of the training time, each with its value and its assumption."""
     table = Table(whole("factor"), words("value"), words("assumes"))
     for name, value, assumes in (*_work(plan), *_machines(plan), *_losses(plan)):
         table.add_row(name, value, assumes)

@@ -53,7 +53,7 @@ def submit(
     dry_run: bool,
     form: str,
 ) -> None:
-    """Write the files of the job in SPEC, as `dsgen generate` does, show what will run, and submit it.
+    """Write the files of the job in SPEC, as `dsgen generate` does, show plan and command, and submit it.
 
     SPEC may also be a folder that `dsgen generate` wrote: its files, edited or not, are checked and submitted.
 

@@ -60,7 +60,7 @@ def _patch(
                 patch[new] = {}
         elif value == "auto" and not fills:
             if other is _MISSING:
-                draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out what is auto")
+                draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out auto values")
         elif other is _MISSING and _is_default(config, pointer, value):
             continue
         elif value != "auto" or other is _MISSING:

@@ -160,8 +160,8 @@ _WIDEST = 0.2
 #: Estimates farther off than this are a wrong unit or another job, not a cluster's constants: assumed.
 _FARTHEST = 2.5
 _CAUSES = (
-    "likely the unit, another GPU count, batch or model, a layout key such as zero_stage, recompute or micro_batch,"
-    " unfused kernels, or a slow node or link"
+    "possible causes: the unit, another GPU count, batch or model, a layout key such as zero_stage, recompute or"
+    " micro_batch, unfused kernels, or a slow node or link"
 )
 #: Prior spread of the memory factor: frameworks' versions differ by about a fifth in what they keep besides the states.
 _MEMORY_SPREAD = 0.2

@@ -129,7 +129,7 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Findin
     if len(unknown) > _MOST_KEYS:
         where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
         message = f"{len(unknown) - _MOST_KEYS:,} more unknown keys in {place}"
-        yield error(codes.UNKNOWN_KEY, where, message, "remove what is no part of a job spec")
+        yield error(codes.UNKNOWN_KEY, where, message, "remove keys that are no part of a job spec")
 
 
 def _key_hint(key: str, known: tuple[str, ...], section: str) -> str:

@@ -81,7 +81,7 @@ def test_a_node_is_counted_in_gpus() -> None:
     words = ("--model", "llama-3-8b", "--cluster", "4xa100-40gb", "--nodes", "4", "--framework", "deepspeed")
     made = run("init", *words, "--target", "slurm")
     assert made.exit_code == 0, made.output
-    assert "a guess, to be corrected: cluster.network_gbits_per_s_per_node: 200" in made.stderr
+    assert "an assumption, to be corrected: cluster.network_gbits_per_s_per_node: 200" in made.stderr
     cluster = dsgen.load_job("dsgen.yaml").cluster
     assert (cluster.accelerator.name, cluster.accelerators_per_node) == ("a100-40gb-sxm", 4)
     rate = ("--set", "cluster.network_gbits_per_s_per_node=400")

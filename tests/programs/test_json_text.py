@@ -157,7 +157,7 @@ def test_hjson_is_read_with_all_its_departures_from_json() -> None:
         ("", "", {}, ["no value at all"]),
         ('\ufeff{"a": 1}', "/a", 1, ["a byte order mark"]),
         ('{"a": 1١}', "/a", 11, ["digits other than 0 to 9"]),
-        ('{"a": true\u00a0}', "/a", True, ["a blank that JSON doesn't know"]),
+        ('{"a": true\u00a0}', "/a", True, ["a blank that JSON doesn't have"]),
         ('{"a": "\\u+041"}', "/a", "A", ["an escape that JSON doesn't have"]),
     ],
 )

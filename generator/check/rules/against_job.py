@@ -16,7 +16,7 @@ from ...programs.submission import Submission, used_config
 from ...programs.world import world_of
 from ...rules.violations import derived
 
-_PLANNED: Final = derived("what is launched is what was planned only if both say the same")
+_PLANNED: Final = derived("the launched job is the planned one only if both say the same")
 _LAST_EXPORT: Final = derived("the last export before the launch line wins")
 _BATCH: Final = "/training/global_batch"
 #: Megatron's option for a fact of a model, and the attribute of `Model`.

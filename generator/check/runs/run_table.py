@@ -147,7 +147,7 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     kind = row.cells.get(KIND) or "allocated"
     if kind not in PEAK_KINDS:
         message = f"`{KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
-        findings.append(RUNS_VALUE.at(row.locate(KIND), message, "write allocated for what torch's allocator reports"))
+        findings.append(RUNS_VALUE.at(row.locate(KIND), message, "write allocated for the peak of torch's allocator"))
     if findings or seconds is None:
         return Read(findings=tuple(findings))
     columns = spec_columns()

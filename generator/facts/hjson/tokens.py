@@ -140,7 +140,7 @@ class Tokens:
             if name in _WORDS:
                 last = pos + len(self.content[pos:end].rstrip(" \t"))
                 if last - pos != len(name):
-                    self.marks.append(Mark("a blank that JSON doesn't know", pos + len(name), last, ""))
+                    self.marks.append(Mark("a blank that JSON doesn't have", pos + len(name), last, ""))
                 return Word(_WORDS[name], last)
         elif first == "-" or "0" <= first <= "9":
             number = _NUMBER.match(self.content, pos)

@@ -75,7 +75,7 @@ def _section(release: DeepSpeedSchema, pointer: str) -> Schema:
     made: Schema = {"type": "object", "properties": properties}
     if section.kind == "model" and section.extra == "forbidden":
         properties["strict"] = {"description": "Not a setting: DeepSpeed drops it."}
-        refusal = f"DeepSpeed {_dots(release.version)} refuses keys that it doesn't know here"
+        refusal = f"DeepSpeed {_dots(release.version)} refuses keys that it doesn't have here"
         made["additionalProperties"] = {**_AUTO, "errorMessage": refusal}
     return made
 

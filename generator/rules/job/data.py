@@ -156,7 +156,7 @@ def arguments_agree(job: Job) -> Violations:
                 yield violation(job, "/" + key.replace(".", "/"), message, "keep one of the two")
 
 
-@jobs.rule("DATA009", ERROR, "silent", derived("what data.path holds goes to the script as it is"))
+@jobs.rule("DATA009", ERROR, "silent", derived("the text of data.path goes to the script as it is"))
 def paths_suit_the_script(job: Job) -> Violations:
     """Data is one path, or as many with a weight before each or with none as the script takes.
     Prevents: A weight is taken for a path, or the script stops at an argument that it doesn't have.

@@ -98,7 +98,7 @@ def lora_excludes_autotp(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('tensor', 1)}"
 
 
-@_quantized.rule("LORA011", ERROR, "training", derived("bitsandbytes keeps what turns 4 bits into 16 on the device"))
+@_quantized.rule("LORA011", ERROR, "training", derived("bitsandbytes keeps scales of 4-bit weights on the device"))
 def four_bits_stay_on_the_device(job: Job, layout: LayoutLike) -> Judgement:
     """A base in 4 bits is not offloaded to the host.
     Prevents: The first pass fails: bitsandbytes multiplies quantized weights with their scales on one device.

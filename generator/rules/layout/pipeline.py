@@ -248,7 +248,7 @@ def zero_shards_states_only_in_pipeline(job: Job, layout: LayoutLike) -> Judgeme
 
 
 @autotp_layouts("tensor", "pipeline", "context").rule(
-    "PIPE015", ERROR, "init", derived("AutoTP and Ulysses know no pipeline topology")
+    "PIPE015", ERROR, "init", derived("AutoTP and Ulysses have no pipeline topology")
 )
 def one_model_parallelism(job: Job, layout: LayoutLike) -> Judgement:
     """DeepSpeed without Megatron combines no two of tensor, pipeline and context parallelism.

@@ -115,7 +115,7 @@ COMMAND=(
   --node-rank=RANK_OF_THIS_HOST --master-addr="${HOSTS[0]}" --master-port=29500 "$SCRIPT" "${ARGUMENTS[@]}"
 )
 
-# What a host runs, as RUN WAIT HOST HOSTS FOLDER WORDS...: the command, at the rank that is HOST's place in HOSTS. When it
+# The command on a host, as RUN WAIT HOST HOSTS FOLDER WORDS..., at the rank that is HOST's place in HOSTS. When it
 # ends, when the connection does, or when nothing has come over it for WAIT seconds (0: however long), what is left of the
 # run on that host is ended: the processes with its name in their environment. torchrun gives the processes of a node 30 s
 # to end when one of them has failed, which it announces; they get 5 s here, and its status is what torchrun says it was.

@@ -56,7 +56,7 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
         yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
 
 
-@jobs.rule("AML052", NOTE, "submit", derived("the service knows no such name, and no program reads it as a number"))
+@jobs.rule("AML052", NOTE, "submit", derived("the service has no such name, and no program reads it as a number"))
 def placeholders_are_filled_in(job: AzureMLJob) -> Violations:
     """Names, sizes and paths of a job are written out.
     Prevents: azure-ai-ml or the service refuses the job.

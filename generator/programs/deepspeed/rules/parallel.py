@@ -117,7 +117,7 @@ def tensor_ranks_read_one_batch(split: Split) -> Violations:
     if batch and gpus and not gpus % size and not batch % size and not meant:
         message = f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same samples:"
         hint = f"write {size} × the intended batch, unless the script passes an mpu"
-        yield violation(split.config, _BATCH, f"{message} a step sees {batch // size} on {gpus} GPUs", hint)
+        yield violation(split.config, _BATCH, f"{message} a step has {batch // size} on {gpus} GPUs", hint)
 
 
 @configs.rule("TP008", WARNING, "silent", deepspeed_now("module_inject/autotp_config.py:558"), since=(0, 18, 9))

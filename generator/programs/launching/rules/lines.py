@@ -71,7 +71,7 @@ def _same(program: str, name: str, other: str) -> str | None:
     return next((table.get(program) for table in (PORTS, NODES, PER_NODE) if table.get(other) == known), None)
 
 
-@launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: what follows is the script's"))
+@launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: the words after it are the script's"))
 def options_stand_before_the_script(call: LauncherCall) -> Violations:
     """A launcher's own options are before the script; what follows it goes to the script.
     Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.

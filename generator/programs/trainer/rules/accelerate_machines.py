@@ -196,7 +196,7 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
     replicas, shards, tensor, context, sequence = sizes.values
     text = " × ".join(f"{name} {size}" for name, size in zip(SIZES, sizes.values, strict=True) if size != 1)
     if min(sizes.values) < 1:
-        message, hint = f"{text}: a size must be at least 1", "use 1 for what is not used"
+        message, hint = f"{text}: a size must be at least 1", "use 1 for those not used"
     elif context > 1 and sequence > 1:
         message, hint = f"cp_size {context} and sp_size {sequence} exclude each other", "set one of them to 1"
     elif max(tensor, context) > 1 and replicas > 1 and shards == 1:

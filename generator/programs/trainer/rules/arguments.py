@@ -302,7 +302,7 @@ def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
         yield violation(arguments, "save_strategy", message, "set metric_for_best_model to loss")
 
 
-_PLANNED: Final = derived("what is launched is what was planned only if both are the same")
+_PLANNED: Final = derived("the launched job is the planned one only if both are the same")
 
 
 @dataclass(frozen=True, slots=True)
