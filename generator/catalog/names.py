@@ -70,7 +70,8 @@ def find_model(name: str) -> ModelEntry | None:
     for kept in (words, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
         if entry := _by_squeezed().get("".join(kept)):
             return known[entry]
-    begun = [entry for key, entry in _by_squeezed().items() if kept and _is_size(key, "".join(kept))]
+    one_size = re.compile(re.escape("".join(kept)) + _SIZE.pattern)
+    begun = [entry for key, entry in _by_squeezed().items() if kept and one_size.fullmatch(key)]
     return known[begun[0]] if len(set(begun)) == 1 else None
 
 
@@ -141,10 +142,6 @@ def _by_squeezed() -> Mapping[str, str]:
     catalog = load_catalog()
     aliases = {alias: name for alias, name in catalog.aliases.items() if name in catalog.models}
     return {"".join(_words(one)): name for one, name in {**aliases, **{n: n for n in catalog.models}}.items()}
-
-
-def _is_size(key: str, begun: str) -> bool:
-    return key.startswith(begun) and _SIZE.fullmatch(key[len(begun) :]) is not None
 
 
 def _last_part(name: str) -> str:

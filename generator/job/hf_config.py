@@ -158,11 +158,6 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     return {**shared, **inner, "model_type": own}, (_left_out(name, place),)
 
 
-def _reader_of(family: str) -> str:
-    """The family whose reader reads `family`."""
-    return _SAME.get(family, family)
-
-
 def _left_out(outer: str, place: str) -> str:
     return f"{outer} is multimodal: its language model alone is planned, as {place} describes it"
 
@@ -208,8 +203,8 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     known = ", ".join(FAMILIES)
     if not isinstance(family, str):
         read.report("model_type", f"unknown model_type {show(family)}", f"use one of {known}")
-    elif _reader_of(family) in FAMILIES:
-        return family, FAMILIES[_reader_of(family)](read)
+    elif (reader := FAMILIES.get(_SAME.get(family, family))) is not None:
+        return family, reader(read)
     elif family in _TEXT_MODELS:
         message = f"{family} is a multimodal model, and its config has no text_config"
         read.report("model_type", message, "use its config.json as published")

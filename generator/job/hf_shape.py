@@ -27,11 +27,6 @@ def gpt_block(bias: bool = True) -> Shape:
     return {"gated_mlp": False, "norm": "layernorm", "qkv_bias": bias, "output_bias": bias, "mlp_bias": bias}
 
 
-def read_positions(read: ConfigReader, default: int, *keys: str) -> int:
-    """The longest sequence, in tokens, of a model without a position table."""
-    return read.integer(*(keys or ("max_position_embeddings",)), default=default, high=LONG)
-
-
 def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     """`head_dim`, or hidden over heads, which must then be whole."""
     given = read.optional_integer("head_dim")
@@ -105,7 +100,7 @@ class LlamaLike:
             "heads": heads,
             "kv_heads": read_kv_heads(read, heads, self.kv_heads),
             "head_dim": own or read_head_dim(read, hidden, heads),
-            "max_positions": read_positions(read, self.positions),
+            "max_positions": read.integer("max_position_embeddings", default=self.positions, high=LONG),
             "gated_mlp": True,
             "activation": read.text("hidden_act", "hidden_activation", default=self.activation),
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),

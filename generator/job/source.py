@@ -21,7 +21,7 @@ from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAM
 from .text import Text
 from .wording import NOTHING, value_at, whole_number
 from .wording import escape as escape
-from .yaml_core import STRICT, Dialect, Open, collection_tag_fits, short_tag, syntax_message, yaml_text
+from .yaml_core import STRICT, Dialect, Open, short_tag, syntax_message, yaml_text
 
 FLAGS: Final = "<flags>"  #: the path of what the command line gives
 MAX_DEPTH: Final = 32
@@ -230,7 +230,7 @@ class _Reader:
         if self._expects_key():
             self._refuse(event, UNSUPPORTED_YAML, "a key is text, not a list or a mapping", "quote it if it is text")
             raise _Stop
-        if not collection_tag_fits(event.tag, kind):
+        if event.tag not in (None, "!", f"tag:yaml.org,2002:{kind}"):
             self._refuse(event, UNSUPPORTED_YAML, f"unsupported tag {short_tag(event.tag)}", "remove the tag")
         if len(self._stack) >= MAX_DEPTH:
             self._refuse(event, TOO_LARGE, f"nested more than {MAX_DEPTH} levels deep", self.dialect.deep_hint)

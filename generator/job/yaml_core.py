@@ -80,11 +80,6 @@ def resolve_scalar(text: str, *, plain: bool, tag: str | None) -> Scalar:
     return value
 
 
-def collection_tag_fits(tag: str | None, kind: str) -> bool:
-    """Return whether a mapping (`map`) or sequence (`seq`) may carry `tag`."""
-    return tag in (None, "!", f"{_TAG}{kind}")
-
-
 def short_tag(tag: str) -> str:
     """A tag as it is written: `!!int` for YAML's own."""
     return printable(f"!!{tag[len(_TAG) :]}" if tag.startswith(_TAG) else tag)

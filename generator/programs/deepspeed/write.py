@@ -43,11 +43,6 @@ Config = dict[str, Any]
 LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
 
 
-def batch_block(job: Job, layout: Layout) -> Config:
-    """The numbers DeepSpeed multiplies and compares; what it must derive is left out."""
-    return written(job, layout, "training.global_batch", "layout.micro_batch", "layout.gradient_accumulation")
-
-
 def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
     """Say why the batch of an AutoTP run looks too large; `counted_by` says who counts every rank."""
     if not uses_autotp(job, layout):
@@ -124,7 +119,8 @@ def optimizer_block(job: Job, layout: Layout) -> Config:
 def common_config(job: Job, layout: Layout) -> Config:
     """Return the part of the config that the three frameworks that run on DeepSpeed share."""
     return {
-        **batch_block(job, layout),
+        # The numbers DeepSpeed multiplies and compares; what it must derive is left out.
+        **written(job, layout, "training.global_batch", "layout.micro_batch", "layout.gradient_accumulation"),
         **written(job, layout, "training.gradient_clipping"),
         **precision_block(job, layout),
         "zero_optimization": zero_block(job, layout),
