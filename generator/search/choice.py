@@ -91,7 +91,7 @@ def _is_unbeaten(required: Floats) -> Mask:
 def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: float = TIME_BAND) -> list[int]:
     """Row numbers of the `top` best, best first: what is chosen, then what would be if all before it weren't there.
 
-    Left out are rows that beat the first or that it would give way to, were they within the band of the fastest.
+    Left out are rows that the first would give way to, were they within the band of the fastest.
     Where nothing stays under the limit, what the card holds of it decides.
     """
     rows = np.flatnonzero(found.device_bytes <= (np.inf if bold else limit_bytes(job)))
@@ -108,13 +108,10 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
         facts = _facts(job, own)
         tied = _tied(job, own, facts, band, found.take(surest[left[surest]]))
         if not picked:
-            first, room = facts[:, tied[:1]], _facts(job, found.take(roomy[:1]))
-            if _gives_way(first, room, band).any():
-                first, picked = room, [int(roomy[0])]
-                left[picked] = False
-        larger = (facts[0] >= first[0]) | (facts[1] >= first[1])
-        listed = tied[(larger & ~_gives_way(first, facts, band))[tied] & left[front[tied]]]
-        picked += front[listed].tolist()
+            first, room = facts[:, tied[:1]], np.flatnonzero(own.device_bytes <= roomy_bytes(job))[:1]
+            if _gives_way(first, facts[:, room], band).any():
+                first, tied = facts[:, room], np.concatenate([room, tied[tied != room]])
+        picked += front[tied[~_gives_way(first, facts, band)[tied]]].tolist()
         left[front[tied]] = False
         rows = rows[left[rows]]
     return picked[:top]
