@@ -16,7 +16,7 @@ from .attention import attention_widths
 from .compute import LayerTime, attention_core, busiest, repeated_share, ring_steps
 from .groups import Group, group, sends_tokens_once_per_node
 from .layout import LayoutLike, Modules, once_each
-from .products import exposed_s
+from .products import Passes, exposed_s
 from .rates import rates
 from .states import weight_bytes
 
@@ -138,7 +138,7 @@ def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False
     return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, calls * pair, 0.0)
 
 
-def context_s(job: Job, layout: LayoutLike) -> Any:
+def context_s(job: Job, layout: LayoutLike, core: Passes) -> Any:
     """Seconds of a ring's sends, hidden behind attention step by step, its further kernels, and all-to-alls of heads.
 
     A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
@@ -157,8 +157,7 @@ def context_s(job: Job, layout: LayoutLike) -> Any:
     ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
     send = send_s(job, element * tokens * both / layout.tensor, ring.size > ring.per_node)
     more = ring_steps(job, layout)
-    core = attention_core(job, layout) + more
-    beside, back = core.forward_s / chunks, core.backward_s / chunks
+    beside, back = (core + more).forward_s / chunks, (core + more).backward_s / chunks
     steps = (1 + again) * exposed_s(job, send, beside) + exposed_s(job, 2 * send, back)
     exchange = all_to_all_s(job, inner, element * tokens * (queries + both + values) / layout.tensor)
     kernels = (1 + again) * more.forward_s + more.backward_s
@@ -169,12 +168,14 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
     """Share of `context_s` that is saved if the best number of ranks exchanges heads."""
     if not job.framework.rings_context or not np.any(layout.context > 1):
         return 0.0
-    counts = [heads for heads in range(2, job.model.kv_heads + 1) if job.model.kv_heads % heads == 0]
+    most = min(job.model.kv_heads, int(np.max(layout.context)))
+    counts = [heads for heads in range(2, most + 1) if job.model.kv_heads % heads == 0]
 
     def found(rows: LayoutLike) -> dict[str, Any]:
         turned = (np.where(rows.context % heads == 0, heads, rows.context_heads) for heads in counts)
-        own = context_s(job, rows)
-        each = [own, *(context_s(job, replace(rows, context_heads=heads)) for heads in turned)]
+        core = attention_core(job, rows)
+        own = context_s(job, rows, core)
+        each = [own, *(context_s(job, replace(rows, context_heads=heads), core) for heads in turned)]
         return {"saved": 1 - np.min(each, axis=0) / np.maximum(own, 1e-12)}
 
     names = ("tensor", "context", "context_heads", "micro_batch", "recompute", "recompute_modules")

@@ -114,7 +114,7 @@ def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
             "recompute": repeated_share(job, layout) * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
             "tensor": tensor,
             "waiting": waiting,
-            "context": communication.context_s(job, layout),
+            "context": communication.context_s(job, layout, time.core),
             "expert": communication.expert_s(job, layout, time) if moe else 0.0 * layout.expert,
         }
         total = {key: total[key] + share * parts[key] for key in total}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dsgen.estimate.communication import context_s
-from dsgen.estimate.compute import busiest
+from dsgen.estimate.compute import attention_core, busiest
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.estimate.products import exposed_s, spread_s
 from dsgen.estimate.rates import rates
@@ -90,7 +90,7 @@ def test_grouped_queries_save_what_the_ring_sends() -> None:
     layout = Layout(data=1, context=64)
     few = whole.model
     many = replace(whole, model=replace(few, kv_heads=few.heads))
-    one, four = (float(context_s(j, layout)) for j in (whole, many))
+    one, four = (float(context_s(j, layout, attention_core(j, layout))) for j in (whole, many))
     assert four == pytest.approx(4 * one, rel=0.1)
 
 
