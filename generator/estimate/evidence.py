@@ -187,9 +187,11 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
     return total[number]
 
 
-def of_measured_kind(job: Job, layouts: Layouts) -> NDArray[np.bool_]:
-    """Tell which layouts are of a kind that some run is of, with no detail that none has, and no size far from all."""
-    usual = np.all([np.asarray(getattr(layouts, name) == value) for name, (value, _) in UNSEEN.items()], axis=0)
+def of_measured_kind(job: Job, layouts: Layouts, *, detailed: bool = True) -> NDArray[np.bool_]:
+    """Tell which layouts are of a kind that some run is of, with no size far from all, and no detail that none has."""
+    usual = np.ones(len(layouts), np.bool_)
+    for name, (value, _) in UNSEEN.items() if detailed else ():
+        usual &= getattr(layouts, name) == value
     known: NDArray[np.bool_] = usual & np.isin(kind(job, layouts), _measured()[1]) & ~_is_far(job, layouts)
     return known
 

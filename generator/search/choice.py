@@ -3,8 +3,8 @@
 1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated,
    and for no measured kind.
 2. A layout that another one beats in time and memory is out.
-3. One of a kind that was never measured gives way to the fastest of a measured kind that leaves a fifth of the card,
-   unless it beats that one, if the ranges of published runs around both meet.
+3. One of a kind that was never measured gives way to the fastest of a measured kind that leaves a fifth of the card, if
+   that is beaten by none and the ranges of published runs around both meet.
 4. Of the rest, those within the band of the fastest can't be told apart. One gives way to another of these that needs
    15 % less memory, is as well measured and has no more parts. Then comes first what measured runs are like, or at
    least of one kind with; then fewer parts; then half the collectives between nodes; then the least product of time and
@@ -152,21 +152,25 @@ def preference(job: Job, layout: LayoutLike, seconds: Any, required_bytes: Any, 
 
 
 def _gives_way_to_surest(job: Job, rows: Estimates, measured: Any, surest: Estimates) -> Mask:
-    """Find rows of kinds that were never measured, whose range meets that of the `surest` one, and don't beat it.
+    """Find rows of kinds that were never measured, whose range meets that of the `surest` one, if none beats it.
 
-    On a slow network the ranges have to meet, too, so that a faster one doesn't make the choice slower.
+    On a slow network they have to meet, too, and none beat it: so a faster one doesn't make the choice slower. A row
+    that a detail alone sets apart from measured kinds, and that beats it, takes its place.
     """
     unproven: Mask = (measured == 0) & (len(surest.total_s) > 0)
     if not (unproven & (rows.total_s < surest.total_s.sum())).any():
         return np.zeros_like(unproven)
-    unproven &= (rows.total_s > surest.total_s) | (rows.required_bytes > surest.required_bytes)
     both = joined_estimates([surest, rows])
     slower = replace(job.cluster, network_bytes_per_s_per_node=job.cluster.network_bytes_per_s_per_node / SLOWER)
     slow_s = np.broadcast_to(step_time(replace(job, cluster=slower), both.layouts).total_s, len(both.total_s))
     high = np.broadcast_to(time_shares(job, both.layouts).high, len(both.total_s))
+    smaller = rows.required_bytes <= surest.required_bytes
+    usual = of_measured_kind(job, rows.layouts, detailed=False)
+    gives_way = unproven & ~(usual & smaller & (rows.total_s <= surest.total_s))
     for seconds in (both.total_s, slow_s):
-        unproven &= seconds[0] <= (seconds * high)[1:] * high[0]
-    return unproven
+        gives_way &= seconds[0] <= (seconds * high)[1:] * high[0]
+        gives_way &= not (unproven & ~usual & smaller & (seconds[1:] <= seconds[0])).any()
+    return gives_way
 
 
 def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:

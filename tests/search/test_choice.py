@@ -10,7 +10,7 @@ import pytest
 
 import dsgen
 from benchmarks.choice import violations
-from dsgen.estimate.evidence import evidence, likeness
+from dsgen.estimate.evidence import evidence, likeness, of_measured_kind
 from dsgen.estimate.layout import Layout, Layouts
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
@@ -87,9 +87,11 @@ def test_names_equal_a_plain_loop(name: str) -> None:
     left = [*range(len(rows))]
     if len(sure):
         surest = min(sure, key=lambda i: (seconds[i], need[i]))
-        apart = np.maximum(seconds[surest] / seconds, slow[surest] / slow) > spans * spans[surest]
-        beats = (seconds <= seconds[surest]) & (need <= need[surest])
-        left = [i for i in left if level[i] or (apart | beats)[rows[i]]]
+        smaller, usual = m <= need[surest], of_measured_kind(own, layouts, detailed=False)
+        beats = [smaller & (each[rows] <= each[surest]) for each in (seconds, slow)]
+        apart = (np.maximum(seconds[surest] / seconds, slow[surest] / slow) > spans * spans[surest])[rows]
+        if not (np.any(beats, axis=0) & (level == 0) & ~usual).any():
+            left = [i for i in left if level[i] or apart[i] or (usual & beats[0])[i]]
     tied = [i for i in left if t[i] <= min(t[left]) * (1 + TIME_BAND)]
     chosen = min((i for i in tied if not any(gives_way(i, j) for j in tied)), key=order)
     roomiest = min(np.flatnonzero(spare), key=lambda i: t[i], default=chosen)
