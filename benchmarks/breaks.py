@@ -219,8 +219,9 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
             one.read_text(encoding="utf-8", errors="replace") for one in repo.rglob("*") if one.suffix in _SCRIPTS
         )
         return not any(path.name in text and option in text for text in scripts)
-    if kind == "path with a slip":  # of a file that is there
-        return any(repo.rglob(f"{was}.*"))
+    if kind == "path with a slip":  # of a file that is there: by its name and its folder's
+        paths = [Path(one) for one in re.findall(r"[\w./-]+", lines[number]) if Path(one).stem == was]
+        return any(one.parent.name in (there.parent.name, "") for one in paths for there in repo.rglob(one.name))
     if kind == "sbatch option with a slip":  # sbatch reads none after the first command
         first = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
         return new.startswith("#SBATCH") and number < first

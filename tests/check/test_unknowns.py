@@ -402,6 +402,27 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
             id="a key that the program reads",
         ),
         pytest.param(
+            "LNCH042",
+            {
+                "job.sh": "#!/bin/bash\ndeepspeed t.py --deepspeed --deepspee_dconfig ds.json\n",
+                "t.py": "import argparse, deepspeed\nargparse.ArgumentParser()\np = argparse.ArgumentParser()\n"
+                "deepspeed.add_config_arguments(p).parse_args()\n",
+            },
+            ["error"],
+            id="a slip in an option that DeepSpeed adds",
+        ),
+        pytest.param(
+            "BATCH001",
+            {
+                "ds.json": '{"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2, '
+                '"gradient_accumulation_steps": 1, "zero_optimization": {"stage": 2}}',
+                "a.yaml": "distributed_type: DEEPSPEED\nnum_processes: 2\n"
+                "deepspeed_config:\n  deepspeed_config_file: ds.json\n",
+            },
+            ["error"],
+            id="a batch that no number of replicas makes right",
+        ),
+        pytest.param(
             "PARSE016",
             {"ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": {"level: "O2"}\n}\n'},
             ["error"],

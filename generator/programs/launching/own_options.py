@@ -104,9 +104,10 @@ def _texts(program: Path) -> tuple[str, ...]:
 
 @until_next_check(64)
 def _declared(program: Path) -> tuple[str, ...]:
-    """The options and fields that the first modules of a program declare."""
-    found = (option or field for text in _texts(program) for option, field in _DECLARES.findall(text))
-    return tuple(sorted(set(found)))
+    """The options and fields that the first modules of a program declare, and those that DeepSpeed adds for it."""
+    found = {option or field for text in _texts(program) for option, field in _DECLARES.findall(text)}
+    adds = any(name in text for text in _texts(program) for name in _ADDS)
+    return tuple(sorted(found | {one.lstrip("-").replace("-", "_") for one in OF_DEEPSPEED if adds}))
 
 
 def pipeline_stages(launch: Launch) -> int | None:
