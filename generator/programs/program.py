@@ -282,6 +282,12 @@ def saves_on_term(plan: Plan, program: Program) -> bool:
     return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in asked
 
 
+def step_to_reach(plan: Plan, program: Program) -> int:
+    """The step that a run has to save, where a script that is told to stop saves and ends with status 0; else 0."""
+    kept = plan.job.output.checkpoints is not None and plan.job.framework.checkpoints.tracker is not None
+    return last_step(plan, program) if kept and saves_on_term(plan, program) else 0
+
+
 def last_save_s(plan: Plan) -> float:
     """Seconds that a program may need to end its step and save it."""
     return _TIMES_ESTIMATED * (plan.saving.step_s + plan.saving.save_s)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+from typing import Final
 
 import pytest
+import yaml
 
+from dsgen import load_job, search
 from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.launching.call import environment
+from dsgen.render import render
+from dsgen.search.plan import SearchResult
 from tests.needs import needs_shellcheck
 from tests.programs.hand_built import expected_arguments, plan, program, without_files
 from tests.programs.places import put, shell_complaints
@@ -68,3 +74,36 @@ def test_a_program_without_files_is_clean_too(
     """Megatron-LM has no configuration file; the scripts stay clean without any."""
     put(launch_files(plan(target, gpus=64, options=options), without_files(program())), tmp_path)
     assert shell_complaints(tmp_path / name) == []
+
+
+TOLD: Final = {
+    "framework": "megatron-lm",
+    "model": "gpt2",
+    "cluster": "nvidia/dgx-h100",
+    "gpus": 8,
+    "training": {"global_batch": 64, "duration": {"steps": 1400}},
+    "data": {"path": "/data/text_document", "tokenizer": {"path": "/data/tokenizer"}},
+}
+
+
+@pytest.mark.parametrize(("saved", "status"), [(None, 143), (400, 143), (1400, 0)])
+@pytest.mark.parametrize("target", ["skypilot", "azureml"])
+def test_a_run_that_was_told_to_stop_is_no_success(tmp_path: Path, target: str, saved: int | None, status: int) -> None:
+    """Megatron ends with status 0 whenever it is told to: the job fails before the last step is saved."""
+    folder = str(tmp_path) if target == "skypilot" else "azureml://datastores/training/paths/run"
+    own = {"compute": "gpu", "environment": "azureml:e:1"} if target == "azureml" else {"buckets": [f"s3://b:{folder}"]}
+    spec = {**TOLD, "output": {"checkpoints": folder}, "launch": {"target": target, "script": "train.py", target: own}}
+    found = search(load_job(spec), top=1)
+    assert isinstance(found, SearchResult)
+    (text,) = (file.text for file in render(found.plans[0]) if file.path in ("task.yaml", "job.yml"))
+    job = yaml.safe_load(text)
+    command = job["run"] if target == "skypilot" else job["command"].replace("${{outputs.checkpoints}}", str(tmp_path))
+    if saved is not None:
+        (tmp_path / "latest_checkpointed_iteration.txt").write_text(str(saved))
+    nodes = {"NODE_IPS": "a", "NUM_NODES": "1", "NUM_GPUS_PER_NODE": "8"}
+    variables = {f"SKYPILOT_{name}": value for name, value in nodes.items()} | {"HOME": str(tmp_path)}
+    for rank, expected in (("0", status), ("1", 0)):
+        ranks = {"RANK": rank, "SKYPILOT_NODE_RANK": rank}
+        ends = "torchrun() { :; }; python() { :; }; timeout() { :; }\n"
+        done = subprocess.run(["bash", "-c", ends + command], env={**os.environ, **variables, **ranks}, check=False)
+        assert done.returncode == expected

@@ -15,7 +15,7 @@ from ...dataclass import dataclass
 from ...job.bindings import EXPRESSION, Bindings, bindings
 from ...search.plan import Plan
 from ..launching.call import environment, shell_word
-from ..program import ConfigPath, Program
+from ..program import ConfigPath, Program, step_to_reach
 
 #: What the service or azure-ai-ml would replace, or leave out where it is optional.
 _LIVE: Final = re.compile(r"\$(?=\{\{|\[\[)|(?<!\{)\{(?=(?:inputs|outputs|search_space)\.)")
@@ -39,6 +39,19 @@ class Command:
         arguments = map(self._word, self.program.arguments)
         resume, going_on = self._resume()
         return resume + " ".join((*words, *arguments, *going_on))
+
+    @property
+    def until_saved(self) -> str:
+        """The end of a command that fails while the last step isn't saved; empty where status 0 is success."""
+        step, output, form = step_to_reach(self.plan, self.program), self.plan.job.output, self.plan.job.framework
+        if not step:
+            return ""
+        tracker = f"{self._word(str(output.checkpoints))}/{_data(str(form.checkpoints.tracker))}"
+        saved, why = (
+            f'grep -qE "(^|[^0-9]){step}$" {tracker}',
+            f"step {step} is not saved: submit the job again to go on",
+        )
+        return f' && {{ [ "$RANK" != 0 ] || {saved} || {{ echo "{why}"; exit 143; }}; }}'
 
     @property
     def variables(self) -> dict[str, str]:

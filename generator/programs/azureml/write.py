@@ -51,7 +51,7 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
         "$schema": _SCHEMA,
         "type": "command",
         **described(plan, job.name),
-        **running(plan, made.text, made.variables),
+        **running(plan, made.text + made.until_saved, made.variables),
         "inputs": {**{name: {"type": "uri_file", "path": f"./{path}"} for path, name in names.items()}, **bound.inputs},
         "outputs": bound.outputs,
         **around(plan),

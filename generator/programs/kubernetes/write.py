@@ -27,7 +27,7 @@ from ..launching.call import (
     processes_per_node,
     yaml_text,
 )
-from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, last_step, saves_on_term
+from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, saves_on_term, step_to_reach
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
@@ -112,15 +112,14 @@ class _Job:
         """
         start: tuple[str, ...] = ("torchrun",)
         if self.program.resume is not None or self.saves:
-            form = self.plan.job.framework.checkpoints
             text = fill(
                 "kubernetes/start.sh.j2",
                 self.plan,
                 self.program,
                 saves_on_term=self.saves,
                 checkpoints=self.plan.job.output.checkpoints,
-                tracker=form.tracker,
-                last_step=last_step(self.plan, self.program) if form.tracker else 0,
+                tracker=self.plan.job.framework.checkpoints.tracker,
+                last_step=step_to_reach(self.plan, self.program),
             )
             start = ("bash", "-c", text, "bash")
         words = (*start, self.program.script, *self.program.arguments)

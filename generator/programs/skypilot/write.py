@@ -24,7 +24,7 @@ from ..launching.call import (
     processes_per_node,
     yaml_text,
 )
-from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder
+from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder, step_to_reach
 from .accelerators import accelerator_name
 
 _PORT: Final = 29500
@@ -62,7 +62,17 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
         "envs": {name: value for name, value in variables.items() if name not in secret},
         "secrets": dict.fromkeys(secret),
         "setup": options.get("setup"),
-        "run": fill("skypilot/run.sh.j2", plan, program, limit=seconds, port=_PORT, written=written),
+        "run": fill(
+            "skypilot/run.sh.j2",
+            plan,
+            program,
+            limit=seconds,
+            port=_PORT,
+            written=written,
+            checkpoints=plan.job.output.checkpoints,
+            tracker=plan.job.framework.checkpoints.tracker,
+            last_step=step_to_reach(plan, program),
+        ),
     }
     return {key: value for key, value in entries.items() if value not in (None, {})}
 
