@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ..dataclass import dataclass
 from ..job.needs import argument_values, continuation
 from ..job.records import Job, Launch, Training
-from ..search.plan import Plan
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
