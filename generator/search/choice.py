@@ -187,12 +187,14 @@ def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
 
 def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False) -> str:
     """The rule by which one of `count` layouts that fit has its name, in a sentence."""
-    plan, fastest = plans[name], plans["fastest"]
+    plan, fastest, chosen = plans[name], plans["fastest"], plans["chosen"]
     if count == 1:
         return "the only layout that fits"
     if name == "roomy":
         shown = f"{gib(plan.memory.device_bytes)} of {gib(plan.memory.capacity_bytes)} GiB"
-        return f"fastest that leaves {ROOM:.0%} of the card free: nvidia-smi will show {shown}"
+        faster = float(plan.step_time.total_s) < float(chosen.step_time.total_s)
+        why = f"; the chosen plan: {why_first(chosen, plan, bold=bold)}" if faster else ""
+        return f"fastest that leaves {ROOM:.0%} of the card free: nvidia-smi will show {shown}{why}"
     if plan.layout == fastest.layout:
         return f"fastest of {count:,} layouts that fit"
     own, first = float(plan.step_time.total_s), float(fastest.step_time.total_s)
