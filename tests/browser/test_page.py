@@ -121,7 +121,8 @@ def test_fits_a_phone(page: Page) -> None:
         for button in page.page.locator("nav button:visible").all():
             box = button.bounding_box()
             assert box and box["x"] + box["width"] <= NARROW["width"]
-    page.view("plan")
+    page.page.click("[data-tab=plan]")
+    page.settled()
     assert page.page.evaluate("(plan => plan.scrollWidth <= plan.clientWidth)(document.getElementById('plan'))")
     page.page.set_viewport_size({"width": 1400, "height": 900})
 
