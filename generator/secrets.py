@@ -122,7 +122,7 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
     if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
         return False
     if sure:
-        if "$" in text or _EXAMPLE.fullmatch(text):
+        if "$" in text or _EXAMPLE.fullmatch(text) or _PLAIN.fullmatch(text):  # a local server's `api-key-qwen3`
             return False
         if kind is not Likeness.SURE:
             return _is_random(text)

@@ -41,6 +41,11 @@ _BUCKET: Final = _STAGE.replace("1}", '1, "reduce_bucket_size": SIZE}')
 _BY_SRUN: Final = (
     "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun python lib/train/main.py --deepspeed"
 )
+_OLD_NAME: Final = '{"train_batch_size": "auto", "bfloat16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}}'
+_OPTIMIZER: Final = """{"train_batch_size": "auto", "zero_optimization": {"stage": 1},
+"optimizer": {"type": "AdamW", "params": {"lr": 1e-6}}}"""
+_OF_TRL: Final = "#!/bin/bash\ndeepspeed run.py --deepspeed ds.json --output_dir o --per_device_train_batch_size 1\n"
+_EVALUATES_WITH: Final = f"{_OF_TRL[:-1]} --do_train\n"
 _DECAYS: Final = """{"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
 "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 1e-4}}}"""
 _YAML: Final = "train_batch_size: 8\nzero_optimization:\n  stage: 3\n"
@@ -502,6 +507,26 @@ def test_a_job_is_judged_by_what_is_known(
             id="the program adds the batch",
         ),
         pytest.param("BATCH004", {"ds.json": _NO_BATCH, "job.sh": _NAMED}, ["error"], id="nobody adds the batch"),
+        pytest.param(
+            "PARSE021",
+            {"ds.json": _OLD_NAME, "run.sh": _EVALUATES_WITH, "requirements.txt": "transformers==4.28.1"},
+            ["note"],
+            id="a Trainer that leaves what is auto to DeepSpeed",
+        ),
+        pytest.param("PARSE021", {"ds.json": _OLD_NAME, "run.sh": _EVALUATES_WITH}, ["error"], id="one that checks it"),
+        pytest.param(
+            "HF001",
+            {"ds.json": _OPTIMIZER, "run.sh": _OF_TRL, "run.py": "from trl import GRPOConfig\n"},
+            [],
+            id="a default of TRL's",
+        ),
+        pytest.param(
+            "HF001",
+            {"ds.json": _OPTIMIZER, "run.sh": _OF_TRL, "run.py": "HfArgumentParser(TrainingArguments)\n"},
+            ["warning"],
+            id="a default of transformers",
+        ),
+        pytest.param("SLM018", {"run.sh": "#!/bin/bash\nAPI_KEY=api-key-qwen3\n"}, [], id="words for a key"),
         pytest.param(
             "BATCH004",
             {"ds.json": _NO_BATCH, "a/b/job.sh": _NAMED, "a/main.py": ""},

@@ -75,7 +75,7 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
             yield finding
             if said[finding.where.path] == MOST_FINDINGS:
                 message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
-                yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=finding.severity)
+                yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=Severity.NOTE)
 
 
 def _of_release(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:

@@ -38,7 +38,13 @@ _FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
 FLAGS: Final = _TRUE | _FALSE
 #: The text of a Python object, in what a program writes down of its run: no parser reads it back.
 _OBJECT: Final = re.compile(r"<\w+[ .]|[A-Za-z_]\w*\([a-z_]\w*=")
-_SUBCLASS: Final = re.compile(r"^class \w+\([\w., ]*TrainingArguments\)", re.MULTILINE)
+_SUBCLASS: Final = re.compile(r"^class \w+\([\w., ]*(?:TrainingArguments|[A-Z]\w*Config)\)", re.MULTILINE)
+#: TRL's own arguments, and those to which they give another default.
+#: Source: trl/trainer/{sft,grpo,dpo,base}_config.py @ 0.24.
+_OF_TRL: Final = re.compile(r"\b(?:SFT|GRPO|DPO|KTO|PPO|ORPO|RLOO|CPO|Reward|OnlineDPO)Config\b")
+_BY_TRL: Final = frozenset(
+    ["bf16", "gradient_checkpointing", "learning_rate", "logging_steps", "remove_unused_columns"]
+)
 _FIELD: Final = re.compile(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)
 _MODULE: Final = re.compile(r"(?!.*\.(?:py|sh)$)[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _MOST_BYTES: Final = 1_000_000  # of a program; one by hand has far fewer
@@ -218,7 +224,8 @@ def _redefined(program: str | None, holder: str) -> frozenset[str]:
     """The fields that a program declares where a class of its own inherits from TrainingArguments."""
     path = find_program(program, holder) if program and program.endswith(".py") else None
     text = text_around(path, path.parent, _MOST_BYTES) if path is not None else ""
-    return frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset()
+    fields = frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset[str]()
+    return fields | (_BY_TRL if _OF_TRL.search(text) else frozenset())
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from ....facts.releases import release_of
 from ....findings import ERROR, Severity, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import accelerate, deepspeed, listed
@@ -21,6 +22,9 @@ _DTYPES: Final = (
     *("bfloat16", "float16", "float32", "bf16", "fp16", "fp32", "half", "float"),
     *("torch.bfloat16", "torch.float16", "torch.float32", "int8", "torch.int8"),
 )
+#: The first release of transformers whose Trainer hands the config to accelerate, which refuses an "auto" that is left.
+#: Source: src/transformers/trainer.py @ v4.30.0 (create_accelerator_and_postprocess).
+_CHECKED_BY_ACCELERATE: Final = (4, 30)
 #: Releases before it spell bf16 as bfp16. Source: deepspeed/runtime/config.py:252 @ 0.12.6; bf16 @ 0.14.5
 _BF16: Final = (0, 13)
 #: deepspeed/runtime/config.py `get_sparse_attention` of the releases that have it.
@@ -213,12 +217,14 @@ def fillers_know_the_key(config: Config) -> Violations:
     Prevents: ValueError: `zero_optimization.overlap_comm` not found in kwargs. Please specify it without `auto`
     Fix: write a value, or leave the key out"""
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
+    release = release_of("transformers", config.path) if config.consumer == "huggingface" else None
+    sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
     for pointer in islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ():
         key = pointer[1:].replace("/", ".")
         if key in known:
             continue
         message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
-        severity = Severity.NOTE if config.guessed else None
+        severity = None if sure else Severity.NOTE
         if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
             severity, message = Severity.NOTE, f"{message}, unless Transformers' Trainer runs"
         yield Violation(config.locate(pointer), message, "write a value, or remove the key", severity=severity)
