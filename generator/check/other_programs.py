@@ -23,7 +23,13 @@ from ..programs.deepspeed.document import DsConfig, config_from_yaml
 from ..programs.launching.launch_line import Launch
 from ..programs.launching.options import basename
 from ..programs.shell.records import ShellScript
-from ..programs.trainer.training_arguments import TrainingArguments, from_launches, known_arguments, read_value
+from ..programs.trainer.training_arguments import (
+    TrainingArguments,
+    from_launches,
+    is_record,
+    known_arguments,
+    read_value,
+)
 
 #: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
 _HYDRA: Final = re.compile(
@@ -128,7 +134,7 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         config = _config_of_neox(data, source, text)
         if _CONFIG_OF_NEOX & config.block("").keys():
             yield config
-    elif program in _TRAINERS and not _FOR_MEGATRON & data.keys():
+    elif program in _TRAINERS and not _FOR_MEGATRON & data.keys() and not is_record(data):
         found = _arguments(data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data})
         yield replace(found, complete=program in _WITH_DEFAULTS)
 

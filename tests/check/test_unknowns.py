@@ -526,6 +526,12 @@ def test_a_job_is_judged_by_what_is_known(
             ["warning"],
             id="a default of transformers",
         ),
+        pytest.param(
+            "LNCH024",
+            {"run.sh": "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0,1\ndeepspeed --num_gpus $N train.py\n"},
+            ["note"],
+            id="as many of the first devices, maybe",
+        ),
         pytest.param("SLM018", {"run.sh": "#!/bin/bash\nAPI_KEY=api-key-qwen3\n"}, [], id="words for a key"),
         pytest.param(
             "BATCH004",

@@ -185,8 +185,13 @@ def read_file(file: FileText) -> Iterator[TrainingArguments | Finding]:
     if not file.is_json:
         yield from file.yaml().findings
     arguments = from_file(file.text.path, file.json() if file.is_json else file.yaml())
-    if not any(isinstance(value, str) and _OBJECT.match(value) for value in arguments.values.values()):
+    if not is_record(arguments.values):
         yield arguments
+
+
+def is_record(values: Mapping[str, object]) -> bool:
+    """Return whether a program wrote these values down of its run: among them is the text of a Python object."""
+    return any(isinstance(value, str) and _OBJECT.match(value) for value in values.values())
 
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:

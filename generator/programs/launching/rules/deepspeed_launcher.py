@@ -149,14 +149,16 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
         return
     number = call.options.integer("--num_gpus")
     listed = (devices.value or "").split(",")
-    same = number == len(listed) and listed == [*map(str, range(len(listed)))]
+    first = listed == [*map(str, range(len(listed)))]
+    same = number == len(listed) and first
     included = call.options.text("--include") or ""
     same = same or ("@" not in included and sorted(included.partition(":")[2].split(",")) == sorted(listed))
     if number != -1 and not same:
         name = chosen.option.name
         message = f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as deepspeed is given {name}"
         hint = f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
-        unknown = NOTE if devices.value is None else None  # a variable that isn't set may be empty, or the same
+        # A variable that isn't set may be empty, or the same.
+        unknown = NOTE if devices.value is None or (first and number is None and call.has("--num_gpus")) else None
         yield Violation(call.shell.locate(devices), message, hint, severity=unknown)
 
 
