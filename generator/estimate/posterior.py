@@ -74,9 +74,6 @@ _SCALES = (2.0, 1.0, 0.5, 0.25)
 _TINY = 1e-12
 #: Fewest measurements of which one can be called an outlier, and fewest models that tell something of a further one.
 _FEW = 3
-#: A mean gain of models left out that is smaller than its own standard error tells nothing (the rule of one standard
-#: error: Breiman et al., Classification and Regression Trees, 1984, sec 3.4.3).
-_STANDARD_ERRORS = 1.0
 #: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
 LEAST_RUNS = 3
 
@@ -120,23 +117,23 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
         share = _belief(before, left_out, runs)
         if share and len(set(kinds)) >= _FEW:
             without = _left_out(residuals, slopes, at_none, held, kinds)
-            share = min(share, _belief(before, without, kinds, least=_STANDARD_ERRORS))
+            share = min(share, _belief(before, without, kinds))
         if share:
             x = share * _fitted(slopes, at_none, held)
             return Fit(x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out)
     return Fit(x=none, before=before, after=before, left_out=before)
 
 
-def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64], least: float = 0.0) -> float:
-    """Probability that corrections help, of how much closer each group left out is predicted; 0 if they don't.
+def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> float:
+    """Probability that corrections help, less that they harm, by how much closer what is left out is predicted; or 0.
 
-    The mean of n groups' gains is about normal, with a standard deviation of theirs over the root of n: of fewer than
-    `least` of these it is no gain.
+    The mean of n groups' gains is about normal, with a standard deviation of theirs over the root of n: a gain of one
+    such standard error counts 0.68.
     """
     gains = np.abs(np.expm1(before)) - np.abs(np.expm1(left_out))
     means = np.bincount(groups, gains) / np.bincount(groups)
     errors = float(means.mean()) / max(float(means.std(ddof=1)) / math.sqrt(len(means)), _TINY)
-    return 0.0 if errors <= least else (1 + math.erf(errors / math.sqrt(2))) / 2
+    return max(math.erf(errors / math.sqrt(2)), 0.0)
 
 
 def _fitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Vector:
