@@ -97,8 +97,9 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
 
     Each measurement is left out, and where they are of `models`, three at least, each model's: runs of one model are
     off together, for reasons that another model doesn't share. Of the fit's corrections counts the share that both
-    bear out. `residuals(x)`: log(estimated / measured) under the corrections x. `spreads`: their prior standard
-    deviations.
+    bear out: the probability that runs left out gain, and by how much likelier models gain than lose, for so few hardly
+    tell how much they vary. `residuals(x)`: log(estimated / measured) under the corrections x. `spreads`: their prior
+    standard deviations.
     """
     none = np.zeros(len(spreads))
     before = residuals(none)
@@ -117,23 +118,22 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
         share = _belief(before, left_out, runs)
         if share and len(set(kinds)) >= _FEW:
             without = _left_out(residuals, slopes, at_none, held, kinds)
-            share = min(share, _belief(before, without, kinds))
-        if share:
+            share = min(share, 2 * _belief(before, without, kinds) - 1)
+        if share > 0:
             x = share * _fitted(slopes, at_none, held)
             return Fit(x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out)
     return Fit(x=none, before=before, after=before, left_out=before)
 
 
 def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> float:
-    """Probability that corrections help, less that they harm, by how much closer what is left out is predicted; or 0.
+    """Probability that corrections help, of how much closer each group left out is predicted; 0 if it is below a half.
 
-    The mean of n groups' gains is about normal, with a standard deviation of theirs over the root of n: a gain of one
-    such standard error counts 0.68.
+    The mean of n groups' gains is about normal, with a standard deviation of theirs over the root of n.
     """
     gains = np.abs(np.expm1(before)) - np.abs(np.expm1(left_out))
     means = np.bincount(groups, gains) / np.bincount(groups)
     errors = float(means.mean()) / max(float(means.std(ddof=1)) / math.sqrt(len(means)), _TINY)
-    return max(math.erf(errors / math.sqrt(2)), 0.0)
+    return 0.0 if errors <= 0 else (1 + math.erf(errors / math.sqrt(2))) / 2
 
 
 def _fitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Vector:
