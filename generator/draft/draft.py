@@ -15,6 +15,8 @@ from ..secrets import Hider, mask
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
 SECRET: Final = "it may be a secret, which a spec doesn't hold"
+#: What is left out of a shell script; the lines of dsgen's own that this is true of are written again by `generate`.
+_OF_SCRIPTS: Final = ("its value is not in the files", "whether it is given depends", "a command of the script")
 _WIDTH: Final = 160  #: of what is left out, in a message
 
 
@@ -55,6 +57,7 @@ class Draft:
     left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order
     comments: dict[str, str] = field(default_factory=dict)  #: by dotted path: why a value that no file says
     options: tuple[Given, ...] = ()  #: of the program
+    ours: frozenset[str] = frozenset()  #: paths of scripts that dsgen wrote
     hide: Hider = field(default_factory=lambda: Hider(()))  #: of the secrets in the files
 
     def set(self, path: str, value: object) -> None:
@@ -88,7 +91,8 @@ class Draft:
 
     def leave(self, what: str, where: Location, why: str) -> None:
         """Say of something that the spec doesn't have it."""
-        self.left[LeftOut(self.hide(what), where, self.hide(why))] = None
+        if not (where.path in self.ours and why.startswith(_OF_SCRIPTS)):
+            self.left[LeftOut(self.hide(what), where, self.hide(why))] = None
 
 
 def _item(held: Any, key: str) -> Any:

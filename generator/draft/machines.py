@@ -40,6 +40,8 @@ _RENDEZVOUS: Final = re.compile(
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
 _ENTER: Final = re.compile(r"(.+)/bin/activate")
+#: Options that dsgen writes for itself, where a run goes on.
+_WRITTEN: Final = frozenset({"--signal", "--open-mode"})
 
 
 def read_machines(draft: Draft, found: ExistingRun) -> None:
@@ -120,8 +122,9 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
             draft.set("launch.target", "shell")
         return
     draft.set("launch.target", "slurm")
+    written = _WRITTEN if script.shell.text.path in draft.ours else ()
     for option in script.sbatch.entries:
-        if script.sbatch.get(option.name) is option:
+        if script.sbatch.get(option.name) is option and option.name not in written:
             _read_option(draft, script, option, request.tasks_per_node)
     limit = request.argument("--time")
     if limit and limit.text and request.seconds("--time") not in (None, float("inf")):
@@ -174,9 +177,13 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
             modules += [word for word in words[2:] if word]
         elif words[0] in ("source", ".") and len(words) == 2 and (found := _ENTER.fullmatch(words[1] or "")):
             draft.set("launch.slurm.virtual_environment", found[1])
+        elif script.shell.text.path in draft.ours:
+            pass  # _setup has the user's
         elif words[0] not in ("echo", "set", "date", "exit", "module", "mkdir", "cd", "wait", "printf", "export", "["):
             others.setdefault(command.words[0].raw, command)
     draft.set("launch.slurm.modules", modules)
+    if script.shell.text.path in draft.ours:
+        draft.set("launch.slurm.setup", _setup(script.shell.text.content))
     for launch in script.launches:
         srun = launch.call("srun")
         for name in ("container_image", "container_mounts") if srun else ():
@@ -190,6 +197,13 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
             draft.leave(
                 f"`{name} ...`", script.shell.locate(command), "a command of the script; launch.slurm.setup can hold it"
             )
+
+
+def _setup(content: str) -> list[str]:
+    """The lines of `launch.slurm.setup` in a script that dsgen wrote."""
+    block = content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
+    usual = ("module load ", "source ", "# shellcheck ")
+    return [line for line in block.split("\n")[1:] if line.strip() and not line.startswith(usual)]
 
 
 def _read_environment(draft: Draft, found: ExistingRun) -> None:

@@ -39,7 +39,13 @@ def draft_run(
     found: ExistingRun, others: Sequence[ExistingRun] = (), answers: Mapping[str, object] | None = None
 ) -> DraftedRun:
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
-    draft = Draft(hide=Hider(value for text in found.submission.texts.values() for value in text.secret_values))
+    texts = found.submission.texts
+    ours = {path for path, text in texts.items() if "# Written by dsgen " in text.content[:4096]}
+    of_service = {job.path for job in found.submission.azureml_jobs}  # which has the values of its expressions
+    draft = Draft(
+        ours=frozenset(ours - of_service),
+        hide=Hider(value for text in texts.values() for value in text.secret_values),
+    )
     if found.megatron is not None and found.megatron.run is not None:
         read_megatron(draft, found, found.megatron)
     else:
@@ -47,7 +53,7 @@ def draft_run(
     if found.config is not None:
         read_config(draft, found.config, megatron=found.megatron is not None)
     read_machines(draft, found)
-    for other in others:
+    for other in others if found.where.path not in ours else ():
         draft.leave(other.program, other.where, "another run: for its spec, give init its files alone")
     _answer(draft, answers or {})
     _complete(draft, found.where)

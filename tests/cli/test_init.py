@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 import dsgen
 from dsgen.cli.proposals import cards_of, partitions_of
@@ -216,3 +217,25 @@ def test_specs_elsewhere_find_their_model() -> None:
     made = run("init", "--model", "models/tiny", *ANSWERS[2:], "--target", "slurm", "-o", "jobs/dsgen.yaml")
     assert made.exit_code == 0, made.output
     assert dsgen.load_job("jobs/dsgen.yaml").model.hidden == 512
+
+
+def test_files_of_ones_own_come_back_without_a_word() -> None:
+    """What dsgen's launch file does by itself is not said to be left out; modules and setup of the spec come back."""
+    setup = ["ulimit -l unlimited", "export ROOT=$HOME/x"]
+    spec = {
+        "model": "gpt2",
+        "framework": "megatron-lm",
+        "cluster": "nvidia/dgx-h100",
+        "gpus": 16,
+        "training": {"global_batch": 64, "duration": {"steps": 1000}},
+        "data": {"path": "/data/text_document", "tokenizer": {"path": "/data/tokenizer"}},
+        "output": {"checkpoints": "/runs/gpt2", "logs": "/runs/logs"},
+        "launch": {"target": "slurm", "time_limit": "01:00:00", "slurm": {"modules": ["cuda/12.8"], "setup": setup}},
+    }
+    Path("job.json").write_text(json.dumps(spec))
+    assert run("generate", "job.json", "-o", "out").exit_code == 0
+    result = run("init", "--from", "out", "-o", "again.yaml", "--model", "gpt2")
+    assert "not carried over" not in result.stderr
+    again = yaml.safe_load(Path("again.yaml").read_text())
+    assert again["launch"]["slurm"]["setup"] == setup
+    assert again["launch"]["slurm"]["modules"] == ["cuda/12.8"]
