@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -72,7 +73,11 @@ def main() -> None:
         bases = [(name, text) for name, text in published if is_json(text)]
         texts = [*published, *((f"{n} for {WORLD}", fitted(t)) for n, t in bases)]
         texts += mutants(bases, options.mutants, version, options.seed)
-        answers = compare(texts, version, installed(version, options.cache))
+        folder = installed(version, options.cache)
+        with tempfile.TemporaryDirectory() as empty:
+            os.chdir(empty)  # where no program is around a config
+            answers = compare(texts, version, folder)
+            os.chdir(REPOSITORY)
         disagreements += report(answers, version, options.show)
     sys.exit(1 if disagreements else 0)
 

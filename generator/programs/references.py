@@ -29,15 +29,7 @@ if TYPE_CHECKING:
     from .trainer.accelerate import AccelerateConfig
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
-_CONFIG_OPTIONS: Final = frozenset(
-    {"--deepspeed"}
-    | {
-        f"--{own}{dash}config{end}"
-        for own in ("deepspeed", "ds")
-        for dash in "_-"
-        for end in ("", f"{dash}file", f"{dash}path")
-    }
-)
+_CONFIG_OPTION: Final = re.compile(r"--deepspeed|--(?:deepspeed|ds)[-_]config(?:[-_](?:file|path))?")
 _NESTED: Final = re.compile(r"--(\w+\.)+")  # of a parser with groups: `--training_arguments.deepspeed ds.json`
 #: Names one for Lightning.
 LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
@@ -50,7 +42,7 @@ _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("accelerate", "--deepspeed_hostfile", "hostfile"),
     ("accelerate", "--config_file", "accelerate config"),
 )
-_NAMING: Final = _CONFIG_OPTIONS | {option for _, option, _ in _LAUNCHER_OPTIONS}
+_NAMING: Final = re.compile("|".join((_CONFIG_OPTION.pattern, *(option for _, option, _ in _LAUNCHER_OPTIONS))))
 #: The kinds that others may name or use.
 NAMED: Final[tuple[Kind, ...]] = (
     "DeepSpeed config",
@@ -224,7 +216,12 @@ class _Lines:
         if link.exists:
             return link
         # A command that names the file may make it, and one that changes the folder may lead elsewhere.
-        words = (pair for one in script.shell.commands for pair in pairwise(one.words) if pair[0].value not in _NAMING)
+        words = (
+            pair
+            for one in script.shell.commands
+            for pair in pairwise(one.words)
+            if not _NAMING.fullmatch(pair[0].value or "")
+        )
         named = any(end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-"))
         leads = any(one.words[0].value in _MOVES and one.words[-1].value is None for one in script.shell.commands)
         known = value is None or value.value is not None
@@ -244,7 +241,7 @@ class _Lines:
         for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
             option, equals, _ = word.raw.partition("=")
             value, name = word if equals else following, _NESTED.sub("--", option)
-            if name not in _CONFIG_OPTIONS or value is None:
+            if not _CONFIG_OPTION.fullmatch(name) or value is None:
                 continue
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
             path = value.path
@@ -328,7 +325,7 @@ class _Lines:
         """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""
         for launch in job.launches:
             for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
-                binding = _INPUT.fullmatch(value.raw) if option.raw in _CONFIG_OPTIONS else None
+                binding = _INPUT.fullmatch(value.raw) if _CONFIG_OPTION.fullmatch(option.raw) else None
                 path, where = (job.input_file(binding[1]) if binding else None) or ("", Location(path=job.path))
                 if path.endswith(_DATA):
                     reader = self._reader(launch, option.raw, switch=False)
