@@ -44,7 +44,7 @@ _OF_TWO_PLACES: Final = (
 _MOST: Final = 60_000  # characters of a file
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _SCRIPTS: Final = (".sh", ".sbatch", ".slurm")
-_NAMING: Final = (*_SCRIPTS, ".py", ".md", ".yaml", ".yml", ".json", ".ipynb", ".toml", ".txt")
+_NAMING: Final = (*_SCRIPTS, ".py", ".yaml", ".yml", ".json", ".toml")  # no prose, which nothing runs
 _MOST_TRIES: Final = 20  # changes of a kind in a file, of which one has to break something
 
 Change = tuple[int, str, str]  # line from 0, what it becomes, what was done

@@ -55,9 +55,10 @@ NAMED: Final[tuple[Kind, ...]] = (
     "environment file",
 )
 _DATA: Final = (".json", ".hjson")
+_YAML: Final = (".yaml", ".yml")
 _MOVES: Final = ("cd", "pushd")
 _ENOUGH_LETTERS: Final = 3  # of a name that is known in part
-_MAY_BE_NAMED: Final = (*_DATA, ".yaml", ".yml", ".txt", ".sh", ".bash", ".sbatch", ".slurm")
+_MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,9 +318,13 @@ class _Lines:
             found = self.files.find(path, self.holder.path, *NAMED, starts=self._starts)
             if self._script is not None and self._script.makes(path):
                 continue
+            where, near = launch.script.locate(word), None
             if found and found[0].path != self.holder.path and not is_written(found[0]):
-                where = launch.script.locate(word)
                 yield Reference(kind=found[0].document_kind, path=path, where=where, documents=found, exists=True)
+            elif path.endswith(_YAML) and not self.files.exists(path, self.holder.path, self._starts):
+                near = self.files.near(path, self.holder.path, self._starts)
+            if near is not None:  # YAML is read; what else is named may be written
+                yield Reference(kind="training arguments", path=path, where=where, near=near)
 
     def _inputs(self, job: CommandDocument) -> Iterator[Reference]:
         """Local files that a command gets as inputs of its job: `--deepspeed_config ${{inputs.ds_config}}`."""

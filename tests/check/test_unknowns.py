@@ -428,6 +428,24 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
             id="a batch that no number of replicas makes right",
         ),
         pytest.param(
+            "SUB011",
+            {"job.sh": "#!/bin/bash\ntorchrun t.py --config conf/trian.yaml\n", "conf/train.yaml": "lr: 1\n"},
+            ["error"],
+            id="a slip in the name of YAML",
+        ),
+        pytest.param(
+            "SUB011",
+            {"job.sh": "#!/bin/bash\ntorchrun t.py --save conf/other.yaml\n", "conf/train.yaml": "lr: 1\n"},
+            [],
+            id="YAML that may be written",
+        ),
+        pytest.param(
+            "LNCH041",
+            {"job.sh": '#!/bin/bash\nA="\n  --x 1 \\ \n  --y 2"\ntorchrun t.py $A\n'},
+            ["error"],
+            id="a blank within words of a launch",
+        ),
+        pytest.param(
             "PARSE016",
             {"ds.json": '{\n"train_batch_size": 8,\n"zero_optimization": {"stage": 2},\n"amp": {"level: "O2"}\n}\n'},
             ["error"],

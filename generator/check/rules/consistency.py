@@ -142,13 +142,14 @@ def named_files_are_there(submission: Submission) -> Violations:
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
     Fix: use the name of a file of the submission"""
     for link in submission.references:
-        if link.exists or link.kind not in ("accelerate config", "hostfile"):
+        if link.exists or link.kind not in ("accelerate config", "hostfile", "training arguments"):
             continue
         present = {PurePath(one.path).name for one in submission.files.beside(link.where.path, link.kind)}
         if link.near or link.sure or (present and link.kind == "hostfile"):
             among = f" among the files here ({', '.join(sorted(present))})" if present else ""
             less = NOTE if link.kind == "hostfile" else WARNING  # few put one into a repository
-            yield _missing(link, f"the {link.kind} {link.path} is not{among or ' there'}", less)
+            name = "file" if link.kind == "training arguments" else link.kind
+            yield _missing(link, f"the {name} {link.path} is not{among or ' there'}", less)
 
 
 _OF_SIZES: Final = ("DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")

@@ -273,7 +273,8 @@ def _fields(
     name, near = _name(given), islice(_modules(module.path), _MOST_MODULES)
     hidden = isinstance(given, ast.Name) and name in module.classes and name != within  # by a class of that name
     if not hidden and module.origin(given) == "transformers":
-        return None if _carries_transformers(module.path) else classes.get(name)
+        copies = (base / COPIES["transformers"][0] for base in folders_above(module.path))  # with other fields, maybe
+        return None if any(is_readable(copy, module.path.parent) for copy in copies) else classes.get(name)
     home = next((one for one in near if f"class {name}" in one.text and name in one.classes), None)
     if home is None or not depth or _ALIASES in home.text:
         return None
@@ -287,11 +288,6 @@ def _fields(
             return None
         own |= above or frozenset()
     return frozenset(own)
-
-
-def _carries_transformers(program: Path) -> bool:
-    """Return whether the repository has a copy of transformers, whose classes may have other fields."""
-    return any(is_readable(base / COPIES["transformers"][0], program.parent) for base in folders_above(program))
 
 
 def _name(node: ast.expr) -> str:

@@ -246,9 +246,13 @@ def _read(program: Path) -> ProgramOptions:
     found = [_strings(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
     rules = text_around(parser, folder) if parser else ""
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
+    near = Path(os.path.relpath(parser)).as_posix() if parser else ""
+    shown = (
+        parser.as_posix() if parser and near.startswith("..") else near
+    )  # from the working directory, if it is below
     return ProgramOptions(
         strings=frozenset[str]().union(*(strings for strings, _ in found)),
-        parser=_shown(parser) if parser and whole else None,
+        parser=shown if parser and whole else None,
         types=dict(_TYPED.findall(rules)),
         refuses_removed=not rules or "no longer valid" in rules,
         of_megatron=parser is not None or any(of_megatron for _, of_megatron in found),
@@ -260,9 +264,3 @@ def _strings(path: Path) -> tuple[frozenset[str], bool]:
     """The strings in a file, which many programs may import, and whether it speaks of Megatron."""
     text = text_around(path, path.parent)
     return frozenset(_STRING.findall(text)), "megatron" in text.lower()
-
-
-def _shown(path: Path) -> str:
-    """The path from the working directory, where that is above it."""
-    near = os.path.relpath(path)
-    return path.as_posix() if near.startswith("..") else Path(near).as_posix()

@@ -55,7 +55,11 @@ def options_are_known(call: LauncherCall) -> Violations:
         stem, script = option.name.lstrip("-").replace("_", "-").lower(), program.raw if program else "the script"
         near = plain.get(stem if stem in plain else closest(stem, plain) or "")
         other = next((one for one in NODES if option.name in TABLES[one].options), None)
-        near = near or (_same(call.program, option.name, other) if other else None)
+        if other and not near:  # the option that means the same
+            same = TABLES[other].options[option.name].name
+            near = next(
+                (table.get(call.program) for table in (PORTS, NODES, PER_NODE) if table.get(other) == same), None
+            )
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
         # A word that isn't known may be the script.
         sure = (near or other) and (not call.opaque or bool(near and is_slip(option.name, near)))
@@ -63,12 +67,6 @@ def options_are_known(call: LauncherCall) -> Violations:
         message += f", which is {other}'s" if other else ""
         # A note where nothing is near, as another release may have it.
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
-
-
-def _same(program: str, name: str, other: str) -> str | None:
-    """The option of a launcher that means what another launcher's does."""
-    known = TABLES[other].options[name].name
-    return next((table.get(program) for table in (PORTS, NODES, PER_NODE) if table.get(other) == known), None)
 
 
 @launcher_calls.rule("LNCH036", WARNING, "launcher", derived("argparse.REMAINDER: the words after it are the script's"))
@@ -196,8 +194,8 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     yield from cut_off
     starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
     spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
-    calls = [call.word for launch in script.launches for call in launch.calls]
-    started = [*calls, *(launch.program for launch in script.launches if launch.program is not None)]
+    words = ((*(call.word for call in one.calls), one.program, *one.arguments) for one in script.launches)
+    started = [word for launch in words for word in launch if word is not None]
     for match in _BROKEN_LINE.finditer(shell.text.content):
         at = match.start(1)
         inside = next((span for span in spans if span[0] < at < span[1] - len(match[1])), None)
