@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from docs.make_reference import pages, write
+from docs.make_summary import PICTURE, picture
 from tests.docs.blocks import written_pages
 from tests.needs import needs_mkdocs
 
@@ -62,6 +63,13 @@ def test_reference_is_fresh(update_golden: bool) -> None:
     if update_golden:
         write()
     assert {path: path.read_text(encoding="utf-8") for path in pages()} == pages()
+
+
+def test_the_picture_is_fresh(update_golden: bool) -> None:
+    """docs/summary.svg is the first screen as it is printed; `--update-golden` draws it anew."""
+    if update_golden:
+        PICTURE.write_text(picture(), encoding="utf-8")
+    assert PICTURE.read_text(encoding="utf-8") == picture()
 
 
 def _loaded(page: str) -> list[str]:
