@@ -80,9 +80,9 @@ def _read_trainer(draft: Draft, given: TrainingArguments) -> None:
         value = given.setting(row.name) if row.by_default else given.value(row.name)
         if row.key and value is not None:
             draft.set(row.key, row.decode(value) if row.decode is not None else value)
-    if given.complete and not any(map(given.has, ("bf16", "fp16"))):
+    if all(map(given.lacks, ("bf16", "fp16"))):
         draft.set("training.precision", "fp32")
-    if given.complete and not given.has("gradient_checkpointing"):
+    if given.lacks("gradient_checkpointing"):
         draft.set("layout.recompute", "none")
     if given.value("save_strategy", "steps") != "steps":
         draft.drop("output.save_interval")

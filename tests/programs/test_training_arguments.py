@@ -112,6 +112,33 @@ def test_words_that_may_be_options_leave_the_line_open() -> None:
 
 
 @pytest.mark.parametrize(
+    "branch",
+    [
+        'if ((STEP > 0)); then ARGS+=(--resume_from_checkpoint out/checkpoint-"$STEP" --max_steps $MAX); fi',
+        "[[ -z $SAVED ]] || ARGS+=(--max_steps=$MAX --resume_from_checkpoint out)",
+        'if ((STEP)); then ARGS+=(--max_steps 3); [[ $A ]] && ARGS+=(--resume_from_checkpoint "$A"); fi',
+    ],
+)
+def test_an_option_of_a_branch_leaves_itself_alone_open(branch: str) -> None:
+    """What a branch adds to the arguments is unknown, and all others are as if it weren't there."""
+    script = f'ARGS=(--output_dir out --report_to none --bf16 true)\n{branch}\npython train.py "${{ARGS[@]}}"\n'
+    arguments = next(from_launches(launches(read_script(text_of(script, "run.sh")))))
+    assert arguments.complete and arguments.is_on("bf16") and arguments.setting("fp16") is False
+    assert arguments.stated("max_steps") is None and not arguments.lacks("resume_from_checkpoint")
+
+
+@pytest.mark.parametrize(
+    "branch", ["ARGS+=($EXTRA)", "ARGS+=(--seed 1 $A $B)", "ARGS+=(--fp16 $EXTRA)", "ARGS=(a --seed 1)", "ARGS+=(data)"]
+)
+def test_a_branch_that_may_add_any_option_leaves_the_line_open(branch: str) -> None:
+    """Where a branch adds words that can't be known, any option may be among them."""
+    line = "python train.py --output_dir out --report_to none"
+    script = f'ARGS=(--bf16 true)\nif [[ $X ]]; then {branch}; fi\n{line} "${{ARGS[@]}}"\n'
+    arguments = next(from_launches(launches(read_script(text_of(script, "run.sh")))))
+    assert not arguments.complete
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "deepspeed main.py --per_device_train_batch_size 4 --output_dir out --num_warmup_steps 0 --zero_stage 3",

@@ -86,8 +86,8 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
         elif option is not None:  # whose name isn't written to its end
             complete, foreign = False, False
         elif word.value is None:
-            named = table.get(re.split(r"[\s=]", conditional, maxsplit=1)[0]) if conditional else None
-            unsure |= {named.name} if named else set()
+            perhaps = (re.split(r"[\s=]", text, maxsplit=1)[0] for text in (conditional, *word.perhaps) if text)
+            unsure |= {named.name for one in perhaps if (named := table.get(one)) is not None}
             complete = complete and (bool(conditional) or word.prefix.startswith("-"))
             foreign = True
         elif _is_option(text):

@@ -59,7 +59,7 @@ class Shell:
             # A quoted text of a shell within the document may hold what came from variables.
             known = token.text or (token.value if source.direct else "")
             if known:
-                words.append(tuple.__new__(Word, (content[start:end], known, start, (known,), ())))
+                words.append(tuple.__new__(Word, (content[start:end], known, start, (known,), (), ())))
             else:
                 for found in self._expander.fields(token.start, token.end):
                     words.append(found.word((start, end), content))

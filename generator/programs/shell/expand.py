@@ -58,9 +58,9 @@ class Field:
         """The finished word, if it came from the raw word at `raw_region` of the document."""
         start, end = self.place(raw_region)
         if len(self.pieces) == 1:  # most words are: the same as below, sooner
-            text, _, _, names = self.pieces[0]
+            text, _, _, names, perhaps = self.pieces[0]
             variables = tuple(name for name in dict.fromkeys(names) if name) if names else ()
-            return _new(Word, (content[start:end], text, start, (text,), variables))
+            return _new(Word, (content[start:end], text, start, (text,), variables, perhaps))
         value = text_of_pieces(self.pieces)
         return Word(
             raw=content[start:end],
@@ -324,7 +324,7 @@ class Expander:
     def _written(self, start: int, end: int) -> None:
         """Adds the source's characters from `start` up to `end` as they are."""
         if self._source.direct:
-            self._add(_new(Piece, (self._source.text[start:end], start, end, ())))
+            self._add(_new(Piece, (self._source.text[start:end], start, end, (), ())))
         else:
             self._add(*self._source.pieces(start, end))
 
@@ -378,7 +378,7 @@ class Expander:
         elsewhere = several or bool(first and _OPTION.match(first))
         if not elsewhere:
             here = self._source.region(start, end)
-            pieces = [Piece(piece.text, *here, (name, *piece.names)[:_MOST_NAMES]) for piece in pieces]
+            pieces = [Piece(one.text, *here, (name, *one.names)[:_MOST_NAMES], one.perhaps) for one in pieces]
         if not quoted and self._splits:
             self._split_into_fields(pieces, elsewhere)
         else:

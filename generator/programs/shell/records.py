@@ -25,6 +25,9 @@ class Word(NamedTuple):
     offset: int  #: of `raw`, in characters from the start of the document
     parts: tuple[str | None, ...] = ()  #: the known and the unknown parts (None) in order
     variables: tuple[str, ...] = ()  #: the variables that the shell expands in it
+    #: Where branches differ: the texts of words of which some may be in its place, None for one that can't be known.
+    #: Empty where that can be anything.
+    perhaps: tuple[str | None, ...] = ()
 
     @property
     def prefix(self) -> str:

@@ -19,6 +19,7 @@ _CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a bac
 _MOST_PER_VALUE: Final = 10_000
 _MOST_PER_SCRIPT: Final = 300_000
 _DEEPEST: Final = 30  # blocks in blocks; what is set deeper is unknown, or each would merge what all within it set
+_MOST_PERHAPS: Final = 100  # words that may be in the place of one
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
 _RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
@@ -32,6 +33,7 @@ class Piece(NamedTuple):
     start: int
     end: int
     names: tuple[str, ...] = ()  #: the variables whose expansion gave this piece
+    perhaps: tuple[str | None, ...] = ()  #: as in `Word`
 
     @property
     def mapped(self) -> bool:
@@ -311,8 +313,27 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
         back += 1
     longest = max(lists, key=len)
     place = longest[front] if front < len(longest) else Element((), 0, 0)
-    hole = Element((Piece(None, place.start, place.end),), place.start, place.end)
+    perhaps = _perhaps([elements[front : len(elements) - back] for elements in lists])
+    hole = Element((Piece(None, place.start, place.end, (), perhaps),), place.start, place.end)
     return (*longest[:front], hole, *(longest[len(longest) - back :]))
+
+
+def _perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
+    """The texts of words of which any list may be there; none where one begins with what is no option."""
+    found: list[str | None] = []
+    for elements in lists:
+        texts = [text for one in elements for text in _texts(one.pieces)]
+        if texts and not (texts[0] or "").startswith("-"):
+            return ()
+        found += texts
+    return tuple(found) if len(found) <= _MOST_PERHAPS else ()
+
+
+def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
+    """The text of a word, of `--name=` the known part, of one from branches those that may be there."""
+    first = pieces[0] if pieces else Piece("", 0, 0)
+    begun = first.text if first.text and first.text.startswith("--") else None
+    return first.perhaps or (begun or text_of_pieces(pieces),)
 
 
 def _equal(elements: Sequence[Element]) -> bool:

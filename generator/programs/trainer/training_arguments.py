@@ -90,7 +90,8 @@ class TrainingArguments(Reader):
     places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
     launch: Launch | None = None  #: the launch line that has them
     complete: bool = True  #: whether there can be no others, as in words that aren't known
-    redefined: frozenset[str] = frozenset()  #: those to which the program's own class may give another default
+    #: Those to which the program's own class may give another default, or which are given in a branch.
+    redefined: frozenset[str] = frozenset()
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""
@@ -99,6 +100,10 @@ class TrainingArguments(Reader):
     def has(self, name: str) -> bool:
         """Return whether an argument is there, its value known or not."""
         return name in self.values or name in self.places
+
+    def lacks(self, name: str) -> bool:
+        """Return whether an argument is certainly not there, so that its default holds."""
+        return self.complete and not self.has(name) and name not in self.redefined
 
     def locate(self, name: str) -> Location:
         """The place of an argument, else the file."""
@@ -130,7 +135,7 @@ class TrainingArguments(Reader):
             fits = isinstance(value, bool) if entry["type"] == "bool" else isinstance(value, (int, float, str))
             number = entry["type"] not in ("int", "float") or isinstance(value, (int, float))
             return Stated(value=value, written=True, text=f"{name} {value}") if fits and number else None
-        if not self.complete or name in self.redefined or "default" not in entry:
+        if not self.lacks(name) or "default" not in entry:
             return None
         return Stated(value=entry["default"], written=False, text=f"{name} {entry['default']} (the default)")
 
@@ -210,10 +215,11 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         if theirs and not declares_its_own(program, holder, _TELLING | _COMMON):
             values: dict[str, object] = {}
             places: dict[str, Location] = {}
+            unsure = frozenset(_in_branches(launch.arguments))
             for name, word, value in found:
                 places[name] = launch.script.locate(word)
                 values.pop(name, None)
-                if value is not None:
+                if value is not None and name not in unsure:
                     values[name] = value
             yield TrainingArguments(
                 path=holder,
@@ -221,7 +227,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 places=places,
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
-                redefined=_redefined(program, holder),
+                redefined=_redefined(program, holder) | unsure,
             )
 
 
@@ -235,13 +241,26 @@ def _redefined(program: str | None, holder: str) -> frozenset[str]:
 
 def _may_hide(words: tuple[Word, ...]) -> bool:
     """Return whether a word that isn't known may be an option, or several: `$EXTRA`, but not `--seed $SEED`."""
-    for before, word in zip((None, *words), words, strict=False):
-        if word.value is None and not word.prefix.startswith("--"):
-            option = before is not None and before.prefix.startswith("--") and "=" not in before.raw
-            name = before.prefix[2:].replace("-", "_") if before is not None and option else ""
-            if not option or known_arguments().get(name, {}).get("alone"):
+    before = ""
+    for word in words:
+        known = word.value is not None or word.prefix.startswith("--")
+        for text in word.perhaps or (word.prefix if known else None,):
+            option = before.startswith("--") and "=" not in before
+            if text is None and (not option or known_arguments().get(_name(before), {}).get("alone")):
                 return True
+            before = text or ""
     return False
+
+
+def _in_branches(words: tuple[Word, ...]) -> Iterator[str]:
+    """The Python names of the options that only a branch of the script gives."""
+    for text in (text for word in words for text in word.perhaps if text is not None and text.startswith("--")):
+        yield from {_name(text), _name(text).removeprefix("no_")}
+
+
+def _name(text: str) -> str:
+    """The Python name of an option."""
+    return text[2:].partition("=")[0].replace("-", "_")
 
 
 def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
@@ -253,7 +272,7 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
         spelled, equals, _ = word.prefix.partition("=")
         if not spelled.startswith("--") or len(spelled) < 3:
             continue
-        name, value = spelled[2:].replace("-", "_"), word.value
+        name, value = _name(spelled), word.value
         values: list[str | None] = [value.partition("=")[2] if value is not None else None] if equals else []
         while not equals and index < len(words) and not words[index].prefix.startswith("--"):
             values.append(words[index].value)

@@ -204,7 +204,7 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     Fix: use a multiple of eval_steps"""
     by_steps = _strategies(arguments) == ("steps", "steps")
     saved, own = _steps(arguments, "save_steps") or 0, arguments.has("eval_steps")
-    evaluated = _steps(arguments, "eval_steps") if own else 0 if arguments.complete else None
+    evaluated = _steps(arguments, "eval_steps") if own else 0 if arguments.lacks("eval_steps") else None
     evaluated = _steps(arguments, "logging_steps") or 0 if evaluated == 0 else evaluated or 0  # as transformers does
     if not by_steps or not arguments.is_on("load_best_model_at_end") or saved <= 0 or evaluated <= 0:
         return
@@ -296,8 +296,8 @@ def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
     """save_strategy best goes with a metric and evaluations.
     Prevents: ValueError: `args.metric_for_best_model` must be provided when using 'best' save_strategy
     Fix: set metric_for_best_model"""
-    named = arguments.has("metric_for_best_model") or arguments.is_on("load_best_model_at_end")
-    if arguments.value("save_strategy") == "best" and arguments.complete and not named:
+    unnamed = arguments.lacks("metric_for_best_model") and not arguments.is_on("load_best_model_at_end")
+    if arguments.value("save_strategy") == "best" and unnamed:
         message = "save_strategy best without metric_for_best_model"
         yield violation(arguments, "save_strategy", message, "set metric_for_best_model to loss")
 

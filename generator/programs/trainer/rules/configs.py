@@ -24,7 +24,11 @@ from ..table import ROWS
 from ..training_arguments import TrainingArguments
 from .accelerate import model_of
 
-_DTYPES: Final = (("/fp16/enabled", "fp16", "fp16_full_eval"), ("/bf16/enabled", "bf16", "bf16_full_eval"))
+#: Keys of a number format, the flag that excludes it, and those that turn it on.
+_DTYPES: Final = (
+    ("/fp16/enabled", "bf16", "fp16", "fp16_full_eval"),
+    ("/bf16/enabled", "fp16", "bf16", "bf16_full_eval"),
+)
 _FILL: Final = "src/transformers/integrations/deepspeed.py"
 _PREPARED: Final = f"{transformers(f'{_FILL}:109-184')}; {accelerate('accelerator.py (_prepare_deepspeed)')}"
 _MANY: Final = 1e12  # steps; no run has more
@@ -71,11 +75,14 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
     if first is not None and second is not None:
         text, written = f"{first.text} and {second.text}", first.written or second.written
         yield "/optimizer/params/betas", [first.value, second.value], text, written, ""
-    for pointer, *names in _DTYPES:
+    for pointer, other, *names in _DTYPES:
         known = [stated for name in names if (stated := arguments.stated(name)) is not None]
         if len(known) == len(names):
             on, written = any(stated.value is True for stated in known), any(stated.written for stated in known)
-            yield pointer, on, f"{names[0]} {_shown(on)}" + ("" if written else " (the default)"), written, names[0]
+            if not written and arguments.is_on(other):  # TrainingArguments refuses both
+                yield pointer, on, f"{other} true", True, ""
+            else:
+                yield pointer, on, f"{names[0]} {_shown(on)}" + ("" if written else " (the default)"), written, names[0]
 
 
 def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Violations:
@@ -90,7 +97,7 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     edits = replace_value(config.json, pointer, "auto") if fixable and not config.embedded else ()
     found = violation(config, pointer, message, hint, severity=None if written else Severity.WARNING, edits=edits)
-    yield against(pair.arguments.locate(argument), found) if written else found
+    yield against(pair.arguments.locate(argument or text.partition(" ")[0]), found) if written else found
 
 
 def _shown(value: object) -> str:
@@ -202,8 +209,8 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     # transformers' own run_clm.py and its kin train with `--do_train` only, others always.
     program = arguments.launch.program if arguments.launch is not None else None
     name = PurePath(program.value or "").name if program is not None else ""
-    asks = arguments.complete and name.startswith("run_") and name.endswith(".py")
-    alone = arguments.value("do_train") is False or (asks and not arguments.has("do_train"))
+    asks = name.startswith("run_") and name.endswith(".py") and arguments.lacks("do_train")
+    alone = asks or arguments.value("do_train") is False
     if asked is not None and alone and stage in (0, 1, 2):
         message = f"{asked} without do_train, and the ZeRO stage is {stage}"
         yield violation(arguments, asked, message, "use stage 3, or evaluate without DeepSpeed")
