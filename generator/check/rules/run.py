@@ -65,10 +65,9 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
     """The findings of each rule, the first `MOST_FINDINGS` of a file; what comes after these is said to be unknown."""
     for rule, found in findings_by_rule(rules, submission):
-        found = _of_release(rule, found, submission) if rule.since or rule.before else found
-        found = _of_use(rule, found, submission) if submission.unclaimed else found
         said: Counter[str] = Counter()
-        for finding in islice(_without_repeats(found), MOST_FINDINGS * (1 + len(submission.documents))):
+        certain = _as_certain(rule, found, submission)
+        for finding in islice(_without_repeats(certain), MOST_FINDINGS * (1 + len(submission.documents))):
             said[finding.where.path] += 1
             if said[finding.where.path] > MOST_FINDINGS:
                 continue
@@ -78,23 +77,22 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
                 yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=Severity.NOTE)
 
 
-def _of_release(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
-    """What a rule with versions says of files that are for these; a note, where the release is not known exactly."""
+def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
+    """What a rule says of files that its versions are for: a note, where the release is not known exactly, or what the
+    program hands to the engine that refuses a config, or whether DeepSpeed's parser reads it at all."""
     for finding in found:
-        release = submission.release("deepspeed", finding.where.path)
-        if rule.holds_for(release.version):
-            severity = finding.severity if release.certain(rule.holds_for) else Severity.NOTE
-            judged = f"; judged by {release}" if release.where else ""
-            yield replace(finding, message=finding.message + judged, severity=severity)
-
-
-def _of_use(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
-    """What a rule says of files; a note of how an engine starts with a config where what its program hands on is not
-    known, and of all in one that DeepSpeed's parser doesn't read."""
-    for finding in found:
-        parsed = submission.unclaimed.get(finding.where.path)
+        parsed, judged = submission.unclaimed.get(finding.where.path), ""
         less = parsed is False or (parsed and rule.when in ("init", "training"))
-        yield replace(finding, severity=Severity.NOTE) if less else finding
+        if rule.since or rule.before:
+            release = submission.release("deepspeed", finding.where.path)
+            if not rule.holds_for(release.version):
+                continue
+            less, judged = (
+                less or not release.certain(rule.holds_for),
+                f"; judged by {release}" if release.where else "",
+            )
+        severity = Severity.NOTE if less else finding.severity
+        yield replace(finding, message=finding.message + judged, severity=severity) if less or judged else finding
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

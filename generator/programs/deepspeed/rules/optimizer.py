@@ -91,13 +91,11 @@ def norm_is_no_parameter(config: Config) -> Violations:
     if config.has(pointer) and config.optimizer:
         message = f"{said(config, pointer)} in the optimizer's params is refused"
         hint = "use the top-level gradient_clipping"
-        # A program that passes its own optimizer has no use for the block.
-        severity = NOTE if config.unclaimed else None
         if config.has(_CLIPPING):
-            yield to_remove(config, pointer, message, hint, at_key=True, severity=severity)
+            yield to_remove(config, pointer, message, hint, at_key=True)
         else:
             edits = () if config.embedded else move_member(config.json, pointer, "", "gradient_clipping")
-            yield Violation(config.locate_key(pointer), message, hint, edits=edits, severity=severity)
+            yield Violation(config.locate_key(pointer), message, hint, edits=edits)
 
 
 @configs.rule("OPT002", ERROR, "silent", deepspeed_now("runtime/config.py:264"))
