@@ -25,8 +25,6 @@ from .summary import ALWAYS, NAMES, MemoryBars, answer_lines
 from .tables import Lines, Part, Table, Text, asides, height, numbers, one_of, plan_table, whole, words
 
 _REJECTED_SHOWN = 6
-
-
 SCREEN = 29  #: lines of a first screen; the name of the job is above them
 
 
@@ -107,35 +105,31 @@ def obstacle(answer: Infeasible, *, rules: bool = True) -> list[Part]:
     """Say why nothing fits: changes after which it does, the nearest miss, and the rules that removed the layouts."""
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    near = _batch(job) if answer.nearest is None else _nearest(answer.nearest)
+    if answer.nearest is None:
+        near = _batch(job)
+    else:
+        broken = (finding.message for finding in answer.nearest.findings if finding.severity.value == "error")
+        near = ("Nearest", f"{in_words(answer.nearest.layout)}: {'; '.join(broken)}.")
     binding = ("Binding", f"{answer.binding_rule}: {title_of(answer.binding_rule)}")
     indivisible = answer.nearest is None and job.training.global_batch % job.gpus > 0
     # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have nothing else to do.
     first, last = ([near], [binding]) if indivisible else ([], [near, binding])
     parts: list[Part] = [Text(head, style=BAD), *([Lines(first)] if first else [])]
     if answer.suggestions:
-        parts += [
-            "Each of these changes makes it fit (checked by searching again):",
-            _changes_table(answer.suggestions),
-        ]
+        head = "Each of these changes makes it fit (checked by searching again):"
+        parts += [head, _changes_table(answer.suggestions)]
     else:
-        parts.append(
+        parts += [
             "No single change of GPUs, batch, headroom, number formats or a pinned key was found that makes it fit."
-        )
+        ]
     removed = ("", "Ruled out, by rule:", _rejected_table(answer.rejected_by)) if rules else ()
     return [*parts, "", Lines(last), *removed]
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
     """Changes with the best plan of each: its speed, and that per GPU compared to the fastest of them."""
-    table = Table(
-        words(),
-        numbers("step"),
-        numbers("tokens/s", drop=1),
-        numbers("per GPU"),
-        numbers("MFU", drop=2),
-        numbers("compared"),
-    )
+    rates_of = (numbers("tokens/s", drop=1), numbers("per GPU"), numbers("MFU", drop=2), numbers("compared"))
+    table = Table(words(), numbers("step"), *rates_of)
     best = max(change.plan.throughput.tokens_per_s_per_gpu for change in changes)
     steps = same_unit([float(change.plan.step_time.total_s) for change in changes], steps=True)
     for change, step in zip(changes, steps, strict=True):
@@ -196,12 +190,6 @@ def _at(job: Job, pointer: str) -> str:
     if where.flag:
         return f" ({where.flag})"
     return "" if where.line is None else f" ({where.path}:{where.line}:{where.column})"
-
-
-def _nearest(plan: Plan) -> Line:
-    """The layout that came nearest, with the messages of the rules that it breaks."""
-    errors = "; ".join(finding.message for finding in plan.findings if finding.severity.value == "error")
-    return "Nearest", f"{in_words(plan.layout)}: {errors}."
 
 
 _COUNTS, _REASONS = 9, 3  #: rows and reasons of an elastic job that are shown

@@ -87,16 +87,13 @@ def _read(path: Path, way_out: str) -> Counter[Entry]:
     if not path.is_file():  # a named pipe would be waited for
         raise click.UsageError(f"{path} is no file")
     try:
-        return Counter(dict(map(_counted, _entries(read_json(path)))))
+        data = read_json(path)
+        entries = data.get("findings") if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT else None
+        if not isinstance(entries, list):
+            raise UnusableJson(f"it has no list of findings of format {_FORMAT}")
+        return Counter(dict(map(_counted, entries)))
     except UnusableJson as problem:
         raise click.UsageError(f"{path} is no baseline of dsgen: {way_out}; {problem}") from None
-
-
-def _entries(data: object) -> list[object]:
-    entries = data.get("findings") if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT else None
-    if not isinstance(entries, list):
-        raise UnusableJson(f"it has no list of findings of format {_FORMAT}")
-    return entries
 
 
 def _counted(entry: object) -> tuple[Entry, int]:

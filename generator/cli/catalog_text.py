@@ -25,28 +25,16 @@ def listing(records: Mapping[str, Any]) -> Table:
     others = load_catalog().aliases.items()
     for name, record in records.items():
         also = ", ".join(alias for alias, of in others if of == name and alias != name.partition("/")[2])
-        table.add_row(f"  {name}", *_facts(record), _price(record), also)
+        price = record.list_price if isinstance(record, NodeType) else None
+        table.add_row(f"  {name}", *_facts(record), f"${price.usd_per_node_hour:,.2f}/h" if price else "", also)
     return table
 
 
-def _price(record: Accelerator | NodeType | ModelEntry) -> str:
-    price = record.list_price if isinstance(record, NodeType) else None
-    return f"${price.usd_per_node_hour:,.2f}/h" if price else ""
-
-
-def _find_accelerator(name: str) -> Accelerator | None:
-    """An accelerator by its name, or by that of several: `8xh200`."""
-    machines = counted(name)
-    return find_accelerator(machines.accelerator if machines else name)
-
-
 _FIND: Final[Mapping[str, Any]] = {
-    "accelerators": _find_accelerator,
+    "accelerators": lambda name: find_accelerator(found.accelerator if (found := counted(name)) else name),  # `8xh200`
     "node-types": find_node_type,
     "models": find_model,
 }
-
-
 _KINDS: Final = ("node_types", "accelerators", "models")  #: as `nearest` has them
 
 

@@ -56,7 +56,10 @@ def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
     for finding in findings:
         shared.setdefault((finding.rule, finding.severity, _SPECIFIC.sub("...", finding.message)), []).append(finding)
     first = {id(group[0]): group for group in shared.values()}
-    many = {id(finding) for group in shared.values() if _in_many_files(group) for finding in group}
+    many = set[int]()
+    for group in shared.values():
+        if len({where.path for finding in group for where in (finding.where, *finding.again)}) >= _MANY_FILES:
+            many |= {id(finding) for finding in group}
     texts = list[str]()
     for finding in findings:
         group = first.get(id(finding), []) if id(finding) in many else [finding]
@@ -66,10 +69,6 @@ def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
         if not strict and (elsewhere := [*(finding.elsewhere if group else ()), *others]):
             texts.append(_others(elsewhere))
     return "\n".join(texts)
-
-
-def _in_many_files(group: Sequence[Finding]) -> bool:
-    return len({where.path for finding in group for where in (finding.where, *finding.again)}) >= _MANY_FILES
 
 
 def _others(wheres: Sequence[Location]) -> str:
@@ -171,7 +170,8 @@ def _beyond(finding: Finding) -> dict[str, object]:
 
 def annotation(finding: Finding) -> str:
     """For GitHub: `::error file=job.yaml,line=3,col=7,title=MLM004::message%0Ahint: ...`."""
-    properties = ",".join(f"{name}={_property(str(value))}" for name, value in _properties(finding))
+    values = ((name, _data(printable(str(value)))) for name, value in _properties(finding))
+    properties = ",".join(f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in values)
     return f"::{_COMMANDS[finding.severity.value]} {properties}::{_data(_message(finding))}"
 
 
@@ -232,10 +232,6 @@ def _properties(finding: Finding) -> Iterator[tuple[str, object]]:
 # Source: actions/toolkit packages/core/src/command.ts: what a runner decodes in data and in properties.
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(printable(text)).replace(":", "%3A").replace(",", "%2C")
 
 
 # Source: microsoft/azure-pipelines-task-lib node/taskcommand.ts: what an agent decodes.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .options import DEFAULT_SPEC, PURPOSES, Request, job_flags
+from .printing import ExitStatus
 
 if TYPE_CHECKING:
     from ..draft import Outcome
@@ -57,15 +58,15 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purp
         text, outcome = _adopted(paths, answers, output) if paths else _asked(answers, output)
     _tell(outcome)
     _write(output, text, force)
-    _end(outcome)
+    if any(finding.severity.value == "error" for finding in outcome.findings):
+        raise click.exceptions.Exit(ExitStatus.FINDINGS)
+    if outcome.infeasible is not None:
+        raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
 def _refuse_existing(output: Path, force: bool) -> None:
     """Say before anything is asked that nothing would be written."""
-    from .printing import (
-        ExitStatus,  # here, to save start-up time
-        echo,
-    )
+    from .printing import echo  # here, to save start-up time
 
     if output.exists() and not force:
         echo(f"{output}: error: file exists", err=True)
@@ -253,13 +254,3 @@ def _tell(outcome: Outcome) -> None:
         plan = outcome.plan
         step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
         print_parts(f"best plan: {in_words(plan.layout)}, {step} per step")
-
-
-def _end(outcome: Outcome) -> None:
-    """Exit as `dsgen generate` would with the spec."""
-    from .printing import ExitStatus  # here, to save start-up time
-
-    if any(finding.severity.value == "error" for finding in outcome.findings):
-        raise click.exceptions.Exit(ExitStatus.FINDINGS)
-    if outcome.infeasible is not None:
-        raise click.exceptions.Exit(ExitStatus.INFEASIBLE)

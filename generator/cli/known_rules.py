@@ -255,10 +255,7 @@ def _markdown(text: str) -> str:
     """`text` with Markdown's special characters escaped, except for code in backticks."""
     parts = " ".join(text.split()).split("`")
     closed = len(parts) % 2 == 1
-    shown = (part if closed and i % 2 else _escaped(part) for i, part in enumerate(parts))
-    return ("`" if closed else "\\`").join(shown)
-
-
-def _escaped(text: str) -> str:
-    text = re.sub(r"[\\*_\[\]|#]", r"\\\g<0>", text)
-    return text.replace("<", "&lt;").replace(">", "&gt;")
+    for i, part in enumerate(parts):
+        if not (closed and i % 2):
+            parts[i] = re.sub(r"[\\*_\[\]|#]", r"\\\g<0>", part).replace("<", "&lt;").replace(">", "&gt;")
+    return ("`" if closed else "\\`").join(parts)

@@ -12,7 +12,7 @@ from .options import Request, bold_option, explain_option, form_option, job_opti
 
 if TYPE_CHECKING:
     from ..job.records import Job
-    from ..search.plan import Infeasible, Plan, SearchResult
+    from ..search.plan import Infeasible, SearchResult
 
 
 #: Commas between keys, not those of a list: `recompute_modules=[core_attn, mlp],tensor=8`.
@@ -95,7 +95,9 @@ def plan(
     if form == "json":
         print_json(answer.to_dict())
     elif form == "csv":
-        print_csv([_csv_row(rank, plan) for rank, plan in enumerate(answer.plans, start=1)])
+        parts = ((p.layout, p.memory, p.step_time, p.uncertainty, p.throughput) for p in answer.plans)
+        merged = ({key: value for part in record for key, value in part.to_dict().items()} for record in parts)
+        print_csv([{"rank": rank, **row} for rank, row in enumerate(merged, start=1)])
     else:
         from ..search.summary import further
         from .answers import explained, nearby, report
@@ -136,12 +138,6 @@ def _answer(
         print_parts(*none, *compared_parts(best, comparisons), *(("", *spares_report(left)) if left else ()))
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
-
-
-def _csv_row(rank: int, plan: Plan) -> dict[str, object]:
-    """Layout, memory in bytes, step time in seconds, throughput."""
-    layout = {"rank": rank, **plan.layout.to_dict(), **plan.memory.to_dict(), **plan.step_time.to_dict()}
-    return layout | {**plan.uncertainty.to_dict(), **plan.throughput.to_dict()}
 
 
 @click.command(short_help="Estimate one layout.")

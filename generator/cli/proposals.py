@@ -71,19 +71,15 @@ def _is_model(path: Path) -> bool:
     return isinstance(data, dict) and "model_type" in data
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    names = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
-    yield from (path for path in names[:_MOST_FILES] if is_readable(path, folder) and path.name != "config.json")
-
-
 def _from_files(found: Proposals, folder: Path) -> None:
     """Propose what the first launch here says, or the first DeepSpeed config."""
     from ..draft import draft_run, find_runs  # here, to save start-up time
 
     try:
-        paths = list(_files(folder))
+        names = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
     except OSError:
         return
+    paths = [path for path in names[:_MOST_FILES] if is_readable(path, folder) and path.name != "config.json"]
     runs = find_runs(paths)[1] if paths else ()
     for run in runs[:1]:
         draft, source = draft_run(run).draft, Path(run.where.path).name

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..search.sweep import Axis, Counts, Goal, Sweep
     from .loading import JobLoader
 
-
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
 _RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
 _BROKEN_RANGE = re.compile(r"\d[^/]*\.\.")
