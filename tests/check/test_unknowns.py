@@ -572,6 +572,9 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param("OPT012", {"ds.json": _DECAYS, "job.sh": _NAMED}, ["error"], id="a schedule that is built"),
         pytest.param(
+            "OPT009", {"ds.json": _DECAYS.replace("up", "pu"), "train.py": ""}, ["error"], id="a slip in a schedule"
+        ),
+        pytest.param(
             "PARSE009",
             {"zero3.yaml": f"{_YAML}  sub_group_size: 1e9\n", "train.py": ""},
             ["note"],

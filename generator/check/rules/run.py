@@ -82,7 +82,8 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
     program hands to the engine that refuses a config, or whether DeepSpeed's parser reads it at all."""
     for finding in found:
         parsed, judged = submission.unclaimed.get(finding.where.path), ""
-        less = parsed is False or (parsed and rule.when in ("init", "training"))
+        slip = (finding.hint or "").startswith("did you mean")  # is one whatever the program does
+        less = parsed is False or (parsed and rule.when in ("init", "training") and not slip)
         if rule.since or rule.before:
             release = submission.release("deepspeed", finding.where.path)
             if not rule.holds_for(release.version):
