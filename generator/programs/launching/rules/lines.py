@@ -165,14 +165,15 @@ def _cut_off(script: LaunchScript) -> Violations:
     content, started = shell.text.content, {one.calls[0].command.index: one.calls[0].word for one in script.launches}
     for command in shell.commands:
         at, launch = command.offset, started.get(command.index - 1)
+        option = _ARGUMENT.match(content, at) if command.words and command.words[0].offset == at else None
+        found = option or (_EXPANSION.match(content, at) if launch is not None else None)
+        if found is None:
+            continue
         *above, own = content[max(0, at - _MOST_LINE) : at].split("\n")
         if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
             continue  # within a line; or a blank follows the backslash above it
-        deeper = launch is not None and bool(above[-1].strip()) and len(own) >= (shell.locate(launch).column or 0)
-        plain = bool(command.words) and command.words[0].offset == at
-        found = (plain and _ARGUMENT.match(content, at)) or (deeper and _EXPANSION.match(content, at))
-        if not found:
-            continue
+        if option is None and launch and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0)):
+            continue  # a command of its own: further below, or not further in
         first, before = before != command.index - 1, command.index
         if first:
             name = found[0].strip().rstrip("=")
