@@ -13,7 +13,7 @@ from posixpath import dirname, isabs, join
 from typing import TYPE_CHECKING, Final, cast
 
 from ..dataclass import dataclass
-from ..facts.around import is_readable
+from ..facts.around import is_readable, text_around
 from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
@@ -57,6 +57,10 @@ NAMED: Final[tuple[Kind, ...]] = (
 _DATA: Final = (".json", ".hjson")
 _YAML: Final = (".yaml", ".yml")
 _MOVES: Final = ("cd", "pushd")
+#: Commands that make none of the files that they name, but for what the script's reader says of them (`sed -i`).
+_READ: Final = frozenset(
+    {"cat", "diff", "echo", "grep", "head", "jq", "ls", "printf", "sed", "tail", "test", "[", "wc"}
+)
 _ENOUGH_LETTERS: Final = 3  # of a name that is known in part
 _MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
@@ -73,6 +77,7 @@ class Reference:
     exists: bool = False  #: whether there is such a file, read or not, or a command of the script may make it
     near: str | None = None  #: the path of a file that is there, of which this is a slip
     sure: bool = False  #: whether the path is known whole, and its folder is there
+    whole: bool = False  #: whether it is of the files that dsgen writes at once, and so is gone
     launch: Launch | None = field(default=None, compare=False, repr=False)  #: the launch line that names it
 
     @property
@@ -217,17 +222,15 @@ class _Lines:
         if link.exists:
             return link
         # A command that names the file may make it, and one that changes the folder may lead elsewhere.
-        words = (
-            pair
-            for one in script.shell.commands
-            for pair in pairwise(one.words)
-            if not _NAMING.fullmatch(pair[0].value or "")
-        )
+        makers = (one.words for one in script.shell.commands if one.words[0].value not in _READ)
+        words = (pair for one in makers for pair in pairwise(one) if not _NAMING.fullmatch(pair[0].value or ""))
         named = any(end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-"))
         leads = any(one.words[0].value in _MOVES and one.words[-1].value is None for one in script.shell.commands)
         known = value is None or value.value is not None
         sure = known and ((link.sure and not leads) or (launch is not None and _is_missing(path, launch)))
-        return replace(link, exists=named and link.near is None, sure=sure)
+        folder = Path(self.holder.path).parent
+        whole = not (dirname(path) or known) and '"dsgen_version"' in text_around(folder / "plan.json", folder)
+        return replace(link, exists=named and link.near is None, sure=sure, whole=whole)
 
     @cached_property
     def _assigned(self) -> dict[str, list[Assignment]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import dsgen
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 LAUNCH = "deepspeed train.py --deepspeed_config ${config}\n"
 WRITES = 'sed "s/STAGE/1/" ds_template.json > ${config}\n'
 
@@ -113,3 +115,13 @@ def test_a_file_of_the_same_name_in_another_folder_is_not_the_one(tmp_path: Path
         "train/a.sh": f"deepspeed --num_gpus 3 t.py --deepspeed {named}\n",
     }
     assert not [one for one in _found(tmp_path, files) if one[0].startswith(("BATCH", "HF"))]
+
+
+@pytest.mark.parametrize("example", ["qwen2.5-7b-finetune", "llama-3-70b-deepspeed", "bloom-176b"])
+def test_a_config_gone_from_written_files_is_an_error(tmp_path: Path, example: str) -> None:
+    """Files that dsgen wrote draw no error, and one where the DeepSpeed config among them is deleted."""
+    folder = shutil.copytree(GOLDEN / example, tmp_path / example)
+    assert not [finding for finding in dsgen.validate(folder) if finding.severity.value == "error"]
+    (folder / "ds_config.json").unlink()
+    errors = {finding.rule for finding in dsgen.validate(folder) if finding.severity.value == "error"}
+    assert errors & {"PARSE003", "AML024"}

@@ -129,9 +129,11 @@ def named_config_is_there(submission: Submission) -> Violations:
 
 
 def _missing(link: Reference, message: str, otherwise: Severity) -> Violation:
-    """The violation of a name of no file: an error where another file's is a slip away."""
+    """The violation of a name of no file: an error where another file's is a slip away, or it is gone from a set."""
     if link.near is not None:
         return Violation(link.where, message, f"did you mean `{link.near}`?", severity=ERROR)
+    if link.whole:
+        return Violation(link.where, message, "write the files anew with dsgen generate", severity=ERROR)
     severity = WARNING if link.sure else otherwise
     return Violation(link.where, message, "add it, or correct the path", severity=severity)
 

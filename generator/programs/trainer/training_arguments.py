@@ -48,6 +48,7 @@ _BY_TRL: Final = frozenset(
 _FIELD: Final = re.compile(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)
 _MODULE: Final = re.compile(r"(?!.*\.(?:py|sh)$)[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _MOST_BYTES: Final = 1_000_000  # of a program; one by hand has far fewer
+_NO_VALUE: Final = object()
 _MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer
 
 
@@ -92,6 +93,7 @@ class TrainingArguments(Reader):
     complete: bool = True  #: whether there can be no others, as in words that aren't known
     #: Those to which the program's own class may give another default, or which are given in a branch.
     redefined: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()  #: those on a launch line that take a value, and have none
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""
@@ -219,7 +221,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
             for name, word, value in found:
                 places[name] = launch.script.locate(word)
                 values.pop(name, None)
-                if value is not None and name not in unsure:
+                if value not in (None, _NO_VALUE) and name not in unsure:
                     values[name] = value
             yield TrainingArguments(
                 path=holder,
@@ -228,6 +230,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
                 redefined=_redefined(program, holder) | unsure,
+                bare=frozenset(name for name, _, value in found if value is _NO_VALUE),
             )
 
 
@@ -264,7 +267,7 @@ def _name(text: str) -> str:
 
 
 def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
-    """Each option's Python name, its word and its value, None where that can't be known."""
+    """Each option's Python name, its word and its value: None where that can't be known, `_NO_VALUE` without one."""
     index = 0
     while index < len(words):
         word = words[index]
@@ -283,7 +286,7 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
         elif entry is None:
             yield name, word, values[0] if values else True
         elif not values:
-            yield name, word, True if entry.get("alone") else None
+            yield name, word, True if entry.get("alone") else _NO_VALUE
         elif entry["type"] == "list":
             yield name, word, None if None in values else list(values)
         else:

@@ -79,8 +79,13 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
 @training_arguments.rule("HF025", ERROR, "parse", transformers(f"{_PARSER}:36-46, {_ARGUMENTS} (__post_init__)"))
 def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """Numbers are numbers, flags true or false, and choices among those that transformers has.
-    Prevents: argument --x: invalid int value; 'x' is not a valid IntervalStrategy; text where a number is.
+    Prevents: argument --x: invalid int value, or expected one argument; 'x' is not a valid IntervalStrategy; text
+    where a number is.
     Fix: use a value of the argument's type"""
+    for name in sorted(arguments.bare - arguments.redefined):
+        less = None if known_arguments()[name]["type"] in ("int", "float") else WARNING  # a number is nobody's switch
+        message = f"{name} has no value, but takes one"
+        yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
     for name, value in arguments.values.items():
         entry = known_arguments().get(name)
         if entry is None or value is None or value == entry.get("default"):
