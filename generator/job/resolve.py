@@ -206,7 +206,7 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
         duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
         duration_steps=whole(training.get("duration", {}).get("steps")),
         duration_epochs=training.get("duration", {}).get("epochs"),
-        learning_rate=float(training.get("learning_rate", 1e-4)),
+        learning_rate=float(training.get("learning_rate", 2e-5 if fine_tunes and lora is None else 1e-4)),
         weight_decay=float(training.get("weight_decay", 0.0 if fine_tunes else 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
@@ -222,7 +222,8 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
 def is_fine_tuning(data: Keys) -> bool:
     """Return whether a spec goes on from a model's weights: with adapters, or by what the Trainer's scripts are told.
 
-    Such runs have no weight decay by default. Source: TrainingArguments; Alpaca's and QLoRA's recipes.
+    Such runs have no weight decay by default, and a rate of 2e-5 for all weights. Source: TrainingArguments; Alpaca's
+    (tatsu-lab/stanford_alpaca README) and QLoRA's recipes.
     """
     words = data.get("launch", {}).get("arguments", ())
     return "lora" in data.get("training", {}) or any(str(each).startswith("--model_name_or_path") for each in words)

@@ -232,7 +232,7 @@ class _Job:
         yield _WRITTEN_FOR[self.kind]
         yield (
             f"The image has {self.program.script} and what it imports, with its path from the image's working "
-            "directory; launch.kubernetes.image names another image."
+            "directory; launch.kubernetes.image replaces it."
         )
         if self.plan.job.nodes > 1 and not self._pins_memory():
             yield (

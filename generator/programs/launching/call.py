@@ -185,7 +185,7 @@ def not_kept(plan: Plan, mounted: Iterable[str], key: str) -> Iterator[str]:
     folders = [PurePosixPath(path) for path in mounted]
     for name, path in (("checkpoints", plan.job.output.checkpoints), ("logs", plan.job.output.logs)):
         if path is not None and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
-            yield f"output.{name} {path} is in nothing that is mounted, and gone when the machine is: see {key}."
+            yield f"output.{name} {path} is on no mounted volume, and lost with the machine: see {key}."
 
 
 def launch_options(plan: Plan) -> Mapping[str, object]:
