@@ -149,17 +149,19 @@ def test_json_of_something_else_is_no_config(tmp_path: Path) -> None:
     assert find_runs([tmp_path / "results.json"])[1] == ()
 
 
-def test_what_a_spec_refuses_is_named(tmp_path: Path) -> None:
-    """A value that a spec can't have is left out and named, and the rest is a spec."""
-    script = (tmp_path / "train.sbatch", "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\n")
-    line = "srun --container-image=a --container-mounts=<DIRECTORIES> torchrun --nproc-per-node 8 train.py\n"
-    script[0].write_text(script[1] + line)
+@pytest.mark.parametrize(("mounts", "kept"), [("<DIRECTORIES>", None), ("/scratch,/a:/b:ro", ["/scratch", "/a:/b:ro"])])
+def test_what_a_spec_refuses_is_left_out_alone(tmp_path: Path, mounts: str, kept: list[str] | None) -> None:
+    """A value that a spec can't have is left out and the rest is a spec; a mount of one place is a value."""
+    script = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\n#SBATCH --partition=gpu\n"
+    line = f"srun --container-image=a --container-mounts={mounts} torchrun --nproc-per-node 8 train.py\n"
+    (tmp_path / "train.sbatch").write_text(script + line)
     (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}')
     runs = find_runs([tmp_path])[1]
     made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
     carry_over(made)
     dsgen.load_job(made.draft.spec)
-    assert "container_mounts" not in made.draft.spec["launch"].get("slurm", {})
+    slurm = made.draft.spec["launch"]["slurm"]
+    assert (slurm.get("container_mounts"), slurm["partition"]) == (kept, "gpu")
 
 
 def test_later_runs_are_named() -> None:

@@ -63,10 +63,10 @@ _SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
 
 
 def _mount(mount: str, runtime: str) -> str:
-    """source:destination[:flags] with flags as the runtime separates them; a comma would begin the next mount."""
-    source, destination, *flags = mount.split(":")
-    joined = re.sub(r"[,+]", "+" if runtime == "pyxis" else ",", flags[0]) if flags else ""
-    return ":".join((source, destination, *([joined] if joined else [])))
+    """source[:destination[:flags]] with flags as the runtime separates them; a comma would begin the next mount."""
+    *places, flags = mount.split(":") if mount.count(":") > 1 else (mount, "")
+    joined = re.sub(r"[,+]", "+" if runtime == "pyxis" else ",", flags)
+    return ":".join(filter(None, (*places, joined)))
 
 
 def _output_mounts(plan: Plan, options: Mapping[str, Any]) -> Iterable[str]:
