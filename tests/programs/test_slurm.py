@@ -50,7 +50,7 @@ OPTIONS: tuple[dict[str, object], ...] = (
     {"gpu_request": "gres", "exclusive": False, "memory": "200G", "cpus_per_task": 48},
     {"gpu_request": "none", "modules": ["cuda/12", "a b"], "virtual_environment": "/opt/my venv"},
     {"container_image": "nvcr.io#nvidia/pytorch:24.05-py3", "container_mounts": ["/data:/data", "/a b:/c", "/lustre"]},
-    {"container_image": "/im age.sif", "container_runtime": "apptainer", "container_mounts": ["/data:/data", "/lustre"]},
+    {"container_image": "/im age.sif", "container_runtime": "apptainer", "container_mounts": ["/data:/b", "/lustre"]},
     {"continue": "requeue", "setup": ["ulimit -l unlimited"], "exclude": "n[3,7-9]", "attempts": 5},
     {"continue": "chain", "directives": {"switches": "1@01:00:00", "comment": 'a "b" $(c)', "spread-job": True}},
     {"array": "0-3%1", "dependency": "afterok:12", "output": "logs/%x %A.out"},
