@@ -370,7 +370,8 @@ def test_catalog_is_printed(arguments: tuple[str, ...], expected: str) -> None:
     ("name", "said"),
     [
         ("8xh200", "141"),
-        ("dgx-h200", "did you mean 'dgx-h100'?"),
+        ("dgx-h200", "nvidia/dgx-h200"),
+        ("dgx-h1000", "did you mean 'dgx-h100'?"),
         ("clusters", "one of accelerators, node-types, models"),
         ("acclerators", "did you mean 'accelerators'?"),
         ("mixtral", "one of mixtral-8x7b, mixtral-8x22b"),
