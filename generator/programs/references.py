@@ -205,13 +205,7 @@ class _Lines:
         return _starts(self.holder)
 
     def _named(
-        self,
-        kind: Kind,
-        path: str,
-        where: Location,
-        reader: str | None = None,
-        value: Word | None = None,
-        launch: Launch | None = None,
+        self, kind: Kind, path: str, where: Location, reader: str | None, value: Word | None, launch: Launch
     ) -> Reference:
         """The file that a path means: what the script itself writes there, and not what lies there now."""
         link, script = _reference(kind, path, where, self.files, reader, self._starts), self._script
@@ -227,7 +221,7 @@ class _Lines:
         named = any(end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-"))
         leads = any(one.words[0].value in _MOVES and one.words[-1].value is None for one in script.shell.commands)
         known = value is None or value.value is not None
-        sure = known and ((link.sure and not leads) or (launch is not None and _is_missing(path, launch)))
+        sure = known and ((link.sure and not leads) or (value is not None and _is_missing(path, launch)))
         folder = Path(self.holder.path).parent
         whole = not (dirname(path) or known) and '"dsgen_version"' in text_around(folder / "plan.json", folder)
         return replace(link, exists=named and link.near is None, sure=sure, whole=whole)
@@ -309,7 +303,7 @@ class _Lines:
         path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
         if path and path.endswith(_DATA):
             where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])
-            yield self._named("DeepSpeed config", path, where, "lightning")
+            yield self._named("DeepSpeed config", path, where, "lightning", None, launch)
 
     def _other(self, launch: Launch, known: set[Location]) -> Iterator[Reference]:
         """Documents that the program itself, or another word of the line, names: `sbatch train.sh`, `run.py a.yaml`."""
@@ -337,7 +331,7 @@ class _Lines:
                 path, where = (job.input_file(binding[1]) if binding else None) or ("", Location(path=job.path))
                 if path.endswith(_DATA):
                     reader = self._reader(launch, option.raw, switch=False)
-                    yield self._named("DeepSpeed config", path, where, reader)
+                    yield self._named("DeepSpeed config", path, where, reader, None, launch)
 
 
 def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
