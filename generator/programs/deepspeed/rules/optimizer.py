@@ -161,9 +161,9 @@ def optimizer_is_known(config: Config) -> Violations:
         and not any(name.lower() in load_schema(version).optimizers for version in versions())
     ):
         same = [known for known in _TORCH if known.lower() == name.lower()]
-        close = same or difflib.get_close_matches(name, (*_TORCH, "Lion", "Lamb"), n=1) or ["AdamW"]
+        close = same or difflib.get_close_matches(name, (*_TORCH, "Lion", "Lamb"), n=1)
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
-        yield violation(config, _TYPE, message, f'use "{close[0]}"')
+        yield violation(config, _TYPE, message, f"did you mean {close[0]}?" if close else 'use "AdamW"')
 
 
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
