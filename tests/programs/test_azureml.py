@@ -137,10 +137,10 @@ def test_a_start_goes_on_from_the_last_whole_checkpoint(tmp_path: Path) -> None:
     places = dict.fromkeys(("inputs.ds_config", "inputs.data", "inputs.tokenizer"), "/mnt/x")
     command = served(yaml.safe_load(file.text)["command"], {**places, "outputs.checkpoints": str(folder)})
     assert "--resume" not in shown(command)
-    for step, whole in ((90, True), (1000, True), (2000, False)):
+    for step, state in ((90, "{}"), (1000, '{"best": 1}\n'), (2000, None), (3000, ""), (4000, '{"best')):
         (folder / f"checkpoint-{step}").mkdir(parents=True)
-        if whole:
-            (folder / f"checkpoint-{step}" / "trainer_state.json").touch()
+        if state is not None:
+            (folder / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
     assert shown(command)[-2:] == ["--resume", str(folder / "checkpoint-1000")]
 
 

@@ -147,10 +147,10 @@ def test_names_are_labels(name: str) -> None:
 def test_the_last_checkpoint_is_found_when_the_job_starts(kind: str, tmp_path: Path) -> None:
     """A script that has to be told of its last checkpoint gets the newest whole one, and its arguments unchanged."""
     runs = tmp_path / "my $(runs)"
-    for step in (8, 20, 100):
+    for step, state in ((8, "{}"), (20, "{}\n"), (100, None), (200, "")):
         (runs / f"checkpoint-{step}").mkdir(parents=True)
-    for step in (8, 20):
-        (runs / f"checkpoint-{step}" / "state.json").touch()
+        if state is not None:
+            (runs / f"checkpoint-{step}" / "state.json").write_text(state)
     resume = Resume(option="--go-on", folder=str(runs), prefix="checkpoint-", complete="state.json")
     (file,) = launch_files(plan("kubernetes", options={"kind": kind}), replace(program(), resume=resume))[:1]
     torchrun = tmp_path / "torchrun"

@@ -87,7 +87,8 @@ class Command:
         folder = f"{self._word(resume.folder)}/{_data(resume.prefix)}"
         find = (
             f'last=-1; for file in {folder}*/{_data(resume.complete)}; do step="${{file%/*}}"; step="${{step##*-}}"; '
-            f'if [ -f "$file" ] && [ "$step" -gt "$last" ] 2>/dev/null; then last="$step"; fi; done; '
+            'if [ "$step" -gt "$last" ] 2>/dev/null && ! [ -e "${file%/*}/checkpoint-is-incomplete.txt" ] && '
+            'tail -c 2 "$file" 2>/dev/null | grep -q "}"; then last="$step"; fi; done; '
             f'set --; if [ "$last" -ge 0 ]; then set -- {_data(resume.option)} {folder}"$last"; fi; '
         )
         return find, ('"$@"',)

@@ -49,11 +49,16 @@ ENVIRONMENT=(
   PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION=flash_attention_2
 )
 
-# The last whole checkpoint, by the file that is written last: the script is told to go on from it.
+# Whether a checkpoint is whole, by the file that is written last: it has its end.
+is_whole() {
+  [[ ! -e "${1%/*}/checkpoint-is-incomplete.txt" && "$(tail -c 2 -- "$1" 2>/dev/null)" == *"}"* ]]
+}
+
+# The last whole checkpoint: the script is told to go on from it.
 LAST_STEP=-1
 for file in out/checkpoint-*/trainer_state.json; do
   step="${file%/*}" && step="${step##*-}"
-  if [[ -f "$file" && "$step" =~ ^[0-9]+$ ]] && ((10#$step > LAST_STEP)); then
+  if [[ "$step" =~ ^[0-9]+$ ]] && ((10#$step > LAST_STEP)) && is_whole "$file"; then
     LAST_STEP="$((10#$step))"
   fi
 done
