@@ -168,12 +168,12 @@ def test_a_scripts_own_names_for_folders_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole", "broken", "last"), [((), (), None), ((5, 100, 20), (), 100), ((5, 8), (300, 400, 500), 8), ((), (10,), None)]
+    ("whole", "broken", "last"), [((), (), None), ((5, 100, 20), (), 100), ((5, 8), (30, 40, 50), 8), ((), (10,), None)]
 )
 def test_the_trainer_goes_on_from_its_last_whole_checkpoint(
     tmp_path: Path, whole: tuple[int, ...], broken: tuple[int, ...], last: int | None
 ) -> None:
-    """The launch script finds the checkpoint of most steps that has its last file to its end, and none in an empty folder."""
+    """The launch script finds the checkpoint of most steps whose last file is whole, and none in an empty folder."""
     folder = tmp_path / "it's a run"
     for step in (*whole, *broken):
         (folder / f"checkpoint-{step}").mkdir(parents=True)
