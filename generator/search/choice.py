@@ -209,8 +209,8 @@ def why_first(ours: Plan, theirs: Plan, *, bold: bool = False) -> str:
     slower = float(ours.step_time.total_s) / float(theirs.step_time.total_s) - 1
     rival = "the faster plan" if slower > 0 else "the other plan"
     if high > limit and not bold:
-        if float(ours.uncertainty.device.high) > limit:
-            return "needs least memory, and no layout is under the limit of the card at the upper end of its range"
+        if (own := float(ours.uncertainty.device.high)) > limit:
+            return f"needs least memory: it may need up to {gib(own)} GiB of the card, every other layout more"
         return f"{rival} may need up to {gib(high)} GiB of the card, above the limit of {gib(limit)} GiB"
     if slower <= TIME_BAND:
         return f"as fast within {TIME_BAND:.0%}{_preferred(ours, theirs)}"

@@ -33,6 +33,7 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     return (
         (name, in_words(plan.layout, brief=True)),
         ("Memory", memory_text(plan)),
+        *_host(plan),
         ("Speed", speed),
         ("Run", run_text(plan)),
     )
@@ -51,6 +52,14 @@ def memory_text(plan: Plan) -> str:
     share = f" ({required / capacity:.0%})" if required <= capacity else ""
     used = f"{gib(required)} of {gib(capacity)} GiB per GPU{share}"
     return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)}"
+
+
+def _host(plan: Plan) -> Iterator[Line]:
+    """The host memory that offloading takes: `512 of 1,900 GiB per node`; how much there is may be unknown."""
+    if plan.layout.offload:
+        has = plan.job.cluster.host_memory_bytes
+        held = f"of {gib(has)} GiB per node" if has else "GiB per node; set cluster.host_memory_gib to check it"
+        yield "Host", f"{gib(plan.memory.host_bytes_per_node)} {held}"
 
 
 def run_text(plan: Plan) -> str:
