@@ -7,13 +7,14 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from ..dataclass import dataclass
-from .options import Request, bold_option, form_option, job_options, output_option
+from .options import DEFAULT_SPEC, Request, bold_option, form_option, job_options, output_option
 from .printing import ExitStatus
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _PLAN: Final = "plan.json"
+_MOST_NAMED: Final = 10  # folders in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +57,19 @@ def submit(
 ) -> None:
     """Write the files of the job in SPEC, as `dsgen generate` does, show plan and command, and submit it.
 
-    SPEC may also be a folder that `dsgen generate` wrote: its files, edited or not, are checked and submitted.
+    SPEC may also be a folder that `dsgen generate` wrote: its files, edited or not, are checked and submitted. Of
+    another folder, its dsgen.yaml is SPEC.
 
     The job's working folder is the current one, as with the scheduler's own command.
     """
     from .printing import echo, print_json  # here, to save start-up time
 
-    written = _plan_in(Path(request.spec)) if request.spec is not None else None
-    if request.spec is not None and written is not None:
-        ready = _checked(Path(request.spec), written, request)
-    elif request.spec is not None and Path(request.spec).is_dir():
-        refuse(f"{request.spec} has no {_PLAN}", "give a job spec, or a folder that dsgen generate wrote")
+    folder = Path(request.spec) if request.spec is not None and Path(request.spec).is_dir() else None
+    if folder is not None and (written := _plan_in(folder)) is not None:
+        ready = _checked(folder, written, request)
     else:
-        ready = _written(request, form, bold, output, force, dry_run)
+        asked = request if folder is None else _of_spec_in(folder, request)
+        ready = _written(asked, form, bold, output, force, dry_run)
     launcher = ready.launcher
     words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
     lacks = _missing(ready)
@@ -106,9 +108,24 @@ def _written(request: Request, form: str, bold: bool, output: str | None, force:
 
 def _plan_in(folder: Path) -> Path | None:
     """The plan.json in a folder, to which no link leads out; of an elastic job, that of the most GPUs."""
-    of_counts = sorted(folder.glob(f"*gpus/{_PLAN}"), key=lambda path: (len(path.parent.name), path.parent.name))
+    from ..programs.launchers import LAUNCHERS  # here, to save start-up time
+
+    launches = any((folder / launcher.file).is_file() for launcher in LAUNCHERS.values())
+    found = folder.glob(f"[0-9]*gpus/{_PLAN}") if launches else ()
+    of_counts = sorted(found, key=lambda path: (len(path.parent.name), path.parent.name))
     files = (path for path in (folder / _PLAN, *reversed(of_counts)) if path.is_file())
     return next((path for path in files if path.resolve().is_relative_to(folder.resolve())), None)
+
+
+def _of_spec_in(folder: Path, request: Request) -> Request:
+    """The same of the job spec in a folder that has no plan. Without one, the program ends."""
+    spec = folder / DEFAULT_SPEC
+    if not spec.is_file():
+        written = ", ".join(sorted(str(plan.parent) for plan in folder.glob(f"*/{_PLAN}"))[:_MOST_NAMED])
+        hint = f"give one of {written}" if written else "give a job spec, or a folder that dsgen generate wrote"
+        refuse(f"{folder} has no {_PLAN} and no {DEFAULT_SPEC}", hint)
+    command = shlex.join(("dsgen", DEFAULT_SPEC, *shlex.split(request.command)[2:]))
+    return replace(request, spec=str(spec), command=command)
 
 
 def _checked(folder: Path, written: Path, request: Request) -> Ready:

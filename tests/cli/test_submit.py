@@ -224,3 +224,16 @@ def test_a_folder_without_a_plan_is_told_as_one(workdir: Path) -> None:
     result = submit(workdir, "o", "--yes")
     assert result.returncode == 1
     assert "o has no plan.json" in result.stderr
+
+
+def test_a_folder_around_written_ones_is_its_spec_or_none(workdir: Path) -> None:
+    """Of a folder without a plan, dsgen.yaml is submitted; without one, the folders in it with a plan are named."""
+    stand_in(workdir, "sbatch", "7")
+    for folder in ("a-8gpus", "b-8gpus"):
+        submit(workdir, "job.yaml", "-o", folder)
+    refused = submit(workdir, ".", "--yes")
+    assert refused.returncode == 1 and "give one of a-8gpus, b-8gpus" in refused.stderr
+    (workdir / "job.yaml").rename(workdir / "dsgen.yaml")
+    assert "submitted: 7" in submit(workdir, ".", "-o", "o", "--yes").stdout
+    assert (workdir / "calls").read_text().split() == ["--parsable", "./o/launch.sbatch"]
+    assert "dsgen dsgen.yaml" in (workdir / "o" / "launch.sbatch").read_text()
