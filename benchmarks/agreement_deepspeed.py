@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -30,9 +30,6 @@ RELEASES = ("0.19.8", "0.16.9", "0.14.5", "0.12.6")
 MUTANTS = 2000
 STANDS_ALONE = (0, 14)  #: the first release that needs no module that today's environment lacks
 
-
-#: Blocks that 0.19.7 has removed, with their rules: only whether they may be there is judged.
-_REMOVED = ("elasticity", "compression_training")
 #: Rules whose notes say so: a template's placeholders, and what the autotuner tries.
 _FILLED_IN = ("PARSE015", "MON005")
 
@@ -47,7 +44,6 @@ class Answer:
     error: str | None  #: what it said
     errors: tuple[tuple[str, str, str], ...]  #: dsgen's: rule, when it would be noticed, message
     filled: bool = False  #: whether dsgen says in a note that something else fills it in before DeepSpeed reads it
-    removed: bool = False  #: whether DeepSpeed refuses it for what is in a block that it has removed since
 
     @property
     def at_parse(self) -> bool:
@@ -61,7 +57,7 @@ class Answer:
             return "false alarm" if self.at_parse else "accepted by both"
         if self.errors:
             return "rejected by both"
-        return "filled in first" if self.filled else "in a removed block" if self.removed else "missed"
+        return "filled in first" if self.filled else "missed"
 
 
 def main() -> None:
@@ -133,22 +129,10 @@ def compare(texts: Iterable[tuple[str, str]], version: str, folder: Path | None)
     """Both verdicts on every text."""
     listed = list(texts)
     theirs = ask_deepspeed([text for _, text in listed], version, folder)
-    answers = [
+    return [
         Answer(name=name, text=text, accepted=said["accepted"], error=said["error"], **ask_dsgen(text, version))
         for (name, text), said in zip(listed, theirs, strict=True)
     ]
-    missed = [n for n, one in enumerate(answers) if one.verdict == "missed" and is_json(one.text)]
-    for n, said in zip(
-        missed, ask_deepspeed([_without(answers[n].text) for n in missed], version, folder), strict=True
-    ):
-        of_elasticity = (answers[n].error or "").startswith("Elasticity")  # which may give the batch
-        answers[n] = replace(answers[n], removed=said["accepted"] or of_elasticity)
-    return answers
-
-
-def _without(text: str) -> str:
-    """A config without the blocks that DeepSpeed has removed since."""
-    return json.dumps({key: value for key, value in json.loads(text).items() if key not in _REMOVED})
 
 
 def ask_deepspeed(texts: list[str], version: str, folder: Path | None) -> list[dict[str, Any]]:
@@ -202,7 +186,6 @@ def report(answers: list[Answer], version: str, show: int) -> int:
         "rejected by both",
         "accepted by both",
         "filled in first",
-        "in a removed block",
         "missed",
         "false alarm",
     ):

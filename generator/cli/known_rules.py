@@ -135,6 +135,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "CMP": "compilation",
     "DATA": "data",
     "DISK": "room on disks",
+    "ELAS": "elasticity",
     "ENG": "the installed DeepSpeed",
     "ENV": "environment",
     "FILE": "files",

@@ -145,7 +145,7 @@ def keys_have_options(job: Job) -> Violations:
 
 @jobs.rule("ARG002", ERROR, "silent", derived("of an option that is given twice, the last one wins"))
 def arguments_agree(job: Job) -> Violations:
-    """launch.arguments don't contradict data and output.
+    """Options in launch.arguments don't contradict data and output.
     Prevents: No error: one of the two values is used, and the plan counts with the other.
     Fix: give each of them once"""
     for key, value in spec_values(job).items():

@@ -8,7 +8,7 @@ from typing import Final
 from ....facts.hjson.edits import move_member, rename_key
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
-from ....rules.violations import deepspeed_now, derived, megatron_deepspeed, suggest, violation
+from ....rules.violations import deepspeed, deepspeed_now, derived, megatron_deepspeed, suggest, violation
 from ...launching.program_options import reads_key
 from ...subjects import submissions
 from ...submission import Submission
@@ -80,6 +80,16 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
         if option and submission.release("deepspeed", launch.script.text.path).version >= _WITHOUT_ELASTIC:
             message, where = "--elastic_training was removed in DeepSpeed 0.19.8", launch.script.locate(option.written)
             yield Violation(where, message, "remove --elastic_training")
+
+
+@building.rule("OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=_WITHOUT_ONE_BIT)
+def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
+    """1-bit optimizers are used without ZeRO.
+    Prevents: `1bit-Adam is not compatible with ZeRO`
+    Fix: use stage 0, or AdamW"""
+    if config.optimizer in _ONE_BIT and config.stage:
+        message = f"{said(config, _TYPE)} is refused with ZeRO stage {config.stage}"
+        yield Violation(config.locate(_TYPE), message, 'use stage 0, or "AdamW"')
 
 
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))

@@ -198,6 +198,17 @@ def pipelines_are_code(config: Config) -> Violations:
     yield from unused(config, unread, why)
 
 
+@_piped.rule("ELAS005", ERROR, "init", deepspeed("runtime/pipe/engine.py:92"), before=(0, 19, 8))
+def elastic_jobs_have_no_stages(run: Run) -> Violations:
+    """Elastic training runs without pipeline stages.
+    Prevents: `Elasticity is not currently supported with pipeline parallelism`
+    Fix: disable elasticity"""
+    pointer, stages = "/elasticity/enabled", world_of(run.submission).pipeline
+    if run.config.switch(pointer):
+        message = f"elasticity is enabled with {stages} pipeline stages, which DeepSpeed refuses"
+        yield violation(run.config, pointer, message, 'set "enabled" to false')
+
+
 _EXPERTS: Final = "/expert_parallel"
 _SIZE: Final = f"{_EXPERTS}/autoep_size"
 _BACKEND: Final = f"{_EXPERTS}/comm_backend"

@@ -84,6 +84,18 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
         yield Violation(config.locate(pointer), message, hint)
 
 
+@configs.rule("PREC015", ERROR, "init", deepspeed("runtime/engine.py:2070"), before=(0, 19, 8))
+def amp_goes_alone(config: Config) -> Violations:
+    """Apex amp is used without ZeRO, fp16 and bf16.
+    Prevents: `Amp and ZeRO are not currently compatible`, `Cannot enable both amp with ... fp16 or bfloat16`
+    Fix: use bf16 or fp16 in place of amp"""
+    kind = config.precision if config.precision in ("fp16", "bf16") else None
+    other = f"ZeRO stage {config.stage}" if config.stage else kind
+    if config.switch("/amp/enabled") and other:
+        message, hint = f"amp is refused with {other}", 'use "bf16": {"enabled": true} without amp'
+        yield Violation(config.locate("/amp/enabled"), message, hint)
+
+
 @configs.rule("PREC017", WARNING, "silent", deepspeed_now("runtime/precision_config.py:37"))
 def one_bf16_block(config: Config) -> Violations:
     """The deprecated block bfloat16 is not written together with bf16, which is read.

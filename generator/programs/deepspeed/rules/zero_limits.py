@@ -16,6 +16,7 @@ _MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
 _MUON: Final = f"{deepspeed_now('runtime/zero/stage3.py:361')}; {deepspeed('runtime/zero/stage_1_and_2.py:231')}"
 _NORMS: Final = "runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"
 _KERNEL: Final = "runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"
+_MICS: Final = "runtime/zero/mics_utils.py:83; runtime/zero/mics.py:422"
 _HPZ: Final = f"{ZERO}/zero_hpz_partition_size"
 _WEIGHTS: Final = f"{ZERO}/zero_quantized_weights"
 _FROZEN: Final = f"{ZERO}/zero_quantized_nontrainable_weights"
@@ -232,6 +233,22 @@ def zeropp_is_for_stage_3(config: Config) -> Violations:
         flags = [pointer for pointer in (_WEIGHTS, _FROZEN, _GRADIENTS) if config.switch(pointer)]
         size = config.whole(_HPZ)
         yield from unused(config, [*flags, *([_HPZ] if size and size > 1 else [])], f"at stage {config.stage}")
+
+
+@runs.rule("ZERO033", ERROR, "init", deepspeed(_MICS), before=(0, 19, 8))
+def mics_shards_divide_the_gpus(run: Run) -> Violations:
+    """mics_shard_size divides the GPUs, and is used without offload.
+    Prevents: an assertion when the groups are made
+    Fix: set it to a divisor of the GPUs"""
+    config, gpus, pointer = run.config, world_of(run.submission).gpus, f"{ZERO}/mics_shard_size"
+    size, where = config.whole(pointer), config.locate(pointer)
+    if not size or size < 1 or config.stage != 3:
+        return
+    if gpus and gpus % size:
+        message = f"mics_shard_size: {size} does not divide {gpus} GPUs"
+        yield Violation(where, message, f"set mics_shard_size to {listed(divisors(gpus)[:8])}")
+    if config.offloads("optimizer") or config.offloads("param"):
+        yield Violation(where, f"mics_shard_size: {size} is refused with offload", "remove one of the two")
 
 
 @runs.rule("ZERO056", WARNING, "silent", deepspeed_now("runtime/zero/config.py:221"))
