@@ -202,6 +202,13 @@ def test_options_on_a_condition_are_neither_given_nor_missing() -> None:
     assert arguments.lacks("--bf16") and arguments.integer("--hidden-size") == 64
 
 
+def test_every_option_of_a_branch_is_on_its_condition() -> None:
+    """Of several options that a branch adds, none counts as missing, nor as given."""
+    script = "ARGS=(--num-layers 2)\nif ((X)); then ARGS+=(--fp16 --seed $SEED); fi\n"
+    [arguments] = script_arguments(script + 'torchrun pretrain_gpt.py "${ARGS[@]}" --hidden-size 64\n')
+    assert (arguments.complete, arguments.unsure) == (True, {"--fp16", "--seed"})
+
+
 @pytest.mark.parametrize(("words", "complete"), [("$DATA", True), ("1 $A 2 $B", True), ("$DATA $EXTRA_ARGS", False)])
 def test_unknown_values_of_a_list_hide_no_options(words: str, complete: bool) -> None:
     """What follows an option of several values is taken for them, but for a variable whose name speaks of options."""

@@ -14,7 +14,6 @@ from .options import MegatronOption, OptionTable
 
 _NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
 _INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
-_VARIABLE: Final = re.compile(r"[$`*?]")
 #: Variables that hold options by their names: `$EXTRA_ARGS`.
 _OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
 _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
@@ -70,7 +69,7 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
     while index < len(words):
         word = words[index]
         index += 1
-        text, conditional = word.prefix if word.value is None else word.value, _conditional(word)
+        text = word.prefix if word.value is None else word.value
         name, sign, explicit = text.partition("=")
         option = table.get(name) if name.startswith("-") else None
         if option is not None and (sign or word.value is not None):
@@ -86,9 +85,9 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
         elif option is not None:  # whose name isn't written to its end
             complete, foreign = False, False
         elif word.value is None:
-            perhaps = (re.split(r"[\s=]", text, maxsplit=1)[0] for text in (conditional, *word.perhaps) if text)
+            perhaps = (text.partition("=")[0] for text in word.perhaps if text)
             unsure |= {named.name for one in perhaps if (named := table.get(one)) is not None}
-            complete = complete and (bool(conditional) or word.prefix.startswith("-"))
+            complete = complete and (bool(word.perhaps) or word.prefix.startswith("-"))
             foreign = True
         elif _is_option(text):
             strays.append(Stray(word=name, where=locate(word)))
@@ -96,12 +95,6 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
         elif not foreign:
             strays.append(Stray(word=text, where=locate(word), after=given[-1].written if given else None))
     return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
-
-
-def _conditional(word: Word) -> str:
-    """The text of a word that is there on a condition; empty where it is there, or its text isn't known."""
-    text = word.raw.strip("\"'")
-    return text if word.value is None and not word.prefix and not _VARIABLE.search(text) else ""
 
 
 def _is_option(word: str) -> bool:
@@ -112,7 +105,7 @@ def _values(words: Sequence[Word], index: int, option: MegatronOption, table: Op
     """The values that follow an option, as many as it accepts."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
-        known = word.value if word.value is not None else word.prefix or _conditional(word).split(" ")[0]
+        known = word.value if word.value is not None else word.prefix or (word.perhaps[0] or "" if word.perhaps else "")
         if _is_option(known) or (known.startswith("-") and table.get(known.partition("=")[0]) is not None):
             return
         yield word

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from ...facts.words import IN_WORDS
@@ -319,13 +319,15 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
 
 
 def _perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
-    """The texts of words of which any list may be there; none where one begins with what is no option."""
+    """The texts of words of which any list may be there; none where it begins, or goes on, with what isn't known."""
     found: list[str | None] = []
     for elements in lists:
         texts = [text for one in elements for text in _texts(one.pieces)]
         if texts and not (texts[0] or "").startswith("-"):
             return ()
         found += texts
+    if any(after is None and not (option or "").startswith("-") for option, after in pairwise(found)):
+        return ()
     return tuple(found) if len(found) <= _MOST_PERHAPS else ()
 
 
