@@ -6,15 +6,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .job.bindings import bindings, binds
 from .job.records import Output
 from .programs.frameworks import program_for
 from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
 from .programs.program import RenderedFile, count_folder, trial_folder
-from .search.elastic import Elastic
 from .search.plan import Plan
+
+if TYPE_CHECKING:
+    from .search.elastic import Elastic
 
 _STARTING_S: Final = 900  # containers, imports, the first collectives: assumed
 _SLACK: Final = 3  # times the slow end of the estimate, for the first steps and kernels that are compiled: assumed

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
+from typing import TYPE_CHECKING
 
 from ..estimate.layout import in_words
 from ..estimate.wording import percent
 from ..job.records import Job
 from ..job.wording import counted
 from ..search import Infeasible, Plan, SearchResult, Suggestion
-from ..search.elastic import Elastic
 from ..search.plan import Decision
 from ..search.suggestions import faster_nearby
 from ..search.summary import Line, Row, compared, rows, unlike
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
-from .known_rules import title_of
 from .options import given
 from .printing import ASIDE, BAD, BOLD
-from .run_text import factors
 from .summary import ALWAYS, NAMES, MemoryBars, answer_lines
 from .tables import Lines, Part, Table, Text, asides, height, numbers, one_of, plan_table, whole, words
+
+if TYPE_CHECKING:
+    from ..search.elastic import Elastic
 
 _REJECTED_SHOWN = 6
 SCREEN = 29  #: lines of a first screen; the name of the job is above them
@@ -73,6 +74,8 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:
     """Return what `--explain` adds: memory as bars, why the plan decides as it does, the time's factors, the rules."""
+    from .run_text import factors  # here, to save start-up time
+
     why = (
         Text("Why this plan: each decision against the best plan with another value", BOLD),
         *_decided(plan.decisions),
@@ -103,6 +106,8 @@ def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
 
 def obstacle(answer: Infeasible, *, rules: bool = True) -> list[Part]:
     """Say why nothing fits: changes after which it does, the nearest miss, and the rules that removed the layouts."""
+    from .known_rules import title_of  # here, to save start-up time
+
     job = answer.job
     head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
     if answer.nearest is None:
@@ -160,6 +165,8 @@ def nearby(answer: SearchResult) -> tuple[Line, ...]:
 
 def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
     """The rules that removed most layouts, with their requirements."""
+    from .known_rules import title_of  # here, to save start-up time
+
     table = Table(numbers(), whole(), words())
     order = sorted(((n, rule) for rule, n in rejected_by.items() if n), key=lambda item: (-item[0], item[1]))
     for number, rule in order[:_REJECTED_SHOWN]:

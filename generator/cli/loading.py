@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -23,11 +23,13 @@ from ..job.resolve import DEFAULT_FRAMEWORK
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
 from ..search import Infeasible, SearchResult, search
-from ..search.elastic import Elastic, plan_counts
 from .findings_text import print_below, stop
 from .options import COMMANDS, DEFAULT_SPEC, Request, assignment_text
 from .printing import ExitStatus, echo, print_json, working
 from .tables import print_parts
+
+if TYPE_CHECKING:
+    from ..search.elastic import Elastic
 
 
 class _BuiltIn(io.StringIO):
@@ -151,9 +153,9 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     if job.elastic:
         _check_target(job)
     with working(planning(job), form):
-        found = plan_counts(job, top=top, bold=bold) if job.elastic else search(job, top=top, bold=bold)
-    elastic = found if isinstance(found, Elastic) else None
-    answer = or_exit(found.answer if isinstance(found, Elastic) else found, form)
+        found = _plan_counts(job, top, bold) if job.elastic else search(job, top=top, bold=bold)
+    elastic = None if isinstance(found, SearchResult | Infeasible) else found
+    answer = or_exit(found if isinstance(found, SearchResult | Infeasible) else found.answer, form)
     best = answer.plans[0]
     files = render_counts(elastic, command=request.command) if elastic else render(best, command=request.command)
     known = {finding.rule for finding in findings}
@@ -167,6 +169,12 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
         stop(of_files)
     print_below([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
+
+
+def _plan_counts(job: Job, top: int, bold: bool) -> Elastic | Infeasible:
+    from ..search.elastic import plan_counts  # here, to save start-up time
+
+    return plan_counts(job, top=top, bold=bold)
 
 
 def _placed(job: Job, request: Request, folder: Path) -> Job:

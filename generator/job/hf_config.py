@@ -9,8 +9,7 @@ from ..catalog.names import closest
 from ..catalog.records import Model
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, read_experts
-from .hf_reader import ConfigReader, Problem
-from .hf_shape import LONG, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
+from .hf_shape import LONG, ConfigReader, Problem, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
 
 #: How each Hugging Face `model_type` spells a transformer's shape.

@@ -7,8 +7,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
-from .hf_reader import ConfigReader, local_layers, read_window, windows, without_rotary
-from .hf_shape import GptLike, LlamaLike, Shape, biases, gpt_block, read_kv_heads, read_rotary, switch
+from .hf_shape import (
+    ConfigReader,
+    GptLike,
+    LlamaLike,
+    Shape,
+    biases,
+    gpt_block,
+    local_layers,
+    read_kv_heads,
+    read_rotary,
+    read_window,
+    switch,
+    windows,
+    without_rotary,
+)
 
 #: Parts that no size depends on, in the words of messages.
 SCALED_EMBEDDINGS = "scaled embeddings"

@@ -7,8 +7,19 @@ from functools import partial
 from typing import Final
 
 from .hf_dense import clipped, multipliers, qwen_windows
-from .hf_reader import ConfigReader, dense_layers, local_layers, mlp_layer_types, read_window, windows, without_rotary
-from .hf_shape import LlamaLike, Shape, biases, switch
+from .hf_shape import (
+    ConfigReader,
+    LlamaLike,
+    Shape,
+    biases,
+    dense_layers,
+    local_layers,
+    mlp_layer_types,
+    read_window,
+    switch,
+    windows,
+    without_rotary,
+)
 from .wording import show
 
 

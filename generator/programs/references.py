@@ -22,11 +22,11 @@ from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
 from .shell.records import Assignment, Word
-from .trainer.training_arguments import TrainingArguments
 
 if TYPE_CHECKING:
     from .deepspeed.document import DsConfig
     from .trainer.accelerate import AccelerateConfig
+    from .trainer.training_arguments import TrainingArguments
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
 _CONFIG_OPTION: Final = re.compile(r"--deepspeed|--(?:deepspeed|ds)[-_]config(?:[-_](?:file|path))?")
@@ -103,8 +103,14 @@ def _references_of(document: Document, files: Files, readers: dict[int, str]) ->
         config = cast("AccelerateConfig", document)
         where = config.locate("deepspeed_config/deepspeed_config_file")
         yield from _named_config(config.config_file, where, files, "accelerate")
-    elif isinstance(document, TrainingArguments) and document.launch is None:
-        yield from _named_config(document.value("deepspeed"), document.locate("deepspeed"), files, "huggingface")
+    elif arguments := _of_trainer(document, in_launch=False):
+        yield from _named_config(arguments.value("deepspeed"), arguments.locate("deepspeed"), files, "huggingface")
+
+
+def _of_trainer(document: Document, *, in_launch: bool) -> TrainingArguments | None:
+    """The document, if it has arguments of the Trainer, from a launch line or a file of their own."""
+    arguments = cast("TrainingArguments", document) if document.document_kind == "training arguments" else None
+    return arguments if arguments is not None and (arguments.launch is not None) == in_launch else None
 
 
 def configures_lightning(launch: Launch) -> bool:
@@ -154,7 +160,7 @@ def _reader_of(document: Document) -> str | None:
     """The program that reads the DeepSpeed config which the launch line of these arguments names."""
     if isinstance(document, MegatronArguments) and document.launch is not None:
         return document.flavour if document.flavour == "megatron-deepspeed" else None
-    return "huggingface" if isinstance(document, TrainingArguments) and document.launch is not None else None
+    return "huggingface" if _of_trainer(document, in_launch=True) else None
 
 
 def _named_config(path: object, where: Location, files: Files, reader: str) -> Iterator[Reference]:

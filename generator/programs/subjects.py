@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..rule import Subject
 from .deepspeed.config import Config
@@ -13,7 +13,9 @@ from .launching.launcher_call import LauncherCall
 from .launching.script import LaunchScript
 from .slurm.request import LAUNCHERS, Request, Step, steps_of
 from .submission import Submission
-from .trainer.training_arguments import TrainingArguments
+
+if TYPE_CHECKING:
+    from .trainer.training_arguments import TrainingArguments
 
 __all__ = ["Subject", "subject", "submissions"]
 
@@ -38,7 +40,9 @@ scripts: Final = Subject[LaunchScript](("launch script",), lambda submission: su
 #: Every shell text: scripts, and the commands of AzureML jobs.
 commands: Final = Subject[LaunchScript](("launch script", "AzureML job"), lambda submission: submission.commands)
 #: TrainingArguments, from files and from launch lines.
-training_arguments: Final = Subject[TrainingArguments](("training arguments",), lambda of: of.training_arguments)
+training_arguments: Final[Subject[TrainingArguments]] = Subject(
+    ("training arguments",), lambda submission: submission.training_arguments
+)
 #: Files named `.deepspeed_env`.
 environment_files: Final = Subject[EnvironmentFile](("environment file",), lambda of: of.environment_files)
 #: Every launch line.
