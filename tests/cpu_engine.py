@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -18,6 +20,9 @@ import deepspeed
 LATE = ("torch._dynamo", "deepspeed.runtime.zero.muon.muon_optimizer", "transformers.models.llama.modeling_llama")
 
 
+_LONGEST_BUILD = 600  # seconds
+
+
 def prepare() -> None:
     """Let the engine take every format, and compile nothing; import what it needs.
 
@@ -25,12 +30,20 @@ def prepare() -> None:
     operators compute fp16 and bf16 on every CPU, and nothing here is trained for its speed, so the answer is yes.
     The shared-memory operator for collectives is compiled otherwise; without it gloo takes its place.
     """
+    _forget_builds_that_were_killed()
     accelerator = deepspeed.accelerator.get_accelerator()
     accelerator.is_fp16_supported = lambda: True
     accelerator.is_bf16_supported = lambda: True
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     for module in LATE:
         import_module(module)
+
+
+def _forget_builds_that_were_killed() -> None:
+    """Remove old locks of torch's builds: it waits for ever for a process that was killed while it built."""
+    for lock in (Path.home() / ".cache" / "torch_extensions").glob("*/*/lock"):
+        if time.time() - lock.stat().st_mtime > _LONGEST_BUILD:
+            lock.unlink(missing_ok=True)
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:

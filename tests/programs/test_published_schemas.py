@@ -68,10 +68,8 @@ def test_random_specs_pass() -> None:
 )
 @pytest.mark.parametrize(("folder", "kept"), [("/b/runs", True), ("/b", True), ("/bc", False), ("/", False)])
 def test_a_folder_that_goes_with_the_machine_is_named(target: str, options: Any, folder: str, kept: bool) -> None:
-    """Checkpoints in nothing that is mounted are named in the file's header."""
+    """Checkpoints on no mounted volume are named in the file's header."""
     made = plan(target, options=options)
     saving = replace(made, job=replace(made.job, output=Output(checkpoints=folder)))
     (file,) = launch_files(saving, program())[:1]
-    assert (
-        f"output.checkpoints {folder} is in nothing that is mounted" in " ".join(file.text.split(" # "))
-    ) is not kept
+    assert (f"output.checkpoints {folder} is on no mounted volume" in " ".join(file.text.split(" # "))) is not kept
