@@ -30,6 +30,8 @@ def count_folder(gpus: int) -> str:
 
 def from_the_scripts_folder(launch: Launch, _: Path) -> str:
     """Say where a job is started whose processes run in the current folder."""
+    if launch.script.startswith("/"):
+        return f"Start the job; {launch.script} has to be there, or in the container:"
     return f"Start the job from the folder that holds {launch.script}:"
 
 
@@ -173,9 +175,11 @@ EPSILON = 1e-8
 def beta2(job: Job) -> float:
     """Decay of the second moment.
 
-    **Source**: 0.95 for language models (GPT-3, arXiv 2005.14165, appendix B); 0.999 for encoders (BERT, 1810.04805).
+    **Source**: 0.95 for language models (GPT-3, arXiv 2005.14165, appendix B); 0.999 for encoders (BERT, 1810.04805)
+    and to go on from trained weights (QLoRA, 2305.14314, appendix B.4; TrainingArguments).
     """
-    return 0.95 if job.model.causal else 0.999
+    tuned = job.training.lora or any(each.startswith("--model_name_or_path") for each in job.launch.arguments)
+    return 0.95 if job.model.causal and not tuned else 0.999
 
 
 def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:

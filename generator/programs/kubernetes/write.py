@@ -231,8 +231,8 @@ class _Job:
         """Return what a reader has to know."""
         yield _WRITTEN_FOR[self.kind]
         yield (
-            f"The image has {self.program.script} and what it imports, with its path from the image's working "
-            "directory; launch.kubernetes.image replaces it."
+            f"The image has to have {self.program.script}, a relative path from its working directory, and what it "
+            "imports."
         )
         if self.plan.job.nodes > 1 and not self._pins_memory():
             yield (

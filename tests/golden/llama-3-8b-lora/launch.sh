@@ -104,7 +104,7 @@ ARGUMENTS=(
   --learning_rate 0.0002
   --weight_decay 0
   --adam_beta1 0.9
-  --adam_beta2 0.95
+  --adam_beta2 0.999
   --adam_epsilon 1e-08
   --max_grad_norm 1
   # duration, warm-up, and a line of the log a minute
