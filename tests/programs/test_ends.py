@@ -49,7 +49,8 @@ def started(
     put((*built.files, *launch_files(made, built)), folder / "it's a folder")
     with (folder / "out").open("wb") as out:
         job = subprocess.Popen(
-            [str(folder / "it's a folder" / "launch.sh")],
+            # By bash, as its first line says: another thread's child may hold it open, and then nothing may execute it.
+            ["bash", str(folder / "it's a folder" / "launch.sh")],
             cwd=folder, env=servers.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             preexec_fn=_heed_signals,
         )  # fmt: skip
