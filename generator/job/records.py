@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -338,3 +338,12 @@ class Job:
     def fuses_kernels(self) -> bool:
         """Return whether normalisation and activation are one kernel each and keep their input only."""
         return self.framework.fused if self.training.kernels is None else self.training.kernels == "fused"
+
+
+def is_fine_tuning(lora: object, arguments: Iterable[object]) -> bool:
+    """Return whether a job goes on from trained weights: with adapters, or by `--model_name_or_path` of its script.
+
+    Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of 0.999. Source:
+    TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's (arXiv:2305.14314) recipes.
+    """
+    return lora is not None or any(str(each).startswith("--model_name_or_path") for each in arguments)

@@ -28,6 +28,7 @@ from .records import (
     Reliability,
     Tokenizer,
     Training,
+    is_fine_tuning,
 )
 from .resolve_names import resolve_calibration, resolve_cluster, resolve_model
 from .source import Source
@@ -159,6 +160,7 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
     framework = frameworks[data.get("framework", DEFAULT_FRAMEWORK)]
     counts = _counts(data, cluster)
     version = data.get("deepspeed_version", "0.19.8")
+    training, words = data.get("training", {}), data.get("launch", {}).get("arguments", ())
     return Job(
         name=data.get("name", model.name),
         framework=framework,
@@ -167,7 +169,7 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         cluster=cluster,
         gpus=counts[-1],
         elastic=counts if len(counts) > 1 else (),
-        training=_training(data.get("training", {}), model, cluster.accelerator, is_fine_tuning(data)),
+        training=_training(training, model, cluster.accelerator, is_fine_tuning(training.get("lora"), words)),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
         launch=_launch(source, data.get("launch", {}), framework),
@@ -217,16 +219,6 @@ def _training(training: Keys, model: Model, accelerator: Accelerator, fine_tunes
         quantized_weights=bool(training.get("quantized_weights")),
         quantized_gradients=bool(training.get("quantized_gradients")),
     )
-
-
-def is_fine_tuning(data: Keys) -> bool:
-    """Return whether a spec goes on from a model's weights: with adapters, or by what the Trainer's scripts are told.
-
-    Such runs have no weight decay by default, and a rate of 2e-5 for all weights. Source: TrainingArguments; Alpaca's
-    (tatsu-lab/stanford_alpaca README) and QLoRA's recipes.
-    """
-    words = data.get("launch", {}).get("arguments", ())
-    return "lora" in data.get("training", {}) or any(str(each).startswith("--model_name_or_path") for each in words)
 
 
 def _sequence_length(training: Keys, model: Model | None) -> int:

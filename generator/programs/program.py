@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..dataclass import dataclass
 from ..job.needs import argument_values, continuation
-from ..job.records import Job, Launch, Training
+from ..job.records import Job, Launch, Training, is_fine_tuning
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
@@ -178,8 +178,8 @@ def beta2(job: Job) -> float:
     **Source**: 0.95 for language models (GPT-3, arXiv 2005.14165, appendix B); 0.999 for encoders (BERT, 1810.04805)
     and to go on from trained weights (QLoRA, 2305.14314, appendix B.4; TrainingArguments).
     """
-    tuned = job.training.lora or any(each.startswith("--model_name_or_path") for each in job.launch.arguments)
-    return 0.95 if job.model.causal and not tuned else 0.999
+    is_tuned = is_fine_tuning(job.training.lora, job.launch.arguments)
+    return 0.95 if job.model.causal and not is_tuned else 0.999
 
 
 def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
