@@ -5,6 +5,7 @@ The latter are a layer's in its backward pass, logits and loss, and gradients be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -144,8 +145,8 @@ def _mlp_copies(job: Job) -> int:
     return _EAGER_NEW_GELU if eager and job.model.activation == "gelu_new" else 2
 
 
-def stored_bytes(job: Job, layout: LayoutLike, held: StageLayers, flying: Any) -> Any:
-    """Bytes kept by a stage for `flying` micro-batches in flight.
+def kept_per_token(job: Job, layout: LayoutLike, held: StageLayers) -> Any:
+    """Bytes a token that a stage keeps of its layers for each micro-batch in flight.
 
     **Source**: full recomputation keeps the input of each layer, or of each group of them, 2 bytes × hidden a token
     (2205.05198 sec 5; exactly that was measured with FakeTensorMode on Hugging Face Llama); Megatron-LM repeats the
@@ -158,8 +159,7 @@ def stored_bytes(job: Job, layout: LayoutLike, held: StageLayers, flying: Any) -
     kept = (held.dense - dense) * _kept_bytes_per_token(job, layout, moe=False)
     if job.model.is_moe:
         kept = kept + (held.moe - (repeated - dense)) * _kept_bytes_per_token(job, layout, moe=True)
-    inputs = repeated / layout.recompute_group * (weight_bytes(job) * job.model.hidden / sequence_cut(layout))
-    return flying * local_tokens(job, layout) * (inputs + kept)
+    return repeated / layout.recompute_group * (weight_bytes(job) * job.model.hidden / sequence_cut(layout)) + kept
 
 
 def _kept_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
@@ -168,8 +168,8 @@ def _kept_bytes_per_token(job: Job, layout: LayoutLike, *, moe: bool) -> Any:
     return layer_bytes_per_token(job, layout, moe=moe) + scores - sum(repeated_bytes_per_token(job, layout, moe=moe))
 
 
-def boundary_bytes(job: Job, layout: LayoutLike, stage: Any, flying: Any) -> Any:
-    """Bytes kept at a stage's ends for `flying` micro-batches: the embedding's dropout mask, the pipeline's buffers.
+def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
+    """Bytes a token kept at a stage's ends for each micro-batch in flight: the embedding's dropout mask, buffers.
 
     **Source**: 2205.05198 sec 4.3 (mask); DeepSpeed 0.19.8, runtime/pipe/engine.py, _exec_forward_pass: the received
     input stays in its buffer beside the clone that is computed with, and the output until its backward pass. Megatron
@@ -182,7 +182,7 @@ def boundary_bytes(job: Job, layout: LayoutLike, stage: Any, flying: Any) -> Any
     if job.framework.runs("DeepSpeed engine"):
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
         buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
-    return flying * local_tokens(job, layout) * (mask + ends + buffers) * job.model.hidden / sequence_cut(layout)
+    return (mask + ends + buffers) * job.model.hidden / sequence_cut(layout)
 
 
 #: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at once; an encoder's
@@ -196,14 +196,23 @@ _COPIED_LOGIT_BYTES = 10
 _FUSED_LOGIT_BYTES = 4
 
 
-def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
+def workspace_bytes(job: Job, layout: LayoutLike, parts: Mapping[str, Any] | None = None) -> Any:
     """Bytes alive only while one layer runs backward: what it recomputed, and its largest gradients.
 
-    The MLP goes first; when attention's scores have their gradients, what the MLP kept is free. Under sequence
-    parallelism the gathered input is back, whole, for the weight gradient (2205.05198 sec 4.2.2).
+    The MLP goes first; when attention's scores have their gradients, what the MLP kept is free. `parts` has the
+    figures of `workspace_per_token`.
     """
-    model, element, tokens = job.model, weight_bytes(job), local_tokens(job, layout)
-    moe = model.is_moe
+    parts, tokens = parts or workspace_per_token(job, layout), local_tokens(job, layout)
+    gradients = np.maximum(tokens * parts["mlp"] + parts["weight_gradient"], tokens * parts["attention"])
+    return tokens * parts["repeated"] + gradients
+
+
+def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
+    """Bytes a token of a layer's workspace by cause, and those of its largest weight gradient.
+
+    Under sequence parallelism the gathered input is back, whole, for the weight gradient (2205.05198 sec 4.2.2).
+    """
+    model, element, moe = job.model, weight_bytes(job), job.model.is_moe
     pairs = model.heads * job.training.sequence_length / layout.tensor
     scores = scores_bytes_per_token(job, layout)
     repeated = np.maximum(*repeated_bytes_per_token(job, layout, moe=moe))
@@ -217,14 +226,16 @@ def workspace_bytes(job: Job, layout: LayoutLike) -> Any:
     gradients = (3 if model.gated_mlp and not job.fuses_kernels and not moe else 2) + (job.training.lora is not None)
     # A backward product holds its weight's gradient, or of a frozen one its 16 bits if it has 4.
     frozen = job.training.lora is not None and job.training.lora.base == "unquantized"
-    held = 0.0 if frozen else weight_gradient_bytes(job, layout)
-    mlp = tokens * element * gradients * width / layout.tensor + held
     # Gradients before and after the softmax; a fused softmax works in place.
     kept = score_bytes(job)
     score = 0.0 if job.training.attention == "flash" else kept if kept >= _EAGER_SCORE_BYTES else 2.0 * element
-    attention = tokens * (score * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor)
     through = element * model.hidden * np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
-    return tokens * (recomputed + through) + np.maximum(mlp, attention)
+    return {
+        "repeated": recomputed + through,
+        "mlp": element * gradients * width / layout.tensor,
+        "attention": score * pairs - mlp_bytes_per_token(job, moe=moe) / layout.tensor,
+        "weight_gradient": 0.0 if frozen else weight_gradient_bytes(job, layout),
+    }
 
 
 def weight_gradient_bytes(job: Job, layout: LayoutLike) -> Any:

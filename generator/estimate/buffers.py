@@ -101,7 +101,7 @@ def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> An
     sums of 16-bit gradients.
     """
     if not job.framework.runs("DeepSpeed engine"):
-        return 0.0 * parameters / d
+        return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
     small = (parameters <= _REDUCED_AT_ONCE) & (not job.framework.runs("own script"))
     joined = np.where(small, np.where(stage == 0, element, FP32), 0) + np.where(stage == 0, 0, element)
@@ -116,8 +116,10 @@ def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
 
     **Source**: runtime/zero/stage_1_and_2.py, `allreduce_and_copy_with_multiple_ranks`.
     """
+    if not job.framework.runs("DeepSpeed engine"):
+        return 0.0
     sharded = (layout.zero_stage == 1) | (layout.zero_stage == 2)
-    ours = sharded & np.logical_not(has_flat_gradients(job, layout)) & job.framework.runs("DeepSpeed engine")
+    ours = sharded & np.logical_not(has_flat_gradients(job, layout))
     copied = summed_bytes(job) * (job.deepspeed_version >= _SENDS_COPIES)
     return np.where(ours, copied * bucket, 0.0)
 
@@ -134,7 +136,7 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     if job.training.optimizer == _FOREACH_ADAMW:
         return (_FOREACH + weight_bytes(job) * (layout.zero_stage < 3)) * share * half
     if not job.framework.runs("DeepSpeed engine"):
-        return 0.0 * share
+        return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
     narrow = element if element == summed_bytes(job) else 0
     converted = FP32 if element < FP32 and narrow else 0
@@ -149,9 +151,11 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
 
 def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:
     """Device bytes of `gradients` that are gone in the update: ZeRO 1 keeps a `share` of the parameters alone."""
+    if not job.framework.runs("DeepSpeed engine"):
+        return 0.0
     whole = (layout.zero_stage == 1) & np.logical_not(has_flat_gradients(job, layout))
     kept = np.where(layout.offload >= Offload.OPTIMIZER, 0, summed_bytes(job) * share)
-    return np.where(whole & job.framework.runs("DeepSpeed engine"), np.maximum(gradients - kept, 0), 0)
+    return np.where(whole, np.maximum(gradients - kept, 0), 0)
 
 
 def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: Any) -> Any:

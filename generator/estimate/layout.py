@@ -202,10 +202,10 @@ def is_constant(column: NDArray[Any]) -> bool:
 
 
 def row_keys(columns: Sequence[NDArray[Any]]) -> Column:
-    """A number for each row of some columns of integers: equal where the rows are."""
+    """A number for each row of some columns: equal where the rows are."""
     keys: Column = np.zeros(len(columns[0]), np.int64)
     for factor, column in zip(_FACTORS, (column for column in columns if not is_constant(column)), strict=False):
-        keys += factor * column
+        keys += factor * (column.view(np.int64) if column.dtype == np.float64 else column)
     return keys
 
 
@@ -218,12 +218,17 @@ def once_each(
     """Columns that depend on the fields `names` alone, along their last axis: of many rows, few differ in these."""
     if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
         return computed(layout)
-    _, first, row = np.unique(
-        row_keys([getattr(layout, name) for name in names]), return_index=True, return_inverse=True
-    )
+    keys = row_keys([getattr(layout, name) for name in names])
+    starts = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))  # neighbours are mostly equal: of these, one is sorted
+    _, own, number = np.unique(keys[starts], return_index=True, return_inverse=True)
+    first, row = starts[own], np.repeat(number, np.diff(starts, append=len(keys)))
     columns = {name: np.asarray(column) for name, column in computed(layout.take(first)).items()}
-    shapes = {name: (*column.shape[:-1], len(first)) for name, column in columns.items()}
-    return {name: np.take(np.broadcast_to(columns[name], shapes[name]), row, axis=-1) for name in columns}
+    return {name: column if column.ndim == 0 else _spread(column, len(first), row) for name, column in columns.items()}
+
+
+def _spread(column: NDArray[Any], count: int, row: NDArray[np.int64]) -> NDArray[Any]:
+    """Values of `count` rows, or one of all, along the last axis, where `row` says."""
+    return column if column.shape[-1] < count else column.take(row, axis=-1)
 
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))

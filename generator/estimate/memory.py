@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from .buffers import (
     sent_bytes,
     step_bytes,
 )
-from .layout import Layout, LayoutLike, Offload, once_each
+from .layout import FIELDS, Layout, LayoutLike, Offload, once_each
 from .ledgers import Memory
 from .rates import rates
 from .stages import (
@@ -57,12 +57,15 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
             stages.append(np.minimum(all_moe, last))
         return _contents(job, rows, np.stack(stages))
 
-    found = once_each(layout, HELD_BY, held)
+    # Of the micro-batches, all but activations depends on no more than whether a step has several.
+    rows = replace(layout, gradient_accumulation=np.minimum(layout.gradient_accumulation, 2))
+    found = once_each(rows, _LASTING_BY, lambda rows: _lasting(job, rows, once_each(rows, HELD_BY, held)))
     parts = _stage_memory(job, layout, found)
-    fullest = np.argmax(parts["allocated_bytes"], axis=0)[None]
-    shape = parts["allocated_bytes"].shape
+    allocated = parts["allocated_bytes"]
+    fullest = np.argmax(allocated, axis=0)
+    place = fullest * (allocated.size // len(allocated)) + np.arange(fullest.size).reshape(fullest.shape)
     staged = {
-        name: np.take_along_axis(np.broadcast_to(part, shape), fullest, axis=0)[0] for name, part in parts.items()
+        name: part if np.ndim(part) < allocated.ndim else np.take(part.ravel(), place) for name, part in parts.items()
     }
     first = StageParameters(shared=found["shared"][0], experts=found["experts"][0])
     return _whole(job, layout, staged, first)
@@ -71,10 +74,8 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
     first = stage_parameters(job, layout, 0)
-    return tuple(
-        _whole(job, layout, _stage_memory(job, layout, _contents(job, layout, stage)), first)
-        for stage in range(layout.pipeline)
-    )
+    found = (_lasting(job, layout, _contents(job, layout, stage)) for stage in range(layout.pipeline))
+    return tuple(_whole(job, layout, _stage_memory(job, layout, held), first) for held in found)
 
 
 def _contents(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
@@ -85,18 +86,17 @@ def _contents(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
     return {**layers, "shared": count.shared, "experts": count.experts, "stage": stage}
 
 
-def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes by cause of stages that hold what was found, with their peak and the allocator's blocks for it."""
+#: The fields that decide what a stage holds beside activations.
+_LASTING_BY = tuple(name for name in FIELDS if name != "micro_batch")
+
+
+def _lasting(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes of stages that hold what was `found`, whatever the micro-batch: states, buffers, activations a token."""
     layers = StageLayers(layers=found["layers"], dense=found["dense"], moe=found["moe"])
     count, stage = StageParameters(shared=found["shared"], experts=found["experts"]), found["stage"]
-    flying = in_flight(layout, stage) + overlapped_layers(layout, layers)
     trained = adapters.trained(job, count)
     states = _states(job, layout, count, trained)
-    stored = activations.stored_bytes(job, layout, layers, flying)
-    stored = stored + activations.boundary_bytes(job, layout, stage, flying)
-    backward = activations.workspace_bytes(job, layout)
     rows = vocabulary_rows(job, layout)
-    output = (stage == layout.pipeline - 1) * activations.output_bytes(job, layout, rows)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
     # A step's end needs copies to reduce, and to update, beside the states, less the gradients that are gone.
@@ -105,27 +105,55 @@ def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dic
     step = sum(step_bytes(job, layout, d, held) for d, held in parts)
     net = step - freed_bytes(job, layout, sum(held / d for d, held in parts), states["gradients_bytes"])
     sent = sent_bytes(job, layout, bucket_elements(job, layout))
-    reduction = reduction + sent + embedding * ((layout.zero_stage == 2) & (sent > 0))
-    buffers = buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows)
+    reduction = reduction + sent + (embedding * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0)
+    # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
+    # get_init_context: no zero.Init for it).
+    whole = adapters.base_share(job) * weight_bytes(job)
+    loaded = whole * (count.shared + count.experts) if adapters.has_4bit_base(job) else 0.0
+    return {
+        **states,
+        **activations.workspace_per_token(job, layout),
+        "stage": stage,
+        "shared": count.shared,
+        "experts": count.experts,
+        "ahead": overlapped_layers(layout, layers),
+        "kept": activations.kept_per_token(job, layout, layers) + activations.ends_per_token(job, layout, stage),
+        "vocabulary": rows,
+        "embedding": embedding,
+        "buffers": buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows),
+        "reduction": reduction,
+        "step": step,
+        "end": np.maximum(buckets + reduction, net),
+        "reduced": buckets + reduction,
+        "due": returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts),
+        "loaded": loaded,
+    }
+
+
+def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes by cause of stages of which `_lasting` was found, with their peak and the allocator's blocks for it."""
+    stage, embedding, due = found["stage"], found["embedding"], found["due"]
+    flying = in_flight(layout, stage) + found["ahead"]
+    stored = flying * activations.local_tokens(job, layout) * found["kept"]
+    backward = activations.workspace_bytes(job, layout, found)
+    output = (stage == layout.pipeline - 1) * activations.output_bytes(job, layout, found["vocabulary"])
     # These never meet: logits end the forward pass, a layer's workspace and then, with a micro-batch less in flight,
     # the first parameter's gradient follow in the backward pass; reduction and update have no activations.
     forward = stored + np.maximum(backward, output)
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
     # Gradients that come and go with a micro-batch take the place of activations in the backward pass.
-    due = returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts)
     passes = np.maximum(forward - due, np.maximum(last, backward * (due > 0)) if np.any(due) else last)
-    whole, peak = sum(states.values()), np.maximum(buffers + passes, np.maximum(buckets + reduction, net))
-    # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
-    # get_init_context: no zero.Init for it).
-    loaded = adapters.has_4bit_base(job) * adapters.base_share(job) * weight_bytes(job) * (count.shared + count.experts)
+    states = {name: found[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")}
+    whole, buffers = sum(states.values()), found["buffers"]
+    alive = stored + backward + output + embedding + found["step"]
     return {
         **states,
         "activations_bytes": stored + backward,
         "output_bytes": output,
-        "buffers_bytes": np.maximum(buffers, buckets + reduction),
-        "allocated_bytes": np.maximum(whole + peak, loaded),
-        "held_bytes": whole + buffers + np.maximum(reduction, stored + backward + output + embedding + step),
-        "stage": stage + 0 * flying,
+        "buffers_bytes": np.maximum(buffers, found["reduced"]),
+        "allocated_bytes": np.maximum(whole + np.maximum(buffers + passes, found["end"]), found["loaded"]),
+        "held_bytes": whole + buffers + np.maximum(found["reduction"], alive),
+        "stage": stage,
     }
 
 
@@ -151,7 +179,7 @@ def _states(job: Job, layout: LayoutLike, count: StageParameters, trained: Stage
 def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -> Any:
     """The embedding's gradient, which comes last, before it is added; the largest in fp32 as BF16_Optimizer adds it."""
     if job.training.lora is not None:
-        return 0.0 * layout.data
+        return 0.0
     table = activations.table_gradient_bytes(job, rows)
     widest = np.maximum(table * (stage == 0), activations.weight_gradient_bytes(job, layout)) / weight_bytes(job)
     converted = has_flat_gradients(job, layout) & (layout.zero_stage == 1)
@@ -166,7 +194,7 @@ def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     BF16_Optimizer has none. Parameters are gathered in place since pull request 4705, and before it by a bucket.
     """
     if not job.framework.runs("DeepSpeed engine"):
-        return 0.0 * layout.data
+        return 0.0
     gather = np.minimum(bucket_elements(job, layout), parameters) * (job.deepspeed_version < _GATHERS_IN_PLACE)
     stage, element = layout.zero_stage, weight_bytes(job)
     summed = np.where(stage == 1, summed_bytes(job), element)

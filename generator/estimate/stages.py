@@ -286,6 +286,8 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
     """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     plain = np.minimum(m, p - stage)
+    if np.all(v == 1):
+        return plain
     interleaved = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1) / v
     return np.where(v > 1, interleaved, plain)
 
@@ -298,4 +300,6 @@ def overlapped_layers(layout: LayoutLike, held: StageLayers) -> Any:
     **Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/core/models/common/model_chunk_schedule_plan.py:473-487, and
     pipeline_parallel/schedules.py:775-779. **Assumes** that a layer's activations are freed at its end.
     """
+    if not np.any(layout.expert_overlap):
+        return 0.0
     return layout.expert_overlap * (layout.gradient_accumulation > 1) / np.maximum(held.layers, 1)

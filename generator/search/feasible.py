@@ -73,7 +73,7 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
     legal, count, fitted = Enumeration(job, without=without), 0, 0
     removed: dict[str, int] = {}
-    kept: list[Estimates] = []
+    kept: list[tuple[Layouts, Floats, Floats]] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
         promising, least = _promising(job, rows, removed)
@@ -85,16 +85,16 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
             fits = _fit(job, promising, ledger, removed)
             fitted += int(fits.sum())
             fits &= ~_dominated(job, promising, fits, ledger)
-            if fits.any():
-                required, device = ledger.required_bytes[fits], ledger.device_bytes[fits]
-                kept.append(estimates(job, promising.take(fits), required, device))
+            kept.append((promising.take(fits), ledger.required_bytes[fits], ledger.device_bytes[fits]))
+    layouts = joined(rows for rows, _, _ in kept)
+    required, device = (np.concatenate([np.zeros(0), *(part[i] for part in kept)]) for i in (1, 2))
     return Feasible(
-        **_joined(kept),
+        **_joined([estimates(job, layouts.take(cut), required[cut], device[cut]) for cut in chunks(len(layouts))]),
         considered=legal.considered,
         rejected_by=by_count({**legal.rejected_by, **removed}),
         legal=count,
         fitting=fitted,
-        timed=sum(len(rows.layouts) for rows in kept),
+        timed=len(layouts),
         nearest=nearest[1] if nearest else None,
     )
 
@@ -212,12 +212,17 @@ def fitting(job: Job, rows: Layouts) -> tuple[NDArray[np.bool_], Memory]:
     return _fit(job, rows, ledger, {}), ledger
 
 
+def chunks(count: int) -> Iterator[slice]:
+    """Cut `count` rows into pieces that are estimated at once."""
+    return (slice(start, start + CHUNK_ROWS) for start in range(0, count, CHUNK_ROWS))
+
+
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
     """The rows in chunks of bounded size, small blocks together."""
 
     def cut() -> Iterator[Layouts]:
         rows = joined(waiting)
-        return (rows.take(slice(start, start + CHUNK_ROWS)) for start in range(0, len(rows), CHUNK_ROWS))
+        return (rows.take(piece) for piece in chunks(len(rows)))
 
     waiting: list[Layouts] = []
     for block in legal:

@@ -29,10 +29,10 @@ from ..rules.violations import divisors
 from .choice import TIME_BAND, unbeaten
 from .enumerate import joined
 from .feasible import (
-    CHUNK_ROWS,
     Estimates,
     Feasible,
     Floats,
+    chunks,
     estimates,
     fitting,
     joined_estimates,
@@ -337,8 +337,8 @@ def _made(
     if not len(at):
         return rows.take(at), at
     parts = []
-    for start in range(0, len(at), CHUNK_ROWS):
-        piece, own = every.take(slice(start, start + CHUNK_ROWS)), at[start : start + CHUNK_ROWS]
+    for cut in chunks(len(at)):
+        piece, own = every.take(cut), at[cut]
         fits, ledger = fitting(job, piece)
         required, device = ledger.required_bytes[fits], ledger.device_bytes[fits]
         timed = estimates(job, piece.take(fits), required, device)

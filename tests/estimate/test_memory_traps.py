@@ -52,9 +52,9 @@ def test_activations_are_cut_by_tensor() -> None:
 
 
 def _stored(whole: Job, layout: Layout) -> Any:
-    from dsgen.estimate.activations import stored_bytes
+    from dsgen.estimate.activations import kept_per_token, local_tokens
 
-    return stored_bytes(whole, layout, stage_layers(whole, layout, 0), 1)
+    return local_tokens(whole, layout) * kept_per_token(whole, layout, stage_layers(whole, layout, 0))
 
 
 def test_full_recomputation_keeps_layer_inputs() -> None:
