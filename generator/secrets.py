@@ -53,20 +53,15 @@ def likeness(name: str) -> Likeness:
         return Likeness.SURE
     for head, known in patterns()["pairs"].items():
         if last == head:
-            return _of_pair(head, before, known)
+            if before in patterns()["ordinary"].get(head, ()):
+                return Likeness.NONE
+            if before in known or (before and head in patterns()["whole"]):
+                return Likeness.SURE
+            return Likeness.SOME if head in patterns()["maybe"] else Likeness.NONE
         if last.endswith(head) and last.removesuffix(head) in known:  # without a separator: APIKEY, hftoken
             return Likeness.SURE
     joined = last.endswith(("password", "passwd", "passphrase", "credentials", "connectionstring"))
     return Likeness.SURE if joined else Likeness.SOME if last in patterns()["maybe"] else Likeness.NONE
-
-
-def _of_pair(head: str, before: str, known: list[str]) -> Likeness:
-    """Return the likeness of a word that is a secret's after some words, and ordinary after others."""
-    if before in patterns()["ordinary"].get(head, ()):
-        return Likeness.NONE
-    if before in known or (before and head in patterns()["whole"]):
-        return Likeness.SURE
-    return Likeness.SOME if head in patterns()["maybe"] else Likeness.NONE
 
 
 def _words(name: str) -> list[str]:

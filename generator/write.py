@@ -469,7 +469,13 @@ def write_new(path: Path, contents: bytes, *, like: Path | None = None, executab
         while left:
             left = left[os.write(file, left) :]
         if like is not None:
-            _copy_attributes(like, path)
+            status, mine = like.stat(), path.stat()
+            for user, group in ((-1, status.st_gid), (status.st_uid, -1)):
+                if (user, group) not in ((-1, mine.st_gid), (mine.st_uid, -1)):
+                    with suppress(PermissionError):
+                        os.chown(path, user, group)
+            shutil.copystat(like, path)  # mode and extended attributes; the times it takes along are put right
+            os.utime(path)
         mode = path.stat().st_mode & 0o7777
         if bool(mode & 0o100) != executable:
             mode = mode | (mode & 0o444) >> 2 if executable else mode & ~0o111  # who may read may execute
@@ -528,16 +534,6 @@ def remove(path: Path) -> None:
     for child in list(path.iterdir()):
         remove(child)
     path.rmdir()
-
-
-def _copy_attributes(source: Path, target: Path) -> None:
-    status, mine = source.stat(), target.stat()
-    for user, group in ((-1, status.st_gid), (status.st_uid, -1)):
-        if (user, group) not in ((-1, mine.st_gid), (mine.st_uid, -1)):
-            with suppress(PermissionError):
-                os.chown(target, user, group)
-    shutil.copystat(source, target)  # mode and extended attributes; the times it takes along are put right
-    os.utime(target)
 
 
 # SIGINT first: once it waits, nothing interrupts the rest.

@@ -220,7 +220,10 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
         if value is None or isinstance(value, (bool, dict, list)):
             continue
         text = value if isinstance(value, str) else source.texts.get(pointer, str(value))
-        name = _name_at(pointer)
+        parts = pointer.split("/")
+        while len(parts) > 1 and parts[-1].isdigit():
+            parts.pop()
+        name = parts[-1].replace("~1", "/").replace("~0", "~")
         variable = pointer.startswith(_ENVIRONMENT)
         if not pointer.startswith((_ARGUMENTS, _MODEL)) and holds(name, text, variable=variable):
             place = f"`{name}`" if variable else f"`{dotted(pointer)}`"
@@ -241,11 +244,3 @@ def _of_keys(source: Source) -> Iterator[SpecSecret]:
                 what = f"a key of `{dotted(pointer)}` has {secret.what or f'the secret `{secret.name}`'}"
                 place = f"{pointer}/{escape(key)}"
                 yield SpecSecret(pointer=place, value=secret.value_in(key), name="", what=what, in_key=True)
-
-
-def _name_at(pointer: str) -> str:
-    """The key of a value, or of the list that it is in."""
-    parts = pointer.split("/")
-    while len(parts) > 1 and parts[-1].isdigit():
-        parts.pop()
-    return parts[-1].replace("~1", "/").replace("~0", "~")

@@ -93,11 +93,6 @@ def _of_program(job: Job) -> Iterator[Missing]:
     for need in lacks:
         if need.key != _RESUME or "output.checkpoints" not in keys:  # nothing is saved that could be gone on from
             yield Missing(need.what, need.key, need.hint or f"set {need.key}")
-    yield from _other_folder(job)
-
-
-def _other_folder(job: Job) -> Iterator[Missing]:
-    """A start that never goes on from what was saved: the script's own arguments name two folders."""
     save, load = (job.framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume"))
     arguments = job.launch.arguments
     saved = argument_values(arguments, save) or spec_values(job).get("output.checkpoints")
@@ -126,14 +121,11 @@ def _met(need: Need, arguments: Sequence[str]) -> bool:
         return True
     if not need.words:
         return False
-    return _reads_a_file(arguments) or any(word in name.lower() for name in names for word in need.words)
-
-
-def _reads_a_file(arguments: Sequence[str]) -> bool:
-    """Return whether arguments come from a file too: `--config run.yaml`."""
     following = zip(arguments, [*arguments, ""][1:], strict=True)
     pairs = [word.partition("=")[::2] if "=" in word else (word, after) for word, after in following]
-    return any("config" in name.lower() and value.lower().endswith(_ARGUMENT_FILES) for name, value in pairs)
+    return any("config" in name.lower() and value.lower().endswith(_ARGUMENT_FILES) for name, value in pairs) or any(
+        word in name.lower() for name in names for word in need.words
+    )
 
 
 def target_options(job: Job) -> Mapping[str, Any]:

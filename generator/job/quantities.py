@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -104,7 +103,13 @@ def written_out(source: Source) -> Source:
     if machines is not None and machines.nodes is not None and not {"gpus", "nodes"} & data.keys():
         data["nodes"] = machines.nodes
     if isinstance(training, dict):
-        data["training"] = {**training, **_of_training(training)}
+        length, duration = training.get("sequence_length"), training.get("duration")
+        found: dict[str, Any] = {}
+        if isinstance(length, str) and (tokens := length_of(length)):
+            found["sequence_length"] = tokens
+        if type(duration) in (int, float) or (isinstance(duration, str) and _TOKENS.fullmatch(duration)):
+            found["duration"] = {"tokens": duration.split(" tokens")[0] if isinstance(duration, str) else duration}
+        data["training"] = training | found
     if isinstance(read, dict) and isinstance(read.get("tokenizer"), str):
         data["data"] = {**read, "tokenizer": {"path": read["tokenizer"]}}
     if data.get("framework") == "huggingface" and _is_of_the_hub(source, data.get("model")):
@@ -127,16 +132,6 @@ def _with_weights(launch: object, model: str) -> object:
     if not isinstance(arguments, list) or any(str(word).startswith(_MODELS) for word in arguments):
         return launch
     return {**(launch or {}), "arguments": ["--model_name_or_path", model, *arguments]}
-
-
-def _of_training(training: Mapping[str, Any]) -> dict[str, Any]:
-    length, duration = training.get("sequence_length"), training.get("duration")
-    found: dict[str, Any] = {}
-    if isinstance(length, str) and (tokens := length_of(length)):
-        found["sequence_length"] = tokens
-    if type(duration) in (int, float) or (isinstance(duration, str) and _TOKENS.fullmatch(duration)):
-        found["duration"] = {"tokens": duration.split(" tokens")[0] if isinstance(duration, str) else duration}
-    return found
 
 
 def length_of(text: str) -> int | None:

@@ -17,7 +17,6 @@ from .records import (
     Calibration,
     Cluster,
     Data,
-    Framework,
     Frameworks,
     Job,
     Launch,
@@ -161,6 +160,9 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
     counts = _counts(data, cluster)
     version = data.get("deepspeed_version", "0.19.8")
     training, words = data.get("training", {}), data.get("launch", {}).get("arguments", ())
+    launch = data.get("launch", {})
+    target = launch.get("target", "slurm")
+    limit = launch.get("time_limit")
     return Job(
         name=data.get("name", model.name),
         framework=framework,
@@ -172,7 +174,20 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         training=_training(training, model, cluster.accelerator, is_fine_tuning(training.get("lora"), words)),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
-        launch=_launch(source, data.get("launch", {}), framework),
+        launch=Launch(
+            target=target,
+            script=launch.get("script", framework.script),
+            arguments=tuple(
+                _as_text(source, f"/launch/arguments/{index}", value)
+                for index, value in enumerate(launch.get("arguments", ()))
+            ),
+            environment={
+                name: _as_text(source, f"/launch/environment/{name}", value)
+                for name, value in launch.get("environment", {}).items()
+            },
+            time_limit_s=None if limit is None else read_time_limit(limit),
+            options={key: whole(value) for key, value in launch.get(target, {}).items()},
+        ),
         origin=Origin(path=source.path, locations=source.locations),
         data=_data(source, data.get("data", {})),
         output=Output(**{key: whole(value) for key, value in data.get("output", {}).items()}),
@@ -239,25 +254,6 @@ def _duration_tokens(duration: Keys, length: int, sequences: int) -> float | Non
     if "samples" in duration:
         return float(duration["samples"]) * float(duration.get("epochs", 1)) * length
     return None
-
-
-def _launch(source: Source, launch: Keys, framework: Framework) -> Launch:
-    target = launch.get("target", "slurm")
-    limit = launch.get("time_limit")
-    return Launch(
-        target=target,
-        script=launch.get("script", framework.script),
-        arguments=tuple(
-            _as_text(source, f"/launch/arguments/{index}", value)
-            for index, value in enumerate(launch.get("arguments", ()))
-        ),
-        environment={
-            name: _as_text(source, f"/launch/environment/{name}", value)
-            for name, value in launch.get("environment", {}).items()
-        },
-        time_limit_s=None if limit is None else read_time_limit(limit),
-        options={key: whole(value) for key, value in launch.get(target, {}).items()},
-    )
 
 
 def pinned_value(value: Any) -> Any:

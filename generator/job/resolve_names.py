@@ -236,7 +236,18 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
         near = f"use {value.rstrip('/')}/{found[0]}" if found else "give the folder that holds the model's config.json"
         message = f"the folder {show(value)} has no config.json"
         return None, (error(codes.UNUSABLE_MODEL, source.locate("/model"), message, near),)
-    return _from_file(source, value, path)
+    config: object = None
+    hint = "give the path of a Hugging Face config.json, relative to the job spec"
+    try:
+        config = read_json(path)
+    except UnusableJson as unusable:
+        problem = f"the model's config {show(value)}: {unusable}"
+    else:
+        problem = f"the model's config {show(value)} is {kind_of_value(config)}, not a mapping"
+    if not isinstance(config, dict):
+        return None, (error(codes.UNUSABLE_MODEL, source.locate("/model"), problem, hint),)
+    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
+    return _build(source, config, name=stem or "custom", origin=value, file=value)
 
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
@@ -263,21 +274,6 @@ def _config_path(source: Source, value: str) -> Path | None:
         return path if is_json or (path.exists() and ("/" in value or os.sep in value)) else None
     except (OSError, ValueError):  # a name too long, or not one for this system
         return None
-
-
-def _from_file(source: Source, value: str, path: Path) -> _Model:
-    config: object = None
-    hint = "give the path of a Hugging Face config.json, relative to the job spec"
-    try:
-        config = read_json(path)
-    except UnusableJson as unusable:
-        problem = f"the model's config {show(value)}: {unusable}"
-    else:
-        problem = f"the model's config {show(value)} is {kind_of_value(config)}, not a mapping"
-    if not isinstance(config, dict):
-        return None, (error(codes.UNUSABLE_MODEL, source.locate("/model"), problem, hint),)
-    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return _build(source, config, name=stem or "custom", origin=value, file=value)
 
 
 def _build(

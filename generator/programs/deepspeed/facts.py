@@ -65,6 +65,9 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
     block = config.bf16 if config.precision == "bf16" else "/fp16"
     places = {**_PLACES, "/training/precision": f"{block}/enabled"}
     some = partial(Cluster, accelerators_per_node=world.gpus_per_node) if world.gpus_per_node else UNKNOWN
+    sizes: dict[str, Any] = {name: config.whole(pointer) for name, pointer in _SIZES.items()}
+    if not config.switch("/expert_parallel/enabled") or config.version < _FIRST_WITH_AUTOEP:
+        sizes["expert"] = None
     return partial(
         Job,
         name=config.path,
@@ -76,7 +79,13 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
         training=partial(
             Training, sequence_length=lengths[0] if lengths else UNKNOWN, precision=config.precision or UNKNOWN
         ),
-        pins=_pins(config, world),
+        pins=Pins(
+            **{name: size for name, size in sizes.items() if size and size > 1},
+            pipeline=world.pipeline,
+            zero_stage=config.stage,
+            offload=offload_of(config),
+            zero_hpz=second_partitions(config),
+        ),
         headroom=0.0,
         origin=Origin(
             path=config.path,
@@ -91,16 +100,3 @@ def says_layout(submission: Submission) -> bool:
     """Ask whether a config has sizes of parallelism, which the rules on layouts judge."""
     sizes = (config.has(pointer) for config in submission.configs for pointer in _SIZES.values())
     return any(sizes) or (bool(submission.configs) and world_of(submission).pipeline > 1)
-
-
-def _pins(config: Config, world: World) -> Pins:
-    sizes: dict[str, Any] = {name: config.whole(pointer) for name, pointer in _SIZES.items()}
-    if not config.switch("/expert_parallel/enabled") or config.version < _FIRST_WITH_AUTOEP:
-        sizes["expert"] = None
-    return Pins(
-        **{name: size for name, size in sizes.items() if size and size > 1},
-        pipeline=world.pipeline,
-        zero_stage=config.stage,
-        offload=offload_of(config),
-        zero_hpz=second_partitions(config),
-    )

@@ -56,12 +56,14 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         steps = [batch / rate for rate in _numbers(samples)]
     elif timers:
         steps = [sum(_numbers(parts)) / 1000 for parts in timers]
+    texts = [match[1] for line in lines if "Max" in line for pattern in _PEAKS if (match := pattern.search(line))]
+    peak = max(_numbers(texts), default=None)
     return LogFacts(
         writer="DeepSpeed",
         steps=tuple(step for step in steps if step > 0),
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
-        peak_bytes=_peak(lines),
+        peak_bytes=None if peak is None else peak * GIB,
         notes=("forward, backward and step added up",) if timers and not (pipeline or samples) else (),
         hint=_hint(samples),
     )
@@ -115,10 +117,3 @@ def _batch(pipeline: Sequence[tuple[str, ...]]) -> int | None:
         if seconds is not None and rate is not None and seconds >= _EXACT_FROM_S and seconds * rate < 1e9:
             return round(seconds * rate) or None
     return None
-
-
-def _peak(lines: Sequence[str]) -> float | None:
-    """The largest peak, in bytes; what DeepSpeed calls GB is GiB."""
-    found = [match[1] for line in lines if "Max" in line for pattern in _PEAKS if (match := pattern.search(line))]
-    peak = max(_numbers(found), default=None)
-    return None if peak is None else peak * GIB

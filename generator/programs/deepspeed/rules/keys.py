@@ -82,7 +82,12 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if (other := _of_another_release(place, name, refused)) is not None:
         return other
     if refused and _is_comment(name):
-        return _of_comments(place, name)
+        theirs = [key for key in place.siblings if _is_comment(key) and key not in place.section.keys]
+        more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
+        message = (
+            f"`{printable(theirs[0])[:80]}`{more} of {named(place.section.pointer)} to DeepSpeed, which refuses them"
+        )
+        return _told_once(place, name, theirs, "PARSE005", message)
     message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed"
     message += " refuses it" if refused else " silently ignores it"
     old = refused and place.config.version < _REFUSES
@@ -110,14 +115,6 @@ def _of_fp16(place: Place, name: str, refused: bool) -> Problem | None:
     what = f"{named(block)} has fp16's {', '.join(f'`{printable(key)}`' for key in theirs)}"
     message = f"{what}: {place.config.release} {'refuses' if refused else 'ignores'} that"
     return _told_once(place, name, theirs, "PREC003", message, None if refused else Severity.NOTE)
-
-
-def _of_comments(place: Place, name: str) -> Problem | None:
-    """The problem of all comments in a block whose unknown keys are refused, told at the first of them."""
-    theirs = [key for key in place.siblings if _is_comment(key) and key not in place.section.keys]
-    more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
-    message = f"`{printable(theirs[0])[:80]}`{more} of {named(place.section.pointer)} to DeepSpeed, which refuses them"
-    return _told_once(place, name, theirs, "PARSE005", message)
 
 
 def _told_once(

@@ -162,7 +162,15 @@ def ramp_up_is_whole(run: MegatronRun) -> Violations:
         message = f"{_RAMP_UP} {start} {step}: {final} − {start} = {way} is not a multiple of {step}"
         yield at(run, _RAMP_UP, message, f"use an increment of {listed(nearest(divisors(way), step, 3))}")
     elif final is not None:
-        yield from _steps_of_ramp_up(run, start, step)
+        if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
+            return
+        unit = run.micro_batch * run.replicas
+        product = f"{MICRO} {run.micro_batch} × {run.replicas} replicas = {unit}"
+        for value, what in ((start, "start"), (step, "increment")):
+            if value % unit:
+                message = f"{_RAMP_UP}: the {what} of {value} is not a multiple of {product}"
+                article = "a" if what == "start" else "an"
+                yield at(run, _RAMP_UP, message, f"use {article} {what} of {listed(neighbours(unit, value))}")
 
 
 def _numbers(run: MegatronRun) -> list[int] | None:
@@ -171,19 +179,6 @@ def _numbers(run: MegatronRun) -> list[int] | None:
     texts = [str(value) for value in values] if isinstance(values, tuple) else [""]
     known = all(text.isascii() and text.isdigit() and len(text) < 16 for text in texts)
     return [int(text) for text in texts] if known else None
-
-
-def _steps_of_ramp_up(run: MegatronRun, start: int, step: int) -> Violations:
-    """Every batch on the way is whole micro-batches of all replicas."""
-    if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
-        return
-    unit = run.micro_batch * run.replicas
-    product = f"{MICRO} {run.micro_batch} × {run.replicas} replicas = {unit}"
-    for value, what in ((start, "start"), (step, "increment")):
-        if value % unit:
-            message = f"{_RAMP_UP}: the {what} of {value} is not a multiple of {product}"
-            article = "a" if what == "start" else "an"
-            yield at(run, _RAMP_UP, message, f"use {article} {what} of {listed(neighbours(unit, value))}")
 
 
 @lm_runs.rule(

@@ -81,20 +81,15 @@ def recomputation_is_complete(run: MegatronRun) -> Violations:
         elif run.recomputes == "full" and run.lacks(part):
             yield at(run, _GRANULARITY, f"{_GRANULARITY} full is given without {part}", f"add {part} {value}")
     if run.recomputes == "full":
-        yield from _recomputed_layers_exist(run)
-
-
-def _recomputed_layers_exist(run: MegatronRun) -> Violations:
-    """Units of uniform recomputation have a layer at least, and none has more layers than a stage."""
-    count = run.integer(_COUNT)
-    if count is not None and count < 1:
-        yield at(run, _COUNT, f"{_COUNT} {count} is less than 1", f"use {_COUNT} 1")
-    elif count is not None and run.layers and run.pipeline and not run.has_any(*_UNEVEN):
-        room = -(-run.layers // run.pipeline)
-        if count > room:
-            in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
-            message = f"{_COUNT} {count} is more than the {room} layers of a stage"
-            yield at(run, _COUNT, message, f"use {_COUNT} {room}", severity=Severity.WARNING if in_blocks else None)
+        count = run.integer(_COUNT)
+        if count is not None and count < 1:
+            yield at(run, _COUNT, f"{_COUNT} {count} is less than 1", f"use {_COUNT} 1")
+        elif count is not None and run.layers and run.pipeline and not run.has_any(*_UNEVEN):
+            room = -(-run.layers // run.pipeline)
+            if count > room:
+                in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
+                message = f"{_COUNT} {count} is more than the {room} layers of a stage"
+                yield at(run, _COUNT, message, f"use {_COUNT} {room}", severity=Severity.WARNING if in_blocks else None)
 
 
 @lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))

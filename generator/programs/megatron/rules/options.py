@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import groupby
 from typing import Final
@@ -14,7 +13,7 @@ from ..arguments import MOST_STRAYS
 from ..options import REMOVED, Flavour, open_choices, option_table
 from ..run import MICRO, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
-from ..words import GivenOption, Stray
+from ..words import GivenOption
 from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
 
 #: Options that bring the shape from elsewhere: a checkpoint, a file.
@@ -35,12 +34,23 @@ def options_are_known(run: MegatronRun) -> Violations:
     Fix: spell the option as the parser has it"""
     unknown = [stray for stray in run.strays if stray.is_option]
     if run.fork:
-        yield from _of_fork(run, unknown)
+        shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
+        shown += [(f"{one.written} {one.text}", one.where) for one in run.given if one.problem and one.is_choice]
+        shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
+        signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
+        first, more = next(iter(signs)), f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
+        message = f"{first}{more} of {run.fork}, which is judged by the options it shares with {_PROJECTS[run.flavour]}"
+        yield Violation(signs[first], message, severity=NOTE)
         return
     if len(unknown) > MOST_STRAYS:
         message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
         yield Violation(unknown[MOST_STRAYS].where, message, "give the training program its own options only")
-    yield from _lacking(run)
+    for option in run.given:
+        if option.written in run.lacking:
+            near = run.lacking[option.written]
+            hint = f"did you mean {near}?" if near else "remove it"
+            message = f"unknown option {option.written} in {run.parser}"
+            yield Violation(option.where, message, hint, severity=_certainty(run, option.written, foreign=False))
     for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
@@ -55,16 +65,6 @@ def options_are_known(run: MegatronRun) -> Violations:
         yield Violation(stray.where, message, f"did you mean {near}?" if near else remove, severity=severity)
 
 
-def _lacking(run: MegatronRun) -> Violations:
-    """Options of the project that the parser beside the program, of another version or a fork, has none of."""
-    for option in run.given:
-        if option.written in run.lacking:
-            near = run.lacking[option.written]
-            hint = f"did you mean {near}?" if near else "remove it"
-            message = f"unknown option {option.written} in {run.parser}"
-            yield Violation(option.where, message, hint, severity=_certainty(run, option.written, foreign=False))
-
-
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
     """The certainty that the program refuses an option; None: programs of others may add it."""
     slip = run.table.near(name, slip=True) is not None
@@ -76,17 +76,6 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
     if slip or (foreign and equivalents().get(name)):
         return ERROR
     return WARNING if foreign or run.table.near(name) else NOTE
-
-
-def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violations:
-    """The note that a run is a fork's, at what shows it."""
-    shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
-    shown += [(f"{one.written} {one.text}", one.where) for one in run.given if one.problem and one.is_choice]
-    shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
-    signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
-    first, more = next(iter(signs)), f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
-    message = f"{first}{more} of {run.fork}, which is judged by the options it shares with {_PROJECTS[run.flavour]}"
-    yield Violation(signs[first], message, severity=NOTE)
 
 
 @lm_parsed.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))
