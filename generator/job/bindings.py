@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from .needs import spec_values
 from .records import Job
 from .schema import launch_keys
 
@@ -18,6 +19,7 @@ _OWN_URI: Final = "azureml:"  #: that no program but the target can read
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
 _FILES: Final = ("data.tokenizer.vocab_file", "data.tokenizer.merges_file")
+_PATHS: Final = ("data.path", "data.tokenizer.path", *_FILES, *_OUTPUTS)
 _MODES: Final = {"inputs": "ro_mount", "outputs": "rw_mount"}
 
 Entry = Mapping[str, object]
@@ -51,17 +53,10 @@ def binds(job: Job) -> bool:
 
 def bound_values(job: Job) -> Iterator[tuple[str, str, str]]:
     """The paths of `data` and `output`: key of the spec, its pointer, and the path."""
-    data, output = job.data, job.output
-    for index, path in enumerate(data.path):
-        yield "data.path", f"/data/path/{index}" if len(data.path) > 1 else "/data/path", path
-    for name in ("path", "vocab_file", "merges_file"):
-        path = getattr(data.tokenizer, name)
-        if path is not None:
-            yield f"data.tokenizer.{name}", f"/data/tokenizer/{name}", path
-    for name in ("checkpoints", "logs"):
-        path = getattr(output, name)
-        if path is not None:
-            yield f"output.{name}", f"/output/{name}", path
+    for key, values in spec_values(job).items():
+        pointer = f"/{key.replace('.', '/')}"
+        for index, path in enumerate(values if key in _PATHS else ()):
+            yield key, f"{pointer}/{index}" if len(values) > 1 else pointer, path
 
 
 def is_uri(text: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property, lru_cache
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ..catalog import Model
 from ..dataclass import dataclass
@@ -51,6 +51,19 @@ class Context:
     deepspeed_version: tuple[int, ...] | None = None
 
 
+D = TypeVar("D")
+
+
+class _Of(Generic[D]):
+    """The documents of a kind, in order, as an attribute of a submission."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind: Kind = kind
+
+    def __get__(self, submission: Submission, _: type[Submission]) -> tuple[D, ...]:
+        return submission.of(self.kind)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Submission:
     """One job as its files describe it. Rules are functions of it; what is derived from it is cached by identity."""
@@ -72,50 +85,15 @@ class Submission:
             found[document.document_kind].append(document)
         return {kind: tuple(documents) for kind, documents in found.items()}
 
-    @property
-    def scripts(self) -> tuple[LaunchScript, ...]:
-        """Scripts that are files, not the commands of other documents."""
-        return self.of("launch script")
-
-    @property
-    def azureml_jobs(self) -> tuple[AzureMLJob, ...]:
-        """Jobs of AzureML."""
-        return self.of("AzureML job")
-
-    @property
-    def kubernetes_jobs(self) -> tuple[KubernetesJob, ...]:
-        """Jobs of Kubernetes."""
-        return self.of("Kubernetes job")
-
-    @property
-    def skypilot_tasks(self) -> tuple[SkyPilotTask, ...]:
-        """Tasks of SkyPilot."""
-        return self.of("SkyPilot task")
-
-    @property
-    def accelerate_configs(self) -> tuple[AccelerateConfig, ...]:
-        """Configs of accelerate."""
-        return self.of("accelerate config")
-
-    @property
-    def training_arguments(self) -> tuple[TrainingArguments, ...]:
-        """TrainingArguments of files and of launch lines."""
-        return self.of("training arguments")
-
-    @property
-    def megatron(self) -> tuple[MegatronArguments, ...]:
-        """Megatron arguments of launch lines and of files."""
-        return self.of("Megatron arguments")
-
-    @property
-    def hostfiles(self) -> tuple[Hostfile, ...]:
-        """Hostfiles."""
-        return self.of("hostfile")
-
-    @property
-    def environment_files(self) -> tuple[EnvironmentFile, ...]:
-        """Files named `.deepspeed_env`."""
-        return self.of("environment file")
+    scripts = _Of["LaunchScript"]("launch script")  #: those that are files, not the commands of other documents
+    azureml_jobs = _Of["AzureMLJob"]("AzureML job")
+    kubernetes_jobs = _Of["KubernetesJob"]("Kubernetes job")
+    skypilot_tasks = _Of["SkyPilotTask"]("SkyPilot task")
+    accelerate_configs = _Of["AccelerateConfig"]("accelerate config")
+    training_arguments = _Of["TrainingArguments"]("training arguments")  #: of files and of launch lines
+    megatron = _Of["MegatronArguments"]("Megatron arguments")  #: of launch lines and of files
+    hostfiles = _Of["Hostfile"]("hostfile")
+    environment_files = _Of["EnvironmentFile"]("environment file")  #: files named `.deepspeed_env`
 
     @cached_property
     def files(self) -> Files:
