@@ -153,29 +153,29 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
     elif kind is not None:
         _read_kind(kind, file, name, reading)
     elif file.named:
-        _report_unknown(file, reading)
+        message = "unknown kind of document"
+        if file.program:
+            message = f"this is a file of {file.program}, which dsgen does not check"
+        elif file.other_job is not None:
+            article = "an" if file.other_job[0] in "aeiou" else "a"
+            message = f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
+        hint = f"name {_KINDS}, or a folder of them"
+        reading.report(codes.UNKNOWN_KIND, Location(path=file.text.path), message, hint)
     elif file.belongs_to or is_evidence(file.keys):
         program = file.program or ("AzureML" if file.other_job else "")
         reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
-
-
-def _report_unknown(file: File, reading: Reading) -> None:
-    """Report that a file which the user names is of no kind that is checked, and its kind where that is known."""
-    message = "unknown kind of document"
-    if file.program:
-        message = f"this is a file of {file.program}, which dsgen does not check"
-    elif file.other_job is not None:
-        article = "an" if file.other_job[0] in "aeiou" else "a"
-        message = f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
-    hint = f"name {_KINDS}, or a folder of them"
-    reading.report(codes.UNKNOWN_KIND, Location(path=file.text.path), message, hint)
 
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     if kind == "job spec":
         reading.documents.append(JobSpec(path=file.text.path, name=name, is_named=file.named))
     elif kind == "launch script":
-        _read_script(file.text, reading)
+        shell = read_script(file.text)
+        script = LaunchScript.of(shell)
+        reading.documents.append(script)
+        reading.documents += _embedded_configs(shell)
+        _read_launches(script.launches, reading)
+        reading.documents += arguments_of_commands(shell)
     else:
         for read in read_as(kind, file):
             if isinstance(read, Finding):
@@ -184,15 +184,6 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
             reading.documents.append(read)
             if isinstance(read, CommandDocument):
                 _read_launches(read.launches, reading)
-
-
-def _read_script(text: Text, reading: Reading) -> None:
-    shell = read_script(text)
-    script = LaunchScript.of(shell)
-    reading.documents.append(script)
-    reading.documents += _embedded_configs(shell)
-    _read_launches(script.launches, reading)
-    reading.documents += arguments_of_commands(shell)
 
 
 def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:

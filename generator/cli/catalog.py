@@ -58,7 +58,13 @@ def schema(name: str, deepspeed_version: str | None) -> None:
     `deepspeed` is the schema of a DeepSpeed config, for editors.
     """
     if name == "deepspeed":
-        _print_deepspeed(deepspeed_version)
+        from ..programs.deepspeed.json_schema import deepspeed_json_schema  # here, to save start-up time
+        from ..programs.deepspeed.schema import versions
+        from .printing import print_json
+
+        if deepspeed_version is not None and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", deepspeed_version):
+            raise click.UsageError(f"--deepspeed-version: {deepspeed_version[:40]!r} is not a version such as 0.19.8")
+        print_json(deepspeed_json_schema(deepspeed_version or ".".join(map(str, versions()[-1]))))
         return
     if deepspeed_version is not None:
         raise click.UsageError("--deepspeed-version requires deepspeed")
@@ -66,16 +72,6 @@ def schema(name: str, deepspeed_version: str | None) -> None:
 
     package = __package__.rpartition(".")[0]
     click.echo(files(f"{package}.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"), nl=False)
-
-
-def _print_deepspeed(version: str | None) -> None:
-    from ..programs.deepspeed.json_schema import deepspeed_json_schema  # here, to save start-up time
-    from ..programs.deepspeed.schema import versions
-    from .printing import print_json
-
-    if version is not None and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", version):
-        raise click.UsageError(f"--deepspeed-version: {version[:40]!r} is not a version such as 0.19.8")
-    print_json(deepspeed_json_schema(version or ".".join(map(str, versions()[-1]))))
 
 
 @click.command(short_help="List or explain the rules.")

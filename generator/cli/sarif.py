@@ -97,13 +97,22 @@ def _on_flag(where: Location) -> Json:
 
 
 def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
+    place: Json = {"artifactLocation": _artifact(finding.where.path)}
+    if finding.where.line is not None:
+        place["region"] = {"startLine": finding.where.line}
+        if finding.where.column is not None:
+            place["region"]["startColumn"] = finding.where.column
+    where = finding.where
+    parts = (finding.rule, relative_path(where.path) or "", where.pointer, (where.excerpt or "").strip())
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", errors="replace")).hexdigest()[:32]
+    seen[digest] += 1
     result: Json = {
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": finding.severity.value,
         "message": _message(finding),
-        "locations": [{"physicalLocation": _physical(finding.where)}],
-        "partialFingerprints": {"dsgen/v1": _fingerprint(finding, seen)},
+        "locations": [{"physicalLocation": place}],
+        "partialFingerprints": {"dsgen/v1": f"{digest}:{seen[digest]}"},
     }
     if finding.edits and not any(find(edit.replacement) for edit in finding.edits):  # a log may be shown to others
         result["fixes"] = [_fix(finding)]
@@ -113,15 +122,6 @@ def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
 def _message(finding: Finding) -> Json:
     hint = f"\nhint: {printable(finding.hint)}" if finding.hint else ""
     return {"text": _text(printable(counted(finding)) + hint)}
-
-
-def _physical(where: Location) -> Json:
-    place: Json = {"artifactLocation": _artifact(where.path)}
-    if where.line is not None:
-        place["region"] = {"startLine": where.line}
-        if where.column is not None:
-            place["region"]["startColumn"] = where.column
-    return place
 
 
 def _artifact(path: str) -> Json:
@@ -144,15 +144,6 @@ def _replacement(edit: Edit) -> Json:
     """Offsets count characters, without a byte order mark, as SARIF requires."""
     inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
     return {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}, **inserted}
-
-
-def _fingerprint(finding: Finding, seen: Counter[str]) -> str:
-    """The same while only other lines change: of rule, file, key and source line, numbered where these are the same."""
-    where = finding.where
-    parts = (finding.rule, relative_path(where.path) or "", where.pointer, (where.excerpt or "").strip())
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", errors="replace")).hexdigest()[:32]
-    seen[digest] += 1
-    return f"{digest}:{seen[digest]}"
 
 
 def _text(text: str) -> str:

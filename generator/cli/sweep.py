@@ -218,17 +218,13 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
     axes = [axis_of(term, job) for term in terms]
     if usual and len(axes[0].values) > _USUAL:
         axes = [replace(axes[0], values=axes[0].values[::2])]
-    _check_size(axes)
-    return job, axes
-
-
-def _check_size(axes: list[Axis]) -> None:
     points = math.prod(len(axis.values) for axis in axes)
     if points > MOST_POINTS:
         raise click.UsageError(f"{points} points; at most {MOST_POINTS} are planned: use a larger step")
     for axis in axes:
         if not axis.values:
             raise click.UsageError(f"{axis.path}: no whole node in this range")
+    return job, axes
 
 
 def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:

@@ -95,6 +95,9 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
     heads = model.kv_heads if facts.knows("kv_heads") and model.kv_heads != model.heads else None
     own_width = facts.knows("head_dim") and model.head_dim * model.heads != model.hidden
     gated, bias = model.gated_mlp, not run.has("--disable-bias-linear")
+    known = run.size("--max-position-embeddings") or run.size("--seq-length")
+    if known is None:
+        draft.comments["model.max_position_embeddings"] = "assumed: the files don't say it"
     keys: dict[str, Any] = {
         "num_hidden_layers": model.layers,
         "hidden_size": model.hidden,
@@ -103,7 +106,7 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
         "head_dim": model.head_dim if own_width else None,
         "intermediate_size": model.ffn if model.ffn and (gated or model.ffn != 4 * model.hidden) else None,
         "vocab_size": _vocabulary(draft, run),
-        "max_position_embeddings": _positions(draft, run),
+        "max_position_embeddings": known or _USUAL_POSITIONS,
         "position_embedding": kind,
         "gated_mlp": gated,
         "tie_word_embeddings": not run.has("--untie-embeddings-and-output-weights"),
@@ -120,32 +123,20 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
     draft.set("model", {key: value for key, value in keys.items() if value is not None})
 
 
-def _positions(draft: Draft, run: MegatronRun) -> int:
-    """The longest sequence, which the sequence's length is at least."""
-    known = run.size("--max-position-embeddings") or run.size("--seq-length")
-    if known is None:
-        draft.comments["model.max_position_embeddings"] = "assumed: the files don't say it"
-    return known or _USUAL_POSITIONS
-
-
 def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
     if not model.experts:
         return {}
     shared = run.size("--moe-shared-expert-intermediate-size") or 0
     whole = model.moe_ffn and shared % model.moe_ffn == 0
+    written = run.value("--moe-layer-freq")
+    match = _FIRST_DENSE.fullmatch(written) if isinstance(written, str) else None
     return {
         "num_experts": model.experts,
         "num_experts_per_tok": model.experts_per_token,
         "moe_intermediate_size": model.moe_ffn or None,
         "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
-        "first_k_dense_replace": _first_dense(model.layers, run.value("--moe-layer-freq")),
+        "first_k_dense_replace": int(match[1]) if match and int(match[1]) + int(match[2]) == model.layers else None,
     }
-
-
-def _first_dense(layers: int, written: object) -> int | None:
-    """The first layers, which have no experts where all others have: 3 for `([0]*3+[1]*58)`."""
-    match = _FIRST_DENSE.fullmatch(written) if isinstance(written, str) else None
-    return int(match[1]) if match and int(match[1]) + int(match[2]) == layers else None
 
 
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:

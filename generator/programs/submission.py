@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property, lru_cache
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from ..catalog import Model
 from ..dataclass import dataclass
@@ -85,15 +85,15 @@ class Submission:
             found[document.document_kind].append(document)
         return {kind: tuple(documents) for kind, documents in found.items()}
 
-    scripts = _Of["LaunchScript"]("launch script")  #: those that are files, not the commands of other documents
-    azureml_jobs = _Of["AzureMLJob"]("AzureML job")
-    kubernetes_jobs = _Of["KubernetesJob"]("Kubernetes job")
-    skypilot_tasks = _Of["SkyPilotTask"]("SkyPilot task")
-    accelerate_configs = _Of["AccelerateConfig"]("accelerate config")
-    training_arguments = _Of["TrainingArguments"]("training arguments")  #: of files and of launch lines
-    megatron = _Of["MegatronArguments"]("Megatron arguments")  #: of launch lines and of files
-    hostfiles = _Of["Hostfile"]("hostfile")
-    environment_files = _Of["EnvironmentFile"]("environment file")  #: files named `.deepspeed_env`
+    scripts: ClassVar[_Of[LaunchScript]] = _Of("launch script")  #: files, not the commands of others
+    azureml_jobs: ClassVar[_Of[AzureMLJob]] = _Of("AzureML job")
+    kubernetes_jobs: ClassVar[_Of[KubernetesJob]] = _Of("Kubernetes job")
+    skypilot_tasks: ClassVar[_Of[SkyPilotTask]] = _Of("SkyPilot task")
+    accelerate_configs: ClassVar[_Of[AccelerateConfig]] = _Of("accelerate config")
+    training_arguments: ClassVar[_Of[TrainingArguments]] = _Of("training arguments")  #: of files and of launch lines
+    megatron: ClassVar[_Of[MegatronArguments]] = _Of("Megatron arguments")  #: of launch lines and of files
+    hostfiles: ClassVar[_Of[Hostfile]] = _Of("hostfile")
+    environment_files: ClassVar[_Of[EnvironmentFile]] = _Of("environment file")  #: files named `.deepspeed_env`
 
     @cached_property
     def files(self) -> Files:

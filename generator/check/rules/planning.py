@@ -13,7 +13,7 @@ from ...programs.deepspeed.facts import config_facts
 from ...programs.job_rules import PLANNING_RULES
 from ...programs.megatron.facts import MegatronFacts, megatron_facts
 from ...programs.megatron.rules.rule import READS, at
-from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE, MegatronRun
+from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
 from ...programs.subjects import Subject, subject
 from ...programs.submission import Submission
 from ...rule import InFiles, Rule
@@ -51,24 +51,19 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
         for violation in violations_of(rule, facts):
             yield replace(violation, severity=in_files.severity)
         if rule is micro_batches_fill_pipeline and run is not None:
-            yield from _with_any_replicas(run)
+            batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
+            if not batch or not micro or not stages or (run.gpus and run.model_parallel):
+                return
+            most = max(batch // micro, 1)
+            if most < stages:
+                waits = round(100 * (stages - 1) / (stages + most - 1))
+                given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
+                message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"
+                hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
+                yield at(run, run.first_of(GLOBAL, PIPELINE), message, hint)
 
     facts = _facts_of(*in_files.kinds)
     return replace(rule, checks="files", reads=facts.reads, check=check, subjects=facts.subjects, also=())
-
-
-def _with_any_replicas(run: MegatronRun) -> Violations:
-    """Pipelines that a single replica's micro-batches would not fill, where the number of replicas isn't known."""
-    batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
-    if not batch or not micro or not stages or (run.gpus and run.model_parallel):
-        return
-    most = max(batch // micro, 1)
-    if most < stages:
-        waits = round(100 * (stages - 1) / (stages + most - 1))
-        given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
-        message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"
-        hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
-        yield at(run, run.first_of(GLOBAL, PIPELINE), message, hint)
 
 
 RULES: Final = tuple(_in_files(rule, rule.in_files) for rule in PLANNING_RULES if rule.in_files is not None)

@@ -63,7 +63,13 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     yield "job-name", plain_name(plan.job.name)
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
-    yield from _gpus(processes_per_node(plan), options)
+    gpus = processes_per_node(plan)
+    request = options.get("gpu_request", "gpus-per-node")
+    typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus
+    if request == "gres":
+        yield "gres", f"gpu:{typed}"
+    elif request == "gpus-per-node":
+        yield "gpus-per-node", typed
     exclusive = takes_nodes(plan, options)
     cpus = options.get("cpus_per_task", None if exclusive else cores_per_node(plan))
     if cpus:
@@ -91,12 +97,3 @@ def shared_memory(plan: Plan) -> str | None:
         return None
     share = processes_per_node(plan) / cluster.accelerators_per_node
     return f"{max(1, int(cluster.host_memory_bytes / GIB * share * _FOR_JOBS))}G"
-
-
-def _gpus(gpus: int, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    request = options.get("gpu_request", "gpus-per-node")
-    typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus
-    if request == "gres":
-        yield "gres", f"gpu:{typed}"
-    elif request == "gpus-per-node":
-        yield "gpus-per-node", typed

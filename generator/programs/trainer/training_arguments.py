@@ -223,23 +223,18 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 values.pop(name, None)
                 if value not in (None, _NO_VALUE) and name not in unsure:
                     values[name] = value
+            path = find_program(program, holder) if program and program.endswith(".py") else None
+            text = text_around(path, path.parent, _MOST_BYTES) if path is not None else ""
+            fields = frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset[str]()
             yield TrainingArguments(
                 path=holder,
                 values=values,
                 places=places,
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
-                redefined=_redefined(program, holder) | unsure,
+                redefined=(fields | (_BY_TRL if _OF_TRL.search(text) else frozenset())) | unsure,
                 bare=frozenset(name for name, _, value in found if value is _NO_VALUE),
             )
-
-
-def _redefined(program: str | None, holder: str) -> frozenset[str]:
-    """The fields that a program declares where a class of its own inherits from TrainingArguments."""
-    path = find_program(program, holder) if program and program.endswith(".py") else None
-    text = text_around(path, path.parent, _MOST_BYTES) if path is not None else ""
-    fields = frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset[str]()
-    return fields | (_BY_TRL if _OF_TRL.search(text) else frozenset())
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:

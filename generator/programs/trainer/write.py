@@ -19,7 +19,7 @@ from ...job.records import Checkpoints, Framework, Job, Need
 from ...search.plan import Plan
 from ..deepspeed import write as ds_config
 from ..deepspeed.options import PLANNED
-from ..program import ArgumentGroup, Program, Resume, Value, gives, group, holds, make_program
+from ..program import Program, Resume, Value, gives, group, holds, make_program
 from .table import GROUPS, KEPT, ROWS
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.
@@ -60,23 +60,6 @@ _LENGTHS: Final = {
 }
 _ALSO: Final = ("--block_size", "--max_length", "--max_seq_length")
 _FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
-
-
-def _data_group(job: Job) -> ArgumentGroup:
-    """Data and tokenizer, for scripts with the options of transformers' and trl's."""
-    own, data = job.launch.arguments, job.data
-    options: dict[str, Value] = {}
-    for path in data.path[:1]:
-        options["--train_file" if path.endswith(_FILES) else "--dataset_name"] = path
-    if data.tokenizer.path is not None:
-        options["--tokenizer_name"] = data.tokenizer.path
-    left = {option: value for option, value in options.items() if not gives(own, option) and not holds(own, value)}
-    script = PurePosixPath(job.launch.script).name
-    if script in _LENGTHS and not gives(own, *_ALSO):
-        left[_LENGTHS[script]] = job.training.sequence_length
-    if script in _TRL:
-        left |= {"--attn_implementation": _attention(job), **_trl_adapters(job)}
-    return group("data and tokenizer, by the options of the example scripts of transformers", left)
 
 
 def _attention(job: Job) -> str:
@@ -190,7 +173,19 @@ def program(plan: Plan) -> Program:
     groups = [group(comment, {row.option: row.value(plan) for row in rows}) for comment, rows in GROUPS.items()]
     if gives(job.launch.arguments, "--do-train"):
         groups = [each for each in groups if "--do_train" not in each.arguments]
-    groups.insert(-1, _data_group(job))
+    own, data = job.launch.arguments, job.data
+    options: dict[str, Value] = {}
+    for path in data.path[:1]:
+        options["--train_file" if path.endswith(_FILES) else "--dataset_name"] = path
+    if data.tokenizer.path is not None:
+        options["--tokenizer_name"] = data.tokenizer.path
+    left = {option: value for option, value in options.items() if not gives(own, option) and not holds(own, value)}
+    script = PurePosixPath(job.launch.script).name
+    if script in _LENGTHS and not gives(own, *_ALSO):
+        left[_LENGTHS[script]] = job.training.sequence_length
+    if script in _TRL:
+        left |= {"--attn_implementation": _attention(job), **_trl_adapters(job)}
+    groups.insert(-1, group("data and tokenizer, by the options of the example scripts of transformers", left))
     # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
     return make_program(
         job,
