@@ -13,7 +13,7 @@ import numpy as np
 from ..job.records import Job
 from .activations import local_tokens, sequence_cut
 from .attention import attention_widths
-from .compute import LayerTime, attention_core, busiest, repeated_share, ring_steps
+from .compute import LayerTime, attention_core, busiest, repeated, repeated_share, ring_steps
 from .groups import Group, group, sends_tokens_once_per_node
 from .layout import LayoutLike, Modules, once_each
 from .products import Passes, exposed_s
@@ -113,8 +113,8 @@ def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
 _COLUMN_SHARE = 0.5
 
 
-def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False) -> tuple[Any, Any]:
-    """Seconds of all-reduces: those that are waited for, and all.
+def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any, *, moe: bool = False) -> tuple[Any, Any]:
+    """Seconds of all-reduces: those that are waited for, and all; a share `again` of the layers repeats its own.
 
     Two are forward, two backward, two more repeated; routed experts have none of the MLP's.
     Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once more. Megatron-LM
@@ -127,7 +127,7 @@ def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
     pair = (1 if moe and not job.model.shared_ffn else 2) * all_reduce_s(job, ring, size)
-    calls = 2 + repeated_share(job, layout) + 0.5 * layout.sequence_parallel
+    calls = 2 + again + 0.5 * layout.sequence_parallel
     beside = job.framework.overlaps_tensor * (1 + 0.5 * layout.sequence_parallel)
     window = (1 + layout.sequence_parallel) * _COLUMN_SHARE * time.products.backward_s / 2
     hidden = rates(job).tensor_overlap * np.minimum(beside * pair, window) * (1 - rates(job).overlap_cost)
@@ -138,8 +138,10 @@ def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool = False
     return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, calls * pair, 0.0)
 
 
-def context_s(job: Job, layout: LayoutLike, core: Passes) -> Any:
+def context_s(job: Job, layout: LayoutLike, core: Passes, again: Any) -> Any:
     """Seconds of a ring's sends, hidden behind attention step by step, its further kernels, and all-to-alls of heads.
+
+    A share `again` of the layers repeats attention.
 
     A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
     evenly. Only heads of keys and values move, at least one on each tensor rank; MLA's are expanded before. Backward,
@@ -153,7 +155,6 @@ def context_s(job: Job, layout: LayoutLike, core: Passes) -> Any:
     tokens, element = local_tokens(job, layout), weight_bytes(job)
     queries, keys, values = attention_widths(job.model)
     both = keys + values if job.model.is_mla else 2 * np.maximum(keys, layout.tensor * job.model.head_dim)
-    again = repeated_share(job, layout, Modules.CORE_ATTN)
     ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
     send = send_s(job, element * tokens * both / layout.tensor, ring.size > ring.per_node)
     more = ring_steps(job, layout)
@@ -171,17 +172,17 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
     most = min(job.model.kv_heads, int(np.max(layout.context)))
     counts = [heads for heads in range(2, most + 1) if job.model.kv_heads % heads == 0]
 
-    def found(rows: LayoutLike) -> dict[str, Any]:
+    def found(rows: LayoutLike) -> Any:
         turned = (np.where(rows.context % heads == 0, heads, rows.context_heads) for heads in counts)
-        core = attention_core(job, rows)
-        own = context_s(job, rows, core)
-        each = [own, *(context_s(job, replace(rows, context_heads=heads), core) for heads in turned)]
-        return {"saved": 1 - np.min(each, axis=0) / np.maximum(own, 1e-12)}
+        turns = replace(rows, context_heads=np.stack([rows.context_heads, *turned]))
+        again = repeated(rows, Modules.CORE_ATTN, repeated_share(job, rows))
+        each = context_s(job, turns, attention_core(job, rows), again)
+        return 1 - each.min(axis=0) / np.maximum(each[0], 1e-12)
 
     names = ("tensor", "context", "context_heads", "micro_batch", "recompute", "recompute_modules")
     partly = ("recompute_layers", "recompute_group", "pipeline", "virtual_pipeline", "last_stage_layers")
     whole = not np.any(layout.recompute_layers)
-    return once_each(layout, names if whole else (*names, *partly, "first_stage_layers"), found)["saved"]
+    return once_each(layout, names if whole else (*names, *partly, "first_stage_layers"), found)
 
 
 #: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132 multiprocessors
@@ -189,8 +190,8 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
 _DEEPEP_COST = 20 / (132 - 20)
 
 
-def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
-    """Seconds of dispatch and combine of a MoE layer, forward and backward, once more with full recomputation.
+def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> Any:
+    """Seconds of dispatch and combine of a MoE layer, forward and backward, once more where it is done `again`.
 
     The rank with most tokens sets the pace. Experts that are cut gather their tokens after the dispatch, and scatter
     the sums before the combination. With overlap, the all-to-alls run beside the other pass of the next micro-batch,
@@ -205,7 +206,7 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime) -> Any:
     tokens = local_tokens(job, layout) / (layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout))
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
     most = busiest(job, layout)
-    passes = 4 + 2 * repeated_share(job, layout, Modules.MOE)
+    passes = 4 + 2 * again
     once = sends_tokens_once_per_node(job, layout)
     one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies)) * most
     gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * most)

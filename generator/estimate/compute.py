@@ -262,17 +262,21 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
     return product.forward_s + product.backward_s + loss
 
 
-def repeated_share(job: Job, layout: LayoutLike, module: Modules | None = None) -> Any:
-    """Share of an inner stage's layers whose forward pass, or whose `module`, runs twice.
+def repeated_share(job: Job, layout: LayoutLike) -> Any:
+    """Share of an inner stage's layers whose forward pass runs twice.
 
     **Source**: Megatron-LM `--recompute-method block` with `--recompute-num-layers`: the first layers of each chunk
     (core/transformer/transformer_block.py, _checkpointed_forward).
     """
-    whole = 1.0 * (layout.recompute == Recompute.FULL)
-    if np.any(layout.recompute_layers):
-        held = np.maximum(inner_layers(job, layout), 1)
-        whole = repeated_layers(layout, held) / held
-    return whole if module is None else np.where(repeats(layout, module), 1.0, whole)
+    if not np.any(layout.recompute_layers):
+        return 1.0 * (layout.recompute == Recompute.FULL)
+    held = np.maximum(inner_layers(job, layout), 1)
+    return repeated_layers(layout, held) / held
+
+
+def repeated(layout: LayoutLike, module: Modules, whole: Any) -> Any:
+    """Share of an inner stage's layers whose `module` runs twice, a share `whole` being repeated with all modules."""
+    return np.where(repeats(layout, module), 1.0, whole)
 
 
 def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, *, moe: bool) -> Any:

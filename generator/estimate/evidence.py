@@ -217,13 +217,14 @@ def likeness(job: Job, layouts: Layouts) -> NDArray[np.int64]:
     """Levels of evidence of layouts: 2 where `evidence` names a run that is like them, 1 where their kind is."""
     counts, kinds, runs = _measured()
 
-    def found(rows: LayoutLike) -> Mapping[str, Any]:
+    def found(rows: LayoutLike) -> NDArray[np.bool_]:
         count = len(rows.data)
         same = np.broadcast_to(kind(job, rows), count)[:, None] == kinds
-        return {"like": ((total_excess(traits(job, rows, count), runs) == 0) & same & (counts > 0)).any(axis=1)}
+        like = (total_excess(traits(job, rows, count), runs) == 0) & same & (counts > 0)
+        return np.asarray(like.any(axis=1))
 
     known = of_measured_kind(job, layouts)
-    level: NDArray[np.int64] = known * (1 + once_each(layouts, _COMPARED, found)["like"])
+    level: NDArray[np.int64] = known * (1 + once_each(layouts, _COMPARED, found))
     return level
 
 

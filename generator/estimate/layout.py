@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import IntEnum, IntFlag
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,11 +210,11 @@ def row_keys(columns: Sequence[NDArray[Any]]) -> Column:
 
 
 _MANY_ROWS = 200
+#: A dictionary or a record of columns, or one column.
+Figures = TypeVar("Figures")
 
 
-def once_each(
-    layout: LayoutLike, names: Sequence[str], computed: Callable[[LayoutLike], Mapping[str, Any]]
-) -> Mapping[str, Any]:
+def once_each(layout: LayoutLike, names: Sequence[str], computed: Callable[[LayoutLike], Figures]) -> Figures:
     """Columns that depend on the fields `names` alone, along their last axis: of many rows, few differ in these."""
     if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
         return computed(layout)
@@ -222,13 +222,18 @@ def once_each(
     starts = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))  # neighbours are mostly equal: of these, one is sorted
     _, own, number = np.unique(keys[starts], return_index=True, return_inverse=True)
     first, row = starts[own], np.repeat(number, np.diff(starts, append=len(keys)))
-    columns = {name: np.asarray(column) for name, column in computed(layout.take(first)).items()}
-    return {name: column if column.ndim == 0 else _spread(column, len(first), row) for name, column in columns.items()}
 
+    def spread(value: Any) -> Any:
+        """Take the values of every row; a figure of all rows may be one number."""
+        if isinstance(value, dict):
+            return {name: spread(column) for name, column in value.items()}
+        if is_dataclass(value) and not isinstance(value, type):
+            return type(value)(**{f.name: spread(getattr(value, f.name)) for f in fields(value)})
+        column = np.asarray(value)
+        return column.take(row, axis=-1) if column.ndim and column.shape[-1] == len(first) else column
 
-def _spread(column: NDArray[Any], count: int, row: NDArray[np.int64]) -> NDArray[Any]:
-    """Values of `count` rows, or one of all, along the last axis, where `row` says."""
-    return column if column.shape[-1] < count else column.take(row, axis=-1)
+    found: Figures = spread(computed(layout.take(first)))
+    return found
 
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))

@@ -229,10 +229,7 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
 
 def inner_layers(job: Job, layout: LayoutLike) -> Any:
     """Layers of the second stage, which is the fullest inner one; of the first where the second is the last."""
-
-    return once_each(
-        layout, HELD_BY, lambda rows: {"layers": layers_of(split(job, rows), rows, 1 * (rows.pipeline > 2))}
-    )["layers"]
+    return once_each(layout, HELD_BY[:4], lambda rows: layers_of(split(job, rows), rows, 1 * (rows.pipeline > 2)))
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from ..dataclass import dataclass
 from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
 from .communication import boundary_s
-from .compute import repeated_modules_s, repeated_share
+from .compute import repeated, repeated_modules_s, repeated_share
 from .data_parallel import TRAFFIC_BY, Traffic, data_s, traffic
-from .layout import Layout, LayoutLike, Offload, once_each
+from .layout import Layout, LayoutLike, Modules, Offload, once_each
 from .ledgers import StepTime, Throughput
 from .products import stream_s
 from .rates import rates
@@ -34,14 +35,13 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
     parts, whole = per_layer(job, layout), job.model.layers
-    found = once_each(layout, (*HELD_BY, *TRAFFIC_BY), lambda rows: _stages(job, rows))
-    slowest, held = found["slowest"], StageParameters(shared=found["shared"], experts=found["experts"])
-    sent = Traffic(**{name: found[name] for name in Traffic.__slots__})
+    stages = once_each(layout, (*HELD_BY, *TRAFFIC_BY), lambda rows: _stages(job, rows))
+    slowest, held = stages.slowest, stages.held
     head = compute.head_time_s(job, layout)
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
     last = np.where(layout.pipeline > 1, 0.0, head)
     # By how much the last stage, with the head, is slower than an inner one.
-    balance = np.where(layout.pipeline > 1, np.maximum(head - (slowest - found["last"]) * layer_total, 0.0), 0.0)
+    balance = np.where(layout.pipeline > 1, np.maximum(head - (slowest - stages.last) * layer_total, 0.0), 0.0)
     pace = slowest * layer_total + last + balance
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     trained = adapters.trained(job, held)
@@ -60,16 +60,18 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
         "bubble_s": np.maximum(bubble, 0.0),
-        "data_s": data_s(job, layout, sent, work - back, back + slowest * parts["recompute"]),
+        "data_s": data_s(job, layout, stages.sent, work - back, back + slowest * parts["recompute"]),
         "optimizer_s": stream_s(job, updated * moved) + rates(job).step_start_s,
         "offload_s": _offload_s(job, layout, held, trained, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
 
 
-#: Fields that a layer's time depends on, and those on which it depends by some details alone.
+#: Fields that the products of a layer depend on, those that its time depends on, and those on which it depends by some
+#: details alone.
+_PRODUCTS_BY = ("tensor", "context", "expert", "expert_tensor", "sequence_parallel", "micro_batch")
 _LAYER_BY = (
-    *("tensor", "context", "context_heads", "expert", "expert_tensor", "sequence_parallel", "micro_batch"),
+    *(*_PRODUCTS_BY, "context_heads"),
     *("recompute", "recompute_layers", "recompute_group", "recompute_modules", "tensor_overlap", "expert_overlap"),
 )
 _PASSES_BY = ("pipeline", "virtual_pipeline", "gradient_accumulation", "first_stage_layers", "last_stage_layers")
@@ -95,7 +97,7 @@ def per_layer(job: Job, layout: LayoutLike) -> Mapping[str, Any]:
     """
     varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
     names = (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY
-    found = dict(once_each(layout, names, lambda rows: _per_layer(job, rows)))
+    found = once_each(layout, names, lambda rows: _per_layer(job, rows))
     waiting = found.pop("waiting")  # when nothing runs beside the collectives
     return {**found, "tensor": np.where(_has_several_queues(job, layout), waiting, found["tensor"])}
 
@@ -103,43 +105,44 @@ def per_layer(job: Job, layout: LayoutLike) -> Mapping[str, Any]:
 def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     dense = model_size.dense_layers(job.model) / job.model.layers
     total: dict[str, Any] = dict.fromkeys(_CAUSES, 0.0)
+    again = repeated_share(job, layout)
     for share, moe in ((dense, False), (1 - dense, True)):
         if share == 0:
             continue
-        time = compute.layer_time(job, layout, moe=moe)
-        tensor, waiting = communication.tensor_s(job, layout, time, moe=moe)
+        time = once_each(layout, _PRODUCTS_BY, partial(compute.layer_time, job, moe=moe))
+        tensor, waiting = communication.tensor_s(job, layout, time, again, moe=moe)
+        attention, experts = (repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE))
         parts = {
             "compute": time.forward_s + time.backward_s,
             "backward": time.backward_s,
-            "recompute": repeated_share(job, layout) * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
+            "recompute": again * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
             "tensor": tensor,
             "waiting": waiting,
-            "context": communication.context_s(job, layout, time.core),
-            "expert": communication.expert_s(job, layout, time) if moe else 0.0 * layout.expert,
+            "context": communication.context_s(job, layout, time.core, attention),
+            "expert": communication.expert_s(job, layout, time, experts) if moe else 0.0 * layout.expert,
         }
         total = {key: total[key] + share * parts[key] for key in total}
     return total
 
 
-def _stages(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """The stages that the step waits for, whatever the micro-batches and the recomputation.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stages:
+    """The stages that the step waits for, whatever the micro-batches and the recomputation."""
 
-    `slowest` and `last`: layers of the fullest of the first and the second stage, and of the last; `shared` and
-    `experts`: parameters of the heavier of the first and the second; and their traffic, by its causes.
-    """
+    slowest: Any  #: layers of the fuller of the first and the second
+    last: Any  #: layers of the last
+    held: StageParameters  #: of the heavier of the first and the second
+    sent: Traffic  #: of these
+
+
+def _stages(job: Job, layout: LayoutLike) -> _Stages:
     inner = 1 * (layout.pipeline > 2)  # the second stage where it is not the last, else the first
     stages = np.stack([0 * inner, inner, layout.pipeline - 1])
     layers = stage_layers(job, layout, stages)
     count = held_parameters(job, layout, stages, layers)
     held = StageParameters(shared=count.shared[:2].max(axis=0), experts=count.experts[:2].max(axis=0))
-    sent = traffic(job, layout, held)
-    return {
-        **{name: getattr(sent, name) for name in Traffic.__slots__},
-        "slowest": layers.layers[:2].max(axis=0),
-        "last": layers.layers[2],
-        "shared": held.shared,
-        "experts": held.experts,
-    }
+    slowest, sent = layers.layers[:2].max(axis=0), traffic(job, layout, held)
+    return _Stages(slowest=slowest, last=layers.layers[2], held=held, sent=sent)
 
 
 def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:

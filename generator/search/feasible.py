@@ -25,7 +25,7 @@ from .plan import Plan, by_count
 Floats = NDArray[np.float64]
 
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
-CHUNK_ROWS = 32768
+CHUNK_ROWS = 65536
 
 
 #: Causes of the step time that details of a layout, which the enumeration leaves alone, can hide.

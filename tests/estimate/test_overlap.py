@@ -90,7 +90,7 @@ def test_grouped_queries_save_what_the_ring_sends() -> None:
     layout = Layout(data=1, context=64)
     few = whole.model
     many = replace(whole, model=replace(few, kv_heads=few.heads))
-    one, four = (float(context_s(j, layout, attention_core(j, layout))) for j in (whole, many))
+    one, four = (float(context_s(j, layout, attention_core(j, layout), 0.0)) for j in (whole, many))
     assert four == pytest.approx(4 * one, rel=0.1)
 
 
