@@ -10,6 +10,7 @@ from typing import Any, Final
 from ..dataclass import dataclass
 from .records import Job, Need, Software
 from .schema import launch_keys
+from .wording import dots
 
 _RESUME: Final = "output.resume"
 #: Endings of files that hold arguments: what is in them isn't known.
@@ -203,7 +204,7 @@ def written_for(job: Job) -> dict[str, str]:
     if job.training.lora is not None:
         found[_ADAPTERS.name] = _ADAPTERS.version
     if job.framework.runs("DeepSpeed engine"):
-        found["DeepSpeed"] = ".".join(map(str, job.deepspeed_version))
+        found["DeepSpeed"] = dots(job.deepspeed_version)
     return found
 
 

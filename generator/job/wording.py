@@ -12,6 +12,11 @@ from ..findings import printable
 NOTHING: Final = object()  #: what is at a pointer where nothing is
 
 
+def dots(version: Iterable[int]) -> str:
+    """A version as one writes it: `0.19.8`."""
+    return ".".join(map(str, version))
+
+
 def escape(key: str) -> str:
     """`key` as one part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")

@@ -14,11 +14,12 @@ from functools import cached_property
 from typing import Final, Literal
 
 from ...dataclass import dataclass
+from ...facts.places import kind_of_value
 from ...facts.releases import Release
 from ...shape import Mismatch, convert
 from . import ZERO as ZERO
 from .document import DsConfig
-from .schema import PROFILES, DeepSpeedSchema, Key, Version, kind_of, load_schema
+from .schema import PROFILES, DeepSpeedSchema, Key, Version, as_hjson, load_schema
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Device = Literal["none", "cpu", "nvme"]
@@ -231,7 +232,9 @@ class Config(DsConfig):
         if place not in there or (in_model and (value == "auto" or (value is None and key.optional))):
             return self._default(pointer, section, key)
         if not in_model:
-            refused = kind_of(value) in key.refuses and pointer[1:] not in BATCH_KEYS  # which rules compute with
+            refused = (
+                kind_of_value(as_hjson(value)) in key.refuses and pointer[1:] not in BATCH_KEYS
+            )  # which rules compute with
             return _UNKNOWN if refused else value
         held = convert(value, key, PROFILES[self.schema.pydantic])
         return _UNKNOWN if isinstance(held, Mismatch) else held

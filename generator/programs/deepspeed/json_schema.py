@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from ...job.wording import dots
 from .config import BATCH_KEYS
 from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, mismatch, versions
 
@@ -58,7 +59,7 @@ def deepspeed_json_schema(version: str) -> Schema:
     release = load_schema(version)
     made: Schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"DeepSpeed {_dots(release.version)} config",
+        "title": f"DeepSpeed {dots(release.version)} config",
     }
     return made | _section(release, "")
 
@@ -75,7 +76,7 @@ def _section(release: DeepSpeedSchema, pointer: str) -> Schema:
     made: Schema = {"type": "object", "properties": properties}
     if section.kind == "model" and section.extra == "forbidden":
         properties["strict"] = {"description": "Not a setting: DeepSpeed drops it."}
-        refusal = f"DeepSpeed {_dots(release.version)} refuses keys that it doesn't have here"
+        refusal = f"DeepSpeed {dots(release.version)} refuses keys that it doesn't have here"
         made["additionalProperties"] = {**_AUTO, "errorMessage": refusal}
     return made
 
@@ -172,7 +173,7 @@ def _kinds(refused: frozenset[str]) -> Iterator[Schema]:
 
 def _removed(pointer: str, name: str) -> Schema:
     last = last_version_of(pointer, name)
-    told = f"Removed after {_dots(last)}: it is refused." if last else "Removed: it is refused."
+    told = f"Removed after {dots(last)}: it is refused." if last else "Removed: it is refused."
     return {
         "description": f"{_words(pointer, name)} {told}".strip(),
         "deprecated": True,
@@ -189,7 +190,7 @@ def _description(pointer: str, key: Key) -> str:
     if first is not None and first != versions()[0]:
         parts.append(f"Since 0.{first[1]}.")
     if last is not None and last != versions()[-1]:
-        parts.append(f"Removed after {_dots(last)}.")
+        parts.append(f"Removed after {dots(last)}.")
     return " ".join(filter(None, parts))
 
 
@@ -216,7 +217,3 @@ def _shown(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _dots(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

@@ -15,6 +15,8 @@ from importlib.resources import files
 from typing import Any, Final, Literal
 
 from ...dataclass import dataclass
+from ...facts.releases import numbers
+from ...job.wording import dots
 from ...shape import Coercion, Mismatch, Profile, Refused, Shape, Type, any_of, convert, items, keep, one_of
 
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
@@ -232,18 +234,16 @@ class DeepSpeedSchema:
         return tuple(sorted(self._sections))
 
 
-def kind_of(value: object) -> str:
-    """The JSON kind of a value, as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py)."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
-        return "int"
-    return "null" if value is None else "object" if isinstance(value, dict) else type(value).__name__
+def as_hjson(value: object) -> object:
+    """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py `getfn`)."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e10 else value
 
 
 @cache
 def versions() -> tuple[Version, ...]:
     """The releases that have a table, oldest first."""
     names = (file.name for file in _FOLDER.iterdir())
-    return tuple(sorted(_numbers(name.removesuffix(".json")) for name in names if name.endswith(".json")))
+    return tuple(sorted(numbers(name.removesuffix(".json")) for name in names if name.endswith(".json")))
 
 
 def load_schema(version: Version | str) -> DeepSpeedSchema:
@@ -252,7 +252,7 @@ def load_schema(version: Version | str) -> DeepSpeedSchema:
     A release whose minor version only has later tables gets the first of them: a key too many is a milder mistake than
     one too few. One whose minor version has none gets the nearest table below, else the oldest.
     """
-    return _load(table_for(_numbers(version) if isinstance(version, str) else version))
+    return _load(table_for(numbers(version) if isinstance(version, str) else version))
 
 
 def table_for(version: Version) -> Version:
@@ -279,7 +279,7 @@ def _knows(version: Version, section: str, key: str) -> bool:
 
 @cache
 def _load(version: Version) -> DeepSpeedSchema:
-    table = json.loads((_FOLDER / f"{'.'.join(map(str, version))}.json").read_text(encoding="utf-8"))
+    table = json.loads((_FOLDER / f"{dots(version)}.json").read_text(encoding="utf-8"))
     return DeepSpeedSchema(
         version=version,
         pydantic=table["pydantic"],
@@ -317,7 +317,3 @@ def _type(facts: Any) -> Type:
     if "enum" in facts:
         return Type(name="enum", values=tuple(facts["enum"]), of=(_type(facts["of"]),))
     return Type(name="literal", values=tuple(facts["literal"]))
-
-
-def _numbers(version: str) -> Version:
-    return tuple(int(part) for part in version.split("."))

@@ -14,7 +14,8 @@ from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of
 from ..config import BATCH_KEYS, Batch, Config, Number
-from .subjects import Run, as_hjson, configs, runs, said, shown
+from ..schema import as_hjson
+from .subjects import Run, configs, runs, said, shown
 
 _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 #: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it

@@ -13,8 +13,9 @@ from ....rules.violations import deepspeed, listed, nearest
 from ...subjects import subject
 from ...submission import Submission
 from ..config import BATCH_KEYS, Config, Number
+from ..schema import as_hjson
 from .batch import replicas_of
-from .subjects import as_hjson, configs, shown
+from .subjects import configs, shown
 
 #: deepspeed/elasticity/elasticity.py `HCN_LIST`: numbers that have more divisors than every smaller one.
 _HIGHLY_COMPOSITE: Final = (
@@ -167,31 +168,22 @@ def gpus_are_elastic(elastic: _Elastic) -> Violations:
     sizes, most = elastic.get("micro_batch_sizes"), elastic.get("max_train_batch_size")
     each, parallel = elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size")
     uneven = parallel > 1 and (elastic.version != 0.2 or each % parallel)  # which another rule reports
-    if elastic.gpus is None or uneven or most > _MOST or len(sizes) > _MOST_SIZES:
+    gpus, by_node, larger = elastic.gpus, elastic.version == 0.2, bool(elastic.get("prefer_larger_batch"))
+    if gpus is None or uneven or most > _MOST or len(sizes) > _MOST_SIZES:
         return
-    replicas = each // parallel if elastic.version == 0.2 else 1
+    replicas = each // parallel if by_node else 1
     if max(sizes) > int(most / replicas):
         message = f"micro batch {max(sizes)} is more than `max_train_batch_size` {shown(most)}"
         message += f" / {replicas} replicas of a node" if replicas > 1 else ""
         yield elastic.violation("micro_batch_sizes", message, f"use sizes of at most {int(most / replicas)}")
-    else:
-        yield from _against_gpus(elastic, elastic.gpus, replicas)
-
-
-def _against_gpus(elastic: _Elastic, gpus: Number, replicas: int) -> Violations:
-    """Version 0.2 counts nodes, and accepts any number of GPUs where there is no model parallelism."""
-    sizes, most = elastic.get("micro_batch_sizes"), elastic.get("max_train_batch_size")
-    each, parallel = elastic.get("num_gpus_per_node"), elastic.get("model_parallel_size")
-    by_node, larger = elastic.version == 0.2, bool(elastic.get("prefer_larger_batch"))
+        return
     low, high = (int(elastic.get(name) / (each if by_node else 1)) for name in ("min_gpus", "max_gpus"))
     batch, counts = chosen(tuple(sizes), int(most / replicas), low, high, larger)
     valid = [count * replicas for count in counts]
-    if gpus in valid and gpus // (parallel if by_node else 1) in valid:
-        return
-    if by_node and parallel == 1:
-        fitting = [most // (size * gpus) * size * gpus for size in sizes]
-        if (max(fitting) if larger else min(fitting)) > 0:
-            return
-    message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
-    hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
-    yield elastic.violation("micro_batch_sizes", message, hint)
+    # Version 0.2 counts nodes, and accepts any number of GPUs where there is no model parallelism.
+    fits = gpus in valid and gpus // (parallel if by_node else 1) in valid
+    fitting = [most // (size * gpus) * size * gpus for size in sizes] if by_node and parallel == 1 else [0]
+    if not fits and (max(fitting) if larger else min(fitting)) <= 0:
+        message = f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch of {batch * replicas}"
+        hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
+        yield elastic.violation("micro_batch_sizes", message, hint)

@@ -10,6 +10,7 @@ from typing import Final
 from ....facts.hjson.edits import move_member, rename_key, replace_value
 from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, printable
+from ....job.wording import dots
 from ...launching.program_options import reads_key
 from ...lookup import is_slip
 from ..config import OFFLOADED, ZERO
@@ -146,7 +147,7 @@ def _removed(place: Place, name: str) -> Problem:
     last = last_version_of(section, name)
     message = f"{release} refuses {_in(section, name)}, whatever its value: it was removed"
     message += f"; {_until(last)}" if last else ""
-    hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
+    hint = _AFTER_REMOVAL.get(name, "remove it").format(last=dots(last or ()))
     severity = None if release.exact else Severity.NOTE
     return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, fix=place.removal, severity=severity)
 
@@ -158,7 +159,7 @@ def removed_later(place: Place, name: str) -> Problem | None:
     if last is None or last < release.version or name not in load_schema(versions()[-1]).removed.get(section, ()):
         return None
     message = f"{release} accepts {_in(section, name)}, which was removed: {_until(last)}"
-    hint = _AFTER_REMOVAL.get(name, "remove it").format(last=_dots(last))
+    hint = _AFTER_REMOVAL.get(name, "remove it").format(last=dots(last or ()))
     return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, severity=Severity.NOTE)
 
 
@@ -170,8 +171,8 @@ def _until(last: Version) -> str:
     """Say when a key went, as far as the tables tell: they skip releases."""
     after = next((known for known in versions() if known > last), None)
     if after is None or after == (*last[:-1], last[-1] + 1):
-        return f"{_dots(last)} is the last release that accepts it"
-    return f"{_dots(last)} accepts it, and {_dots(after)} doesn't"
+        return f"{dots(last)} is the last release that accepts it"
+    return f"{dots(last)} accepts it, and {dots(after)} doesn't"
 
 
 def _of_another_release(place: Place, name: str, refused: bool) -> Problem | None:
@@ -184,10 +185,10 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     first = first or last
     before = max((known for known in versions() if known < first), default=first)
     # Of a minor version only the last release has a table, so the key may have come with an earlier one.
-    since = f"0.{first[1]}" if before[:2] != first[:2] else _dots(first)
+    since = f"0.{first[1]}" if before[:2] != first[:2] else dots(first)
     message = f"{release} {'refuses' if refused else 'ignores'} {_in(section, name)}: "
     message += f"it was added in {since}" if newer else _until(last)
-    hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else _dots(last)}"
+    hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else dots(last)}"
     unused = not release.exact or (section == "/aio" and "nvme" not in map(place.config.offload, OFFLOADED))
     severity = Severity.NOTE if unused else Severity.ERROR if refused else Severity.WARNING
     return place.problem("VER004", message, hint, severity=severity, at_key=True)
@@ -221,10 +222,6 @@ def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
         for name in section.keys if section is not None and pointer != "/bfloat16" else ():
             homes[name] = (*homes.get(name, ()), pointer)
     return {name: places for name, places in homes.items() if len(places) <= 2}
-
-
-def _dots(version: Version | None) -> str:
-    return ".".join(map(str, version or ()))
 
 
 def written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:

@@ -11,9 +11,9 @@ from ....rule import Rule
 from ....rules.violations import deepspeed, deepspeed_now
 from ...subjects import ds_configs
 from ..config import Config
-from ..schema import Section
+from ..schema import Section, as_hjson
 from .keys import removed_later, unknown_key, written_twice
-from .subjects import FILL, Place, Problem, as_hjson, leftover, shown
+from .subjects import FILL, Place, Problem, leftover, shown
 from .values import of_mapping, of_model
 
 #: Unknown keys in one section; more tell nothing new, and each costs a search for what was meant.

@@ -135,13 +135,6 @@ def said(config: Config, pointer: str) -> str:
     return f"{pointer.rpartition('/')[2]}: {shown(config.value(pointer))}"
 
 
-def as_hjson(value: object) -> object:
-    """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py `getfn`)."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
-        return int(value)
-    return value
-
-
 def edits_of(config: Config, fix: Fix | None) -> tuple[Edit, ...]:
     """The edits of a fix to a config of its own file; none in what a script writes."""
     if fix is None or config.embedded or len(config.json.text.content) > _MOST_CHARACTERS:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from ....catalog import closest
+from ....facts.places import kind_of_value
 from ....findings import Severity
 from ....shape import Mismatch
 from ...launching.program_options import sets_key
 from ..config import BATCH_KEYS, ZERO
-from ..schema import Key, kind_of, mismatch
+from ..schema import Key, mismatch
 from .running import is_endless
 from .subjects import FILL, Place, Problem, is_placeholder, is_variable, shown
 
@@ -110,7 +111,7 @@ def of_mapping(place: Place, key: Key) -> Problem | None:
     if place.pointer == ZERO and isinstance(value, bool):
         message = f"`zero_optimization: {place.shown}` is deprecated: DeepSpeed reads it as stage {int(value)}"
         return place.problem("ZERO002", message, answer={"stage": int(value)})
-    if kind_of(value) in key.refuses:
+    if kind_of_value(value) in key.refuses:
         if key.type.section is not None or key.name == "pipeline":
             return _no_object(place, key)
         if is_placeholder(value):
