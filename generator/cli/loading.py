@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from .. import InvalidJob, check_job
-from ..findings import Finding, Flag
+from ..findings import ERROR, Finding, Flag
 from ..job.codes import WRONG_VALUE, error
 from ..job.load import load as load_spec
 from ..job.records import Job
@@ -149,7 +149,7 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     from .tables import file_name
 
     job, findings = load(request)
-    job = _placed(job, request, Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus"))
+    job = placed(job, request, Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus"))
     if job.elastic:
         _check_target(job)
     with working(planning(job), form):
@@ -177,14 +177,25 @@ def _plan_counts(job: Job, top: int, bold: bool) -> Elastic | Infeasible:
     return plan_counts(job, top=top, bold=bold)
 
 
-def _placed(job: Job, request: Request, folder: Path) -> Job:
-    """The job with the paths of its launcher's options as its files in `folder` have them."""
+def placed(job: Job, request: Request, folder: Path) -> Job:
+    """The job with the paths of its launcher's options from its files in `folder`; the spec has them from its own.
+
+    A folder that is to be uploaded and isn't there is an error, which ends the program.
+    """
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     flags = any(path.startswith("launch.") for path in request.overrides) or request.spec in (None, "-")
-    beside = Path() if flags else Path(str(request.spec)).parent
-    options = LAUNCHERS[job.launch.target].placed(job.launch.options, beside, folder)
-    return replace(job, launch=replace(job.launch, options=options))
+    beside, launcher = Path() if flags else Path(str(request.spec)).parent, LAUNCHERS[job.launch.target]
+    launch = replace(job.launch, options=launcher.placed(job.launch.options, beside, folder))
+    uploaded = launcher.uploaded(launch, folder)
+    if uploaded is not None and uploaded != Path(os.path.normpath(folder)) and not uploaded.exists():
+        at, script = f"launch/{launcher.name}/code", launch.script
+        key = at.replace("/", ".")
+        hint = f"make {uploaded} and put {script} into it, or leave {key} out and put {script} into {folder}"
+        message = f"there is no folder {uploaded}, which {key} names"
+        where = job.origin.locate(f"/{at}")
+        stop((Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint),))
+    return replace(job, launch=launch)
 
 
 def _check_target(job: Job) -> None:

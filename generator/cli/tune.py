@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -63,11 +64,12 @@ def tune(
         folder = _folder(loader.unchecked({}), output)
     else:
         from ..programs.launchers import LAUNCHERS
-        from .loading import searched
+        from .loading import placed, searched
 
         answer, _ = searched(request, form, top, bold, False)
         plans = answer.plans[:top]
         folder = _folder(plans[0].job, output)
+        plans = [replace(plan, job=placed(plan.job, request, folder)) for plan in plans]
         check_dry_run(LAUNCHERS[plans[0].job.launch.target], folder, dry_run=dry_run)
         launcher, file = _written(plans, steps, folder, request, force)
         _started(launcher, plans, steps, file, yes=yes, dry_run=dry_run, wait=not no_wait)
@@ -114,7 +116,7 @@ def _started(
     job, folder = plans[0].job, file.parent
     uploaded = launcher.uploaded(job.launch, folder)
     if uploaded is not None and not (uploaded / job.launch.script).exists():
-        hint = f"put it there, or set launch.{launcher.name}.code, relative to {folder}"
+        hint = f"put it there, or set launch.{launcher.name}.code to the folder that has it"
         refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
     words = command_of(launcher, file, job.name, dry_run=dry_run)
     announce(*announced(plans, steps, shlex.join(words)))

@@ -47,7 +47,9 @@ def read_experts(
     `top_k` 0 is all experts, and None is required; `width` None is that of the dense MLP, whatever the config says.
     """
     count = read.integer(*(keys or ("num_local_experts", "num_experts")), default=experts)
+    balance = [key for key in ("router_aux_loss_coef", "aux_loss_alpha") if read.has(key)]
     return {
+        **({"router_loss": read.fraction(*balance)} if balance else {}),
         "experts": count,
         "experts_per_token": read_top_k(read, count, count if top_k == 0 else top_k, *([top_key] if top_key else ())),
         "moe_ffn": shape["ffn"] if width is None else read.integer("moe_intermediate_size", default=width),

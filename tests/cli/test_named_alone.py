@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cli.running import run
 
@@ -224,13 +225,44 @@ def test_code_beside_the_spec_is_written_from_the_job_file(repo: Path) -> None:
     assert "AML021" not in run("validate", "repo/out").output
 
 
-@pytest.mark.parametrize("command", ["generate", "submit"])
-def test_code_that_is_nowhere_is_refused(repo: Path, command: str) -> None:
-    """What validate would refuse is not written."""
-    (repo / "job.yaml").write_text(JOB)
-    output = run(command, "repo/job.yaml", "-o", "repo/out", *(["--yes"] if command == "submit" else [])).output
-    assert "[AML021]" in output
+@pytest.mark.parametrize(
+    ("code", "missing"), [("./src", "repo/src"), ("../nosuch", "nosuch"), ("out/src", "repo/out/src")]
+)
+@pytest.mark.parametrize("command", ["generate", "submit", "tune"])
+def test_code_that_is_nowhere_is_refused(repo: Path, command: str, code: str, missing: str) -> None:
+    """A folder that isn't there, seen from the spec, is named, with what to make or leave out; nothing is written."""
+    (repo / "job.yaml").write_text(JOB.replace("./src", code))
+    output = run(command, "repo/job.yaml", "-o", "repo/out", *(["--yes"] if command != "generate" else [])).output
+    assert f"there is no folder {missing}, which launch.azureml.code names [AML021]" in output
+    assert f"make {missing} and put train.py into it, or leave launch.azureml.code out" in output
     assert not (repo / "out").exists()
+
+
+def test_code_has_one_meaning_wherever_the_files_are(repo: Path) -> None:
+    """A folder of that name among the written files doesn't change what the spec's `code` names; inputs are alike."""
+    (repo / "src").mkdir()
+    (repo / "out" / "src").mkdir(parents=True)
+    (repo / "prompts.txt").write_text("")
+    (repo / "job.yaml").write_text(
+        JOB.replace("compute: gpu", "compute: gpu, inputs: {p: prompts.txt, q: {path: ./src}}")
+    )
+    assert run("generate", "repo/job.yaml", "-o", "repo/out").exit_code == 0
+    written = yaml.safe_load((repo / "out" / "job.yml").read_text())
+    assert written["code"] == "../src"
+    assert [written["inputs"][name]["path"] for name in "pq"] == ["../prompts.txt", "../src"]
+
+
+def test_a_script_that_is_not_in_code_yet_is_asked_for(repo: Path) -> None:
+    """The last line says where the script has to be put; once it is there, only what is uploaded."""
+    (repo / "src").mkdir()
+    given = (
+        "data: {path: train.json, tokenizer: {path: gpt2}}\noutput: {checkpoints: 'azureml://datastores/a/paths/b'}\n"
+    )
+    (repo / "job.yaml").write_text(JOB.replace("64}", "64, duration: {steps: 9}}") + given)
+    put, start = "Put train.py and its modules into repo/src", "Start the job, which uploads repo/src:"
+    assert put in run("generate", "repo/job.yaml", "-o", "repo/out").output
+    (repo / "src" / "train.py").write_text("")
+    assert start in run("generate", "repo/job.yaml", "-o", "repo/out").output
 
 
 @pytest.mark.parametrize(

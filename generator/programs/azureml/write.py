@@ -88,31 +88,33 @@ def _notes(plan: Plan) -> Iterator[str]:
 def _uploaded(launch: Launch, folder: Path) -> Path | None:
     """The folder on this machine that is `code`; None where it is a registered asset or a repository."""
     code = str(launch.options.get("code", OWN_FOLDER))
-    return None if ":" in code else folder / code
+    return None if ":" in code else Path(os.path.normpath(folder / code))
 
 
 def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str, Any]:
-    """The options with `code` and inputs that lie beside the spec as paths from job.yml, and not from the spec."""
+    """The options with local paths, which the spec has from its own folder, from that of job.yml."""
 
-    def place(value: object) -> object:
-        local = isinstance(value, str) and ":" not in value and not (folder / value).exists()
-        there = local and (spec / str(value)).exists()
-        return Path(os.path.relpath(spec / str(value), folder)).as_posix() if there else value
+    def place(value: str) -> str:
+        elsewhere = value.startswith(("/", "~")) or ":" in value or "$" in value or value[:1] == "<"
+        return value if elsewhere else Path(os.path.relpath(spec / value, folder)).as_posix()
 
     inputs = {
-        name: {**entry, "path": place(entry["path"])} if isinstance(entry, Mapping) and "path" in entry else entry
+        name: {**entry, "path": place(str(entry["path"]))}
+        if isinstance(entry, Mapping) and "path" in entry
+        else (place(entry) if isinstance(entry, str) else entry)
         for name, entry in options.get("inputs", {}).items()
     }
-    moved = {"code": place(options["code"])} if "code" in options else {}
+    moved = {"code": place(str(options["code"]))} if "code" in options else {}
     return {**options, **moved, **({"inputs": inputs} if inputs else {})}
 
 
 def _before(launch: Launch, folder: Path) -> str:
     """Return what is uploaded, which has to hold the script."""
-    if "code" in launch.options:
-        return f"Start the job, which uploads {os.path.normpath(folder / str(launch.options['code']))}:"
-    uploaded = f"{folder}, which is uploaded (or set launch.azureml.code)"
-    return f"Put {launch.script} and its modules into {uploaded}, and start it:"
+    uploaded = _uploaded(launch, folder)
+    if uploaded is None or (uploaded / launch.script).exists():
+        return f"Start the job, which uploads {uploaded or launch.options['code']}:"
+    other = "" if "code" in launch.options else " (or set launch.azureml.code)"
+    return f"Put {launch.script} and its modules into {uploaded}, which is uploaded{other}, and start it:"
 
 
 #: The curated environment of azureml-examples @ 085cd6ea. What it holds: Azure/azureml-assets @ 4b41f8cc,

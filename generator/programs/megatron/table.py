@@ -186,7 +186,8 @@ _EXPERTS: Final = (
     Row("--moe-router-group-topk", lm=lambda p: p.model.router_top_groups or None),
     Row("--moe-router-topk-scaling-factor", lm=lambda p: p.model.router_scale if p.model.router_scale != 1 else None),
     Row("--moe-router-load-balancing-type", lm=lambda p: "aux_loss"),
-    Row("--moe-aux-loss-coeff", "model.router_aux_loss_coef", lm=lambda p: 0.001),
+    Row("--moe-aux-loss-coeff", "model.router_aux_loss_coef",
+        lm=lambda p: 0.001 if p.model.router_loss is None else p.model.router_loss),
     Row("--moe-layer-freq", lm=encode.expert_layers),
     Row("--moe-apply-probs-on-input", lm=lambda p: p.model.family == "llama4_text"),
     Row("--moe-shared-expert-intermediate-size", lm=lambda p: p.model.shared_ffn or None),
@@ -202,7 +203,8 @@ _EXPERTS: Final = (
     Row("--moe-expert-parallel-size", "layout.expert", mds=lambda p: p.layout.expert, marks=_PLANNED | _SIZE),
     Row("--enable-expert-tensor-parallelism", mds=lambda p: p.layout.tensor > 1),
     Row("--create-moe-param-group", mds=lambda p: p.layout.zero_stage > 0),
-    Row("--moe-loss-coeff", "model.router_aux_loss_coef", mds=lambda p: 0.01),
+    Row("--moe-loss-coeff", "model.router_aux_loss_coef",
+        mds=lambda p: 0.01 if p.model.router_loss is None else p.model.router_loss),
 )
 _PARALLEL: Final = (
     Row("--tensor-model-parallel-size", "layout.tensor", lambda p: p.layout.tensor, marks=_PLANNED | _SIZE),

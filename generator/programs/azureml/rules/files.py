@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,9 +39,10 @@ def code_is_there(job: AzureMLJob) -> Violations:
     Fix: name a folder relative to the job's file"""
     value = job.text("code")
     if value is not None and not _is_remote_code(value) and _is_missing(job, value):
-        message = f"code is {show(value)}, and there is no such folder or file relative to {Path(job.path).name}"
+        message = f"there is no folder or file {_seen(job, value)}, which code names"
         registered = value.startswith("azureml:")
-        hint = "write azureml:NAME:VERSION" if registered else "set code to ., or to a folder relative to this file"
+        own = f"set code to . for the folder of {Path(job.path).name}"
+        hint = "write azureml:NAME:VERSION" if registered else f"make {_seen(job, value)}, or {own}"
         yield violation(job, "code", message, hint, severity=NOTE if _is_made(job, value) else ERROR)
 
 
@@ -78,8 +80,8 @@ def inputs_are_there(job: AzureMLJob) -> Violations:
             and not _REMOTE_INPUT.match(value)
             and _is_missing(job, value.removeprefix("file:"))
         ):
-            message = f"the input {name} is {show(value)}, and there is no such file relative to {Path(job.path).name}"
-            hint = "write a path relative to this file, azureml:NAME:VERSION, or a URL"
+            message = f"there is no file or folder {_seen(job, value)}, which the input {name} names"
+            hint = f"write a path relative to {Path(job.path).name}, azureml:NAME:VERSION, or a URL"
             yield violation(job, f"{at}/path", message, hint)
 
 
@@ -153,3 +155,8 @@ def _is_made(job: AzureMLJob, value: str) -> bool:
 def _is_missing(job: AzureMLJob, value: str) -> bool:
     """Return whether a path is known not to exist; of a job without a folder nothing is known."""
     return job.source.folder is not None and not is_there(job.source.folder / value)
+
+
+def _seen(job: AzureMLJob, value: str) -> str:
+    """A path of the job as it is from the current folder."""
+    return show(Path(os.path.normpath(Path(job.path).parent / value.removeprefix("file:"))).as_posix())
