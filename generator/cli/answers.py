@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING
@@ -13,14 +13,13 @@ from ..job.records import Job
 from ..job.wording import counted
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import Decision
-from ..search.suggestions import faster_nearby
 from ..search.summary import Line, Row, compared, rows, unlike
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
 from .options import given
 from .printing import ASIDE, BAD, BOLD
 from .summary import ALWAYS, NAMES, MemoryBars, answer_lines
-from .tables import Lines, Part, Table, Text, asides, height, numbers, one_of, plan_table, whole, words
+from .tables import Lines, Noted, Part, Table, Text, asides, height, numbers, one_of, plan_table, whole, words
 
 if TYPE_CHECKING:
     from ..search.elastic import Elastic
@@ -37,11 +36,13 @@ def report(
     Where `--top` isn't given, the next best plans are as many as a screen has room for, and details fill the rest.
     """
     best, table = found.plans[0], rows(found, top)
-    said = f"{found.feasible:,} of {found.considered:,} layouts fit (--explain says why the others don't)"
+    said = f"{found.feasible:,} of {found.considered:,} layouts fit"
 
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:
         beside = counts_report(counts) if counts else plans(table)
-        last = Lines([("Search", said), *details], least=NAMES)
+        numbered = any(not row.reason for row in table) and not counts
+        how = ", numbered by preference (more: --explain)" if numbered else " (--explain says why the others don't)"
+        last = Lines([("Search", said + how), *details], least=NAMES)
         return (answer_lines(best, *more), "", *beside, "", last)
 
     if given("top"):
@@ -68,8 +69,8 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
         for row, step in zip(table, steps, strict=True)
         for plan, more in [(row.plan, (compared(row.plan, best), unlike(row.plan, best)))]
     )
-    reasons = Lines((row.name, row.reason) for row in table if row.reason)
-    return plan_table((whole("plan"),), figures, lines), "", reasons
+    reasons = [(row.name, row.reason) for row in table if row.reason]
+    return (Noted(plan_table((whole("plan"),), figures, lines), reasons),)
 
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:
@@ -151,16 +152,20 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
     return table
 
 
-def nearby(answer: SearchResult) -> tuple[Line, ...]:
+def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
     """Return the changes of one key that are clearly faster per GPU; of a layout or `training`, with their memory."""
-    own, texts = answer.plans[0].throughput.tokens_per_s_per_gpu, []
-    for change in faster_nearby(answer.plans[0]):
-        gain = f"{change.text} {change.plan.throughput.tokens_per_s_per_gpu / own - 1:+.0%}"
+    texts: dict[bool, list[str]] = {False: [], True: []}  # of other layouts, and of those that are cut like it
+    for change in changes:
+        other = change.plan
+        gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1
+        text = f"{change.text} {gain:+.0%}"
         if change.path not in ("gpus", "training.global_batch"):
-            gain += f" with {gib(change.plan.memory.required_bytes)} GiB"
-        texts.append(gain + " (results may change)" * change.changes_results)
-    said = f"per GPU, with the same tensor and context parallelism: {', '.join(texts)}"
-    return (("Faster", said),) if texts else ()
+            text += f" with {gib(other.memory.required_bytes)} GiB"
+        alike = all(getattr(other.layout, name) == getattr(best.layout, name) for name in ("tensor", "context"))
+        texts[alike].append(text + " (results may change)" * change.changes_results)
+    same = "with the same tensor and context parallelism: "
+    said = "; ".join(same * alike + ", ".join(some) for alike, some in texts.items() if some)
+    return (("Faster", f"per GPU: {said}" if texts[False] else f"per GPU, {said}"),) if said else ()
 
 
 def _rejected_table(rejected_by: Mapping[str, int]) -> Table:

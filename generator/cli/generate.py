@@ -57,8 +57,9 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     """The plan, its files and the next command, or what the job lacks for it; then the others beside it."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
+    from ..search.suggestions import dividing_batch
     from ..search.summary import further
-    from .answers import explained, report
+    from .answers import explained, nearby, report
     from .tables import print_parts
     from .writing import ACTIONS
 
@@ -71,10 +72,13 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         if (names := _listed([each.path.relative_to(folder) for each in changes if each.action.value == action]))
     ]
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
-    ready = [("Next", launcher.before(launch, folder)), ("", launcher.command(folder))]
+    notes = [*launcher.lost(best.job), launcher.before(launch, folder)]
+    ready = [("Next", " ".join(notes)), ("", launcher.command(folder))]
     rows += [("Next", f"{not_ready(best.missing)}")] if best.missing else ready
     more = explained(best, made.answer.rejected_by) if explain else ()
-    print_parts(*report(made.answer, top, *rows, details=[*further(best)], counts=made.elastic), *more)
+    batch = None if made.elastic else dividing_batch(best)
+    details = [*nearby(best, [batch] if batch else []), *further(best)]
+    print_parts(*report(made.answer, top, *rows, details=details, counts=made.elastic), *more)
 
 
 def _listed(paths: Sequence[Path]) -> str:

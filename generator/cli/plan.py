@@ -99,12 +99,13 @@ def plan(
         merged = ({key: value for part in record for key, value in part.to_dict().items()} for record in parts)
         print_csv([{"rank": rank, **row} for rank, row in enumerate(merged, start=1)])
     else:
+        from ..search.suggestions import faster_nearby
         from ..search.summary import further
         from .answers import explained, nearby, report
         from .summary import ALWAYS
 
         with working("planning other counts and batches", form):
-            faster = nearby(answer)
+            faster = nearby(best, faster_nearby(best))
         lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
         details = [*further(best)][0 if explain else -ALWAYS :]
         more = explained(best, answer.rejected_by) if explain else ()

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -86,14 +86,25 @@ class Table:
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
         """The heading and the rows, as wide as there is room."""
+        shown = self._shown(width)
+        yield from self._table(shown) if shown else self._stacked(width)
+
+    def cut(self, width: int) -> Iterator[tuple[str, str]]:
+        """The first cell of each row whose text is cut, or left out, where there is no room; and that text."""
+        shown = self._shown(width)
+        for row in self._rows if shown else ():
+            for i, column in enumerate(self._columns):
+                if column.cut and columns_of(row[i].plain) > shown.get(i, 0):
+                    yield row[0].plain, row[i].plain
+
+    def _shown(self, width: int) -> dict[int, int]:
+        """The columns that there is room for, with their widths; none where even those that stay don't fit."""
         shown = list(range(len(self._columns)))
         for goes in [None, *sorted((c.drop, i) for i, c in enumerate(self._columns) if c.drop)]:
             shown = [i for i in shown if goes is None or i != goes[1]]
-            widths = self._widths(shown, width)
-            if widths:
-                yield from self._table(shown, widths)
-                return
-        yield from self._stacked(width)
+            if widths := self._widths(shown, width):
+                return dict(zip(shown, widths, strict=True))
+        return {}
 
     def _widths(self, shown: Sequence[int], room: int) -> list[int]:
         """A width for each column; none where they don't fit."""
@@ -123,16 +134,16 @@ class Table:
     def _texts(self, index: int) -> Iterable[str]:
         return (self._columns[index].heading, *(cells[index].plain for cells in self._rows))
 
-    def _table(self, shown: Sequence[int], widths: Sequence[int]) -> Iterator[Sequence[Text]]:
+    def _table(self, shown: Mapping[int, int]) -> Iterator[Sequence[Text]]:
         heading = [Text(column.heading, BOLD) for column in self._columns]
         for row in ([heading] if any(text.plain for text in heading) else []) + self._rows:
             cells = [
                 [_cut(row[i].plain, wide)] if self._columns[i].cut else wrapped(row[i].plain, wide)
-                for i, wide in zip(shown, widths, strict=True)
+                for i, wide in shown.items()
             ]
             for parts in zip_longest(*cells, fillvalue=""):
                 line = list[Text]()
-                for i, wide, part in zip(shown, widths, parts, strict=True):
+                for (i, wide), part in zip(shown.items(), parts, strict=True):
                     space, gap = " " * (wide - columns_of(part)), " " * self._columns[i].gap
                     text = f"{space}{part}{gap}" if self._columns[i].right else f"{part}{space}{gap}"
                     line.append(Text(text, row[i].style))
@@ -204,6 +215,26 @@ class Lines:
             for at, line in enumerate(wrapped(text.plain, width - wide)):
                 head = "" if at else name
                 yield Text(head, BOLD), Text(" " * (wide - columns_of(head))), Text(line, text.style)
+
+
+class Noted:
+    """A table, and lines below it on its rows: their reasons, then texts that have no room in the table."""
+
+    def __init__(self, table: Table, reasons: Iterable[tuple[str, str]]) -> None:
+        self._table = table
+        self._reasons = dict(reasons)
+
+    def lines(self, width: int) -> Iterator[Sequence[Text]]:
+        """The table, an empty line, and the lines on its rows; rows of one text share a line."""
+        yield from self._table.lines(width)
+        said, names = dict(self._reasons), dict[str, list[str]]()
+        for name, text in self._table.cut(width):
+            if name in said:
+                said[name] += f"; {text}"
+            else:
+                names.setdefault(text, []).append(name)
+        yield [Text("")]
+        yield from Lines([*said.items(), *((", ".join(rows), text) for text, rows in names.items())]).lines(width)
 
 
 #: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for both.

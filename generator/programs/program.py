@@ -79,6 +79,9 @@ class Launcher:
     uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
     #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
+    lost: Callable[[Job], Iterable[str]] = (
+        lambda _: ()
+    )  #: folders of a job's output that go with its machines, as notes
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
     more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 

@@ -38,6 +38,8 @@ _COMPARED = 3
 #: Factors by which a change has to be faster, in tokens a second and GPU, to be offered beside a nearer one, or beside
 #: a plan that works.
 _FASTER, _MUCH_FASTER = 1.05, 1.10
+#: Factor by which a batch nearby has to have more in common with the GPU count, for any layout of it to be searched.
+_AWKWARD = 4
 
 
 class _Searches:
@@ -124,7 +126,8 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     """Changes of one key with which the same tensor and context parallelism is clearly faster per GPU.
 
     A GPU count and a batch nearby; a pin that costs; of a plan that spends time to fit, keys of `training` that save
-    memory. Only layouts that are cut like the plan's are searched: with others, they may be faster still.
+    memory. Only layouts that are cut like the plan's are searched: with others, they may be faster still. Of a batch
+    that divides far better, any layout is.
     """
     layout, searches, job = plan.layout, _Searches(_MUCH_FASTER * _speed(plan)), plan.job
     cut: dict[str, Any] = {name: layout.to_dict()[name] for name in ("tensor", "context", "expert")}
@@ -132,11 +135,11 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
         name: layout.to_dict()[name] for name in ("sequence_parallel", "zero_stage", "recompute", "offload")
     }
     alike = replace(job, pins=replace(job.pins, **cut, **spent))
-    found = [
-        _changed(key, nearby)
-        for key, jobs in (("gpus", _round_counts(alike)), ("training.global_batch", _round_batches(alike)))
-        if (nearby := searches.fastest(jobs))
-    ]
+    batch = dividing_batch(plan)
+    found = [batch] if batch else []
+    for key, jobs in (("gpus", _round_counts(alike)), ("training.global_batch", _round_batches(alike))):
+        if not (batch and key != "gpus") and (nearby := searches.fastest(jobs)):
+            found.append(_changed(key, nearby))
     for name in (name for name in _SPENDING if getattr(job.pins, name) is not None):
         free: dict[str, Any] = {**cut, name: None}
         if freed := searches.best(replace(job, pins=replace(job.pins, **free))):
@@ -149,6 +152,17 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
             if smaller := searches.best(replace(other, pins=pins)):
                 found.append(_key(f"training.{name}", value, smaller))
     yield from (change for change in found if _speed(change.plan) > _MUCH_FASTER * _speed(plan))
+
+
+def dividing_batch(plan: Plan) -> Suggestion | None:
+    """The nearest batch that has far more in common with the GPU count, where its best plan is clearly faster."""
+    job = plan.job
+    other = next(_round_batches(job), None)
+    shared = _AWKWARD * gcd(job.training.global_batch, job.gpus)
+    if other is None or gcd(other.training.global_batch, job.gpus) < shared:
+        return None
+    faster = _Searches(_MUCH_FASTER * _speed(plan)).best(other)
+    return _changed("training.global_batch", faster) if faster else None
 
 
 def _changed(path: str, plan: Plan) -> Suggestion:

@@ -63,13 +63,21 @@ def _host(plan: Plan) -> Iterator[Line]:
 
 
 def run_text(plan: Plan) -> str:
-    """`25.8 days (21.4-31.3), 635,054 GPU-hours, $2.60 M, 7.3 TB on disk`."""
+    """`25.8 days (21.4-31.3), 635,054 GPU-hours, $2.60 M, 2.18 PB in 892 saves`."""
     run = plan.run
     if run is None:
         return "set training.duration for days, GPU-hours, price and disk"
     days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
-    hours, disk = f"{run.wall_gpu_hours:,.0f} GPU-hours", f"{sized(run.kept_bytes)} on disk"
-    return ", ".join((days, hours, price_of(plan.job, run), disk))
+    hours = f"{run.wall_gpu_hours:,.0f} GPU-hours"
+    return ", ".join((days, hours, price_of(plan.job, run), _disk(plan.job, run)))
+
+
+def _disk(job: Job, run: Run) -> str:
+    """`2.18 PB in 892 saves`, and what keeps fewer of them."""
+    fewer = "output.keep" if job.framework.keeps else "--save-retain-interval"
+    option = f" (fewer: {fewer})" if job.framework.keeps or job.framework.runs("Megatron-LM") else ""
+    size = sized(run.kept_bytes)
+    return f"{size} in {run.kept:,} saves{option}" if run.kept > 1 else f"{size} on disk"
 
 
 def price_of(job: Job, run: Run) -> str:

@@ -149,6 +149,35 @@ def test_what_does_not_fit_begins_with_what_would() -> None:
     assert any(line.strip().startswith("gpus: ") for line in lines[:6])
 
 
+def test_rows_that_differ_look_different() -> None:
+    """A remark that has no room in its row stands below the table, with the row; the order of the rows is said."""
+    plain = (*("--model", "Qwen/Qwen2.5-7B", "--framework", "huggingface", "--cluster", "4xa10g", "--gpus", "4"),)
+    lora = ("--sequence-length", "2048", "--global-batch", "64", "--set", "training.lora={rank: 16}")
+    lines = screen("plan", *plain, *lora)
+    cut = [row.split()[0] for row in table(lines) if row.endswith("…")]
+    below = " ".join(lines[lines.index(table(lines)[-1]) + 1 :])
+    assert cut and "offload: optimizer" in below
+    assert all(re.search(rf"(^| ){name}[ ,]", below) for name in cut)
+    assert "numbered by preference" in below
+
+
+def test_the_disk_figure_has_its_checkpoints_and_what_keeps_fewer() -> None:
+    """The number of checkpoints is beside their size, with the key or option that keeps fewer, where there is one."""
+    assert re.search(r"2\.18 PB in 892 saves\b(?! \()", " ".join(screen("plan", "--gpus", "1024")))
+    small = ("--model", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "16", "--set", "training.duration.tokens=1T")
+    for framework, fewer in (("huggingface", "output.keep"), ("megatron-lm", "--save-retain-interval")):
+        said = " ".join(" ".join(screen("plan", *small, "--framework", framework)).split())
+        assert re.search(rf"B in [\d,]+ saves \(fewer: {fewer}\)", said)
+
+
+def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
+    """Of 101 sequences on 16 GPUs, the nearest batch that all can share is named with what it gains."""
+    job = ("--model", "llama-3-8b", "--framework", "huggingface", "--cluster", "dgx-h100", "--gpus", "16")
+    for command in ("plan", "generate"):
+        lines = run(command, *job, "--sequence-length", "4096", "--global-batch", "101").output
+        assert re.search(r"Faster +per GPU: training\.global_batch: 96 \+\d\d%", lines)
+
+
 def test_rows_say_how_they_differ() -> None:
     """Every row with a name has its reason in words below the table."""
     lines = screen("--gpus", "1024", "-o", "out")

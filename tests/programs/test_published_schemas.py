@@ -14,7 +14,7 @@ from benchmarks.round_trip import spec_of
 from dsgen.facts.shapes import AS_WRITTEN, differences
 from dsgen.findings import InvalidJob
 from dsgen.job.records import Output
-from dsgen.programs.launchers import launch_files
+from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.program import RenderedFile
 from tests.examples import NAMES, plan_for_target
 from tests.programs.cluster_schemas import validator
@@ -68,8 +68,9 @@ def test_random_specs_pass() -> None:
 )
 @pytest.mark.parametrize(("folder", "kept"), [("/b/runs", True), ("/b", True), ("/bc", False), ("/", False)])
 def test_a_folder_that_goes_with_the_machine_is_named(target: str, options: Any, folder: str, kept: bool) -> None:
-    """Checkpoints on no mounted volume are named in the file's header."""
+    """Checkpoints on no mounted volume are named in the file's header, and for the line after the plan's."""
     made = plan(target, options=options)
     saving = replace(made, job=replace(made.job, output=Output(checkpoints=folder)))
     (file,) = launch_files(saving, program())[:1]
     assert (f"output.checkpoints {folder} is on no mounted volume" in " ".join(file.text.split(" # "))) is not kept
+    assert ([*LAUNCHERS[target].lost(saving.job)] == []) is kept

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ...dataclass import dataclass
 from ...job.needs import IMAGES
+from ...job.records import Job
 from ...search.plan import Plan
 from ..launching.call import (
     environment,
@@ -165,7 +166,7 @@ class _Job:
         """Return where the volumes are mounted, and what the devices of the network need."""
         config = [{"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}] if self.program.files else []
         mounts = [{"name": "shm", "mountPath": "/dev/shm"}, *config]
-        for number, (_, path, read_only) in enumerate(self._claims()):
+        for number, (_, path, read_only) in enumerate(_claims(self.options)):
             mounts.append({"name": f"volume-{number}", "mountPath": path, **({"readOnly": True} if read_only else {})})
         capability = {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}} if self._pins_memory() else {}
         return {"volumeMounts": mounts, **capability}
@@ -176,7 +177,7 @@ class _Job:
         volumes: list[Entry] = [{"name": "shm", "emptyDir": memory}]
         if self.program.files:
             volumes.append({"name": "config", "configMap": {"name": f"{self.name}-config"}})
-        for number, (claim, _, _) in enumerate(self._claims()):
+        for number, (claim, _, _) in enumerate(_claims(self.options)):
             volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}})
         found: Entry = {
             "volumes": volumes,
@@ -191,12 +192,6 @@ class _Job:
     def _grace_s(self) -> int | None:
         """Seconds from TERM to the end of a pod, in whole minutes; None: Kubernetes' own 30."""
         return 60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60) if self.saves else None
-
-    def _claims(self) -> Iterator[tuple[str, str, bool]]:
-        """Claims of volumes, with where they are mounted and whether only to be read."""
-        for text in self.options.get("volumes", ()):
-            claim, _, path = text.partition(":")
-            yield claim, path.removesuffix(":ro"), path.endswith(":ro")
 
     def of_machine(self) -> Entry:
         """Return what a pod has of its node's network and of the cluster's priorities: no patch of a runtime's."""
@@ -244,7 +239,18 @@ class _Job:
         asked = " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
         if self.kind == "TrainJob" and asked:
             yield f"{asked} has no place in a TrainJob: its runtime says it."
-        yield from not_kept(self.plan, (path for _, path, _ in self._claims()), "launch.kubernetes.volumes")
+        yield from _lost(self.plan.job)
+
+
+def _claims(options: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """Claims of volumes, with where they are mounted and whether only to be read."""
+    for text in options.get("volumes") or ():
+        claim, _, path = text.partition(":")
+        yield claim, path.removesuffix(":ro"), path.endswith(":ro")
+
+
+def _lost(job: Job) -> Iterator[str]:
+    return not_kept(job, (path for _, path, _ in _claims(job.launch.options)), "launch.kubernetes.volumes")
 
 
 def _literal(text: str) -> str:
@@ -354,5 +360,6 @@ LAUNCHER: Final = Launcher(
         watch=("kubectl get -f {file}", "kubectl describe -f {file}"),
     ),
     in_folder=False,
+    lost=_lost,
     before=lambda launch, _: f"The image has to have {launch.script}. Start the job:",
 )  # fmt: skip

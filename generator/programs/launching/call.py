@@ -17,6 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from ...dataclass import dataclass
 from ...job.needs import listed_versions
+from ...job.records import Job
 from ...search.plan import Plan
 from ...version import __version__
 from ..program import ConfigPath, Program, RenderedFile
@@ -180,10 +181,10 @@ def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
     return tuple(lines)
 
 
-def not_kept(plan: Plan, mounted: Iterable[str], key: str) -> Iterator[str]:
+def not_kept(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
     """A note for each folder of `output` that is in none of those mounted, and goes with the machine; `key` mounts."""
     folders = [PurePosixPath(path) for path in mounted]
-    for name, path in (("checkpoints", plan.job.output.checkpoints), ("logs", plan.job.output.logs)):
+    for name, path in (("checkpoints", job.output.checkpoints), ("logs", job.output.logs)):
         if path is not None and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
             yield f"output.{name} {path} is on no mounted volume, and lost with the machine: see {key}."
 

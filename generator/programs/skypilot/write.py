@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...job.records import Launch
+from ...job.records import Job, Launch
 from ...search.plan import Plan
 from ..launching.call import (
     Raw,
@@ -79,7 +79,7 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
 
 def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
     """Source and destination of each `source:destination`."""
-    for text in options.get(key, ()):
+    for text in options.get(key) or ():
         source, _, target = text.rpartition(":")
         yield source, target
 
@@ -113,12 +113,16 @@ def _notes(plan: Plan) -> Iterator[str]:
     yield "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs in, not to this file."
     if "workdir" not in options:
         yield f"`workdir` is that folder, which is uploaded and holds {script}; launch.skypilot.workdir names another."
-    mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(options, key))
-    yield from not_kept(plan, mounted, "launch.skypilot.buckets")
+    yield from _lost(plan.job)
     if options.get("use_spot"):
         yield "sky launch starts nothing again when a machine is taken away: sky jobs launch does, with the same file."
     if options.get("passed_variables"):
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
+
+
+def _lost(job: Job) -> Iterator[str]:
+    mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(job.launch.options, key))
+    return not_kept(job, mounted, "launch.skypilot.buckets")
 
 
 def _secrets(file: Path) -> tuple[str, ...]:
@@ -148,5 +152,6 @@ LAUNCHER: Final = Launcher(
         watch=("sky queue {id}", "sky logs {id}"),
     ),
     in_folder=False,  # or in another that is uploaded
+    lost=_lost,
     before=_before,
 )  # fmt: skip
