@@ -69,7 +69,7 @@ def tune(
         answer, _ = searched(request, form, top, bold, False)
         plans = answer.plans[:top]
         folder = _folder(plans[0].job, output)
-        plans = [replace(plan, job=placed(plan.job, request, folder)) for plan in plans]
+        plans = tuple(replace(plan, job=placed(plan.job, request, folder)) for plan in plans)
         check_dry_run(LAUNCHERS[plans[0].job.launch.target], folder, dry_run=dry_run)
         launcher, file = _written(plans, steps, folder, request, force)
         _started(launcher, plans, steps, file, yes=yes, dry_run=dry_run, wait=not no_wait)

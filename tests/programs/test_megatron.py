@@ -13,6 +13,7 @@ import pytest
 
 from dsgen.catalog.records import Model
 from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.job.hf_config import model_from_config
 from dsgen.job.text import text_of
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import read_argument_file
@@ -224,6 +225,15 @@ def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
     names = ("--moe-router-num-groups", "--moe-router-group-topk", "--moe-router-topk-scaling-factor")
     assert tuple(read[name] for name in names) == (8, 4, 2.5)
     assert not set(names) & arguments("megatron-lm", MIXTRAL).keys()
+
+
+def test_the_routers_loss_weighs_as_the_models_config_says() -> None:
+    """Megatron-LM gets the config's weight of the loss that balances the experts, under either of its names."""
+    option, name = "--moe-aux-loss-coeff", {"name": "m", "source": "test"}
+    for given, weight in (({}, 0.001), ({"router_aux_loss_coef": 0.05}, 0.05), ({"router_aux_loss_coef": 0.0}, 0.0)):
+        assert arguments("megatron-lm", model_from_config({"model_type": "mixtral", **given}, **name))[option] == [weight]
+    latent = model_from_config({"model_type": "deepseek_v3", "aux_loss_alpha": 0.0001}, **name)
+    assert arguments("megatron-lm", latent)[option] == [0.0001]
 
 
 def test_megatron_lm_chooses_after_the_softmax_for_one_expert() -> None:

@@ -248,10 +248,14 @@ def program(plan: Plan) -> Program:
         job,
         (group("batch, precision, optimizer and ZeRO are in the JSON", reads), _run_group(plan)),
         files=(rendered(job, config(job, layout)),),
-        notes=(*notes(job, layout), *run_notes(plan)),
+        notes=(*notes(job, layout), *(() if "scheduler" in job.deepspeed_config else (_CONSTANT,)), *run_notes(plan)),
     )
 
 
+_CONSTANT: Final = (
+    f"{FILE_NAME} has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to "
+    "deepspeed.initialize."
+)
 FRAMEWORK: Final = Framework(
     name="deepspeed",
     software=frozenset({"own script", "AutoTP", "DeepSpeed engine"}),

@@ -194,10 +194,12 @@ def launch_options(plan: Plan) -> Mapping[str, object]:
     return {key: value for key, value in plan.job.launch.options.items() if value is not None}
 
 
-def arguments_file(plan: Plan, program: Program, command: str) -> RenderedFile:
-    """`arguments.txt`: what the script is called with, for launchers that dsgen doesn't write."""
+def arguments_file(plan: Plan, program: Program, command: str, file: str) -> RenderedFile:
+    """`arguments.txt`: what the script is called with, to be read, and for launchers that dsgen doesn't write."""
+    folder = " CONFIG_DIR is the folder of this file." * any(isinstance(w, ConfigPath) for w in program.arguments)
     notes = (
-        f"Arguments of {program.script}, quoted for a POSIX shell; CONFIG_DIR is the folder of this file.",
+        f"Arguments of {program.script} with the reason for each group. No program reads this file: {file} has its own "
+        f"copy. For another launcher, they are quoted for a POSIX shell.{folder}",
         "One process per GPU; the launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
     )
     lines = (*header(plan, program, command, notes), Raw(""), *argument_lines(program))

@@ -6,6 +6,8 @@
 # Written for torch >=2.0.0, DeepSpeed 0.19.8.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 4769 optimizer steps: the script must stop there.
+# ds_config.json has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to
+# deepspeed.initialize.
 # Checkpoints are the script's to write and read: on every rank it must call before the first step
 # engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1114 steps
 # engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but

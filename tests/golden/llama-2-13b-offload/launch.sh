@@ -6,6 +6,8 @@
 # Written for torch >=2.0.0, DeepSpeed 0.19.8.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 1000 optimizer steps: the script must stop there.
+# ds_config.json has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to
+# deepspeed.initialize.
 #
 # Run in the folder that holds the training script.
 
