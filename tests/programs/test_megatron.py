@@ -231,7 +231,8 @@ def test_the_routers_loss_weighs_as_the_models_config_says() -> None:
     """Megatron-LM gets the config's weight of the loss that balances the experts, under either of its names."""
     option, name = "--moe-aux-loss-coeff", {"name": "m", "source": "test"}
     for given, weight in (({}, 0.001), ({"router_aux_loss_coef": 0.05}, 0.05), ({"router_aux_loss_coef": 0.0}, 0.0)):
-        assert arguments("megatron-lm", model_from_config({"model_type": "mixtral", **given}, **name))[option] == [weight]
+        model = model_from_config({"model_type": "mixtral", **given}, **name)
+        assert arguments("megatron-lm", model)[option] == [weight]
     latent = model_from_config({"model_type": "deepseek_v3", "aux_loss_alpha": 0.0001}, **name)
     assert arguments("megatron-lm", latent)[option] == [0.0001]
 
