@@ -124,11 +124,6 @@ class Submission:
                 readers[id(document)].append(link.reader)
         return readers
 
-    @cached_property
-    def _trains(self) -> bool:
-        files = any(arguments.launch is None for arguments in self.training_arguments)
-        return files or bool(self.megatron) or any(launch.makes_steps for launch in self.launches)
-
     def _config(self, config: DsConfig) -> Config:
         from .deepspeed.config import Config
 
@@ -141,7 +136,6 @@ class Submission:
             consumer=consumer,
             guessed=guessed,
             unclaimed=guessed and found and not self._readers.get(id(config)) and has_programs(config.path),
-            trains=not found or self._trains,
             release=self.release("deepspeed", config.path),
         )
 

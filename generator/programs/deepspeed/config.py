@@ -31,11 +31,6 @@ OFFLOADED: Final[tuple[Offloaded, ...]] = ("optimizer", "param")
 FILLERS: Final = frozenset({"huggingface", "accelerate"})
 _DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
 _HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  # as they are, to a constructor
-#: Of optimizer and gradients: what a model that is only asked has none of.
-_OF_GRADIENTS: Final = (
-    *("/optimizer", "/scheduler", "/gradient_accumulation_steps", "/gradient_clipping", "/autotuning"),
-    *(f"{ZERO}/{name}" for name in ("reduce_bucket_size", "reduce_scatter", "contiguous_gradients", "sub_group_size")),
-)
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
@@ -65,7 +60,6 @@ class Config(DsConfig):
     guessed: bool = False  #: whether nothing names the consumer: an "auto" tells it, or it is DeepSpeed by default
     #: Whether it was found in a folder, where nothing names it: what its program does is unknown.
     unclaimed: bool = False
-    trains: bool = True  #: whether what is launched with it has a number of steps or an optimizer, as far as is known
     release: Release  #: of DeepSpeed
     _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -174,14 +168,6 @@ class Config(DsConfig):
     def offloads(self, what: Offloaded) -> bool:
         """Return whether they are known to leave the device."""
         return self.offload(what) in ("cpu", "nvme")
-
-    @property
-    def may_infer(self) -> bool:
-        """Ask whether it may be for ZeRO-Inference: there are no steps, or parameters alone move."""
-        if not (self.trains or self.has("/optimizer") or self.has("/scheduler")):
-            return not self.offloads("optimizer")
-        moved = self.offloads("param") and not self.offloads("optimizer")
-        return moved and not any(map(self.has, _OF_GRADIENTS))
 
     @cached_property
     def optimizer(self) -> str | None:
