@@ -31,7 +31,7 @@ FACTORS = ("tensor", "context", "pipeline", "data")
 
 
 #: Rows that one variable may grow a block to; beyond, the block is grown in pieces.
-_BLOCK_ROWS = 1 << 16
+_BLOCK_ROWS = 1 << 15
 
 
 class Variable(NamedTuple):
@@ -211,6 +211,8 @@ class Enumeration:
 def joined(blocks: Iterable[Layouts]) -> Layouts:
     """The rows of all blocks; a column that is constant in all of them still takes no memory."""
     kept = [rows for rows in blocks if len(rows)]
+    if len(kept) == 1:
+        return kept[0]
     columns: dict[str, Any] = dict.fromkeys(FIELDS, np.zeros(0, np.int64))
     for name in FIELDS if kept else ():
         parts = [getattr(rows, name) for rows in kept]

@@ -25,7 +25,7 @@ from .plan import Plan, by_count
 Floats = NDArray[np.float64]
 
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
-CHUNK_ROWS = 65536
+CHUNK_ROWS = 32768
 
 
 #: Causes of the step time that details of a layout, which the enumeration leaves alone, can hide.
@@ -153,10 +153,10 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
     One micro-batch in a step is looked at by itself, where gradients or layers of a second one are not held.
     """
-    others = [getattr(rows, name) for name in STAGES if name != "micro_batch"]
+    others = row_keys([getattr(rows, name) for name in STAGES if name != "micro_batch"])
     smallest = (rows.gradient_accumulation == 1) & (job.framework.runs("DeepSpeed engine") | rows.expert_overlap)
     smallest[:1] = True
-    smallest[1:] |= np.any([column[1:] != column[:-1] for column in others], axis=0)
+    smallest[1:] |= others[1:] != others[:-1]
     group = np.cumsum(smallest) - 1
     first = rows.take(smallest)
     ledger = memory(job, first)
@@ -218,19 +218,15 @@ def chunks(count: int) -> Iterator[slice]:
 
 
 def _chunks(legal: Iterable[Layouts]) -> Iterator[Layouts]:
-    """The rows in chunks of bounded size, small blocks together."""
-
-    def cut() -> Iterator[Layouts]:
-        rows = joined(waiting)
-        return (rows.take(piece) for piece in chunks(len(rows)))
-
+    """The rows, small blocks together."""
     waiting: list[Layouts] = []
     for block in legal:
         waiting.append(block)
-        if sum(map(len, waiting)) >= CHUNK_ROWS:
-            yield from cut()
+        if 2 * sum(map(len, waiting)) > CHUNK_ROWS:
+            yield joined(waiting)
             waiting = []
-    yield from cut()
+    if waiting:
+        yield joined(waiting)
 
 
 def _fit(
