@@ -64,8 +64,8 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
     allocated = parts["allocated_bytes"]
     fullest = np.argmax(allocated, axis=0)
     place = fullest * (allocated.size // len(allocated)) + np.arange(fullest.size).reshape(fullest.shape)
-    staged = {
-        name: part if np.ndim(part) < allocated.ndim else np.take(part.ravel(), place) for name, part in parts.items()
+    staged = {  # by index: np.take refuses 64-bit places where pointers have 32, as in a browser
+        name: part if np.ndim(part) < allocated.ndim else part.ravel()[place] for name, part in parts.items()
     }
     first = StageParameters(shared=found["shared"][0], experts=found["experts"][0])
     return _whole(job, layout, staged, first)

@@ -112,16 +112,16 @@ async function answer() {
   const began = performance.now();
   for (let view = current(); answered[view] !== key(); view = current()) {
     tell("busy", "Planning");
+    at("of").textContent = "";
     const text = key();
     try {
       const made = await work[view]();
       if (text === key()) {
         draw[view](made);
         answered[view] = text;
-        at("of").textContent = "";
       }
     } catch (problem) {
-      if (problem) tell("broken", problem.message);
+      if (problem) console.error(problem), tell("broken", `Failed: ${problem.message.trim().split("\n").pop()}`);
       if (text === key() && view === current()) break;
     }
   }
