@@ -21,13 +21,13 @@ MAX_DIGITS: Final = 30  # nothing a job spec counts needs more; int() of a long 
 _NULL: Final = re.compile(r"(?:null|Null|NULL|~|)\Z")
 _TRUE: Final = re.compile(r"(?:true|True|TRUE)\Z")
 _FALSE: Final = re.compile(r"(?:false|False|FALSE)\Z")
-_INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z", re.ASCII)
-_OCTAL: Final = re.compile(r"0o[0-7]+\Z")
-_HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
-_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII)
-_INFINITY: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z")
-_NAN: Final = re.compile(r"\.(?:nan|NaN|NAN)\Z")
-
+_NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...]] = (
+    (re.compile(r"[-+]?[0-9]+\Z", re.ASCII), int),
+    (re.compile(r"0o[0-7]+\Z"), lambda text: int(text[2:], 8)),
+    (re.compile(r"0x[0-9a-fA-F]+\Z"), lambda text: int(text[2:], 16)),
+    (re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII), float),
+    (re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z"), lambda text: float(text.replace(".", ""))),
+)
 _TAG: Final = "tag:yaml.org,2002:"
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     f"{_TAG}int": (int,),
@@ -42,27 +42,16 @@ _SURROGATE_PAIR: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-
 
 def resolve_plain(text: str) -> Scalar:
     """The value of an unquoted, untagged scalar. Raises `ValueError` for a number of too many digits."""
-    if len(text) > MAX_DIGITS and (_INTEGER.match(text) or _HEXADECIMAL.match(text) or _OCTAL.match(text)):
-        raise ValueError(f"a number of {len(text)} digits; at most {MAX_DIGITS} are supported")
     if _NULL.match(text):
         return None
     if _TRUE.match(text) or _FALSE.match(text):
         return text[0] in "tT"
-    return text if (number := _number(text)) is None else number
-
-
-def _number(text: str) -> int | float | None:
-    if _INTEGER.match(text):
-        return int(text)
-    if _OCTAL.match(text):
-        return int(text[2:], 8)
-    if _HEXADECIMAL.match(text):
-        return int(text[2:], 16)
-    if _FLOAT.match(text):
-        return float(text)
-    if _INFINITY.match(text):
-        return float("-inf") if text.startswith("-") else float("inf")
-    return float("nan") if _NAN.match(text) else None
+    for form, convert in _NUMBERS:
+        if form.match(text):
+            if len(text) > MAX_DIGITS and convert is not float:
+                raise ValueError(f"a number of {len(text)} digits; at most {MAX_DIGITS} are supported")
+            return convert(text)
+    return text
 
 
 def resolve_scalar(text: str, *, plain: bool, tag: str | None) -> Scalar:
