@@ -124,21 +124,9 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
     switched = "nvswitch" if accelerator.vendor == "nvidia" else "mesh"
     usual_fabric = switched if accelerator.link_bytes_per_s else "pcie"
     own: dict[str, Any] = {name: read(value[key]) if key in value else None for key, (name, read) in _FIELDS.items()}
-    return Cluster(
-        name=f"{per_node}x {accelerator.name}",
-        provider=None,
-        accelerator=accelerator,
-        accelerators_per_node=per_node,
-        intra_node=own["intra_node"] or usual_fabric,
-        link_domain=per_node,
-        network=own["network"] or usual_network,
-        network_bytes_per_s_per_node=own["network_bytes_per_s_per_node"],
-        host_memory_bytes=own["host_memory_bytes"],
-        cpu_cores=own["cpu_cores"],
-        local_nvme_bytes=own["local_nvme_bytes"],
-        price_per_node_hour=own["price_per_node_hour"],
-        source="the job spec",
-    )
+    own |= {"intra_node": own["intra_node"] or usual_fabric, "network": own["network"] or usual_network}
+    own |= {"accelerator": accelerator, "link_domain": per_node, "source": "the job spec"}
+    return Cluster(name=f"{per_node}x {accelerator.name}", provider=None, **own)
 
 
 _EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h100"}
