@@ -38,12 +38,16 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purp
     """
     from ..facts.around import checking  # here, to save start-up time
     from ..job.overrides import parse_value
+    from .printing import echo
     from .questions import RATE, read_cluster, with_network
 
     if more and not sources:
         raise click.UsageError(f"put --from before {more[0]}: `dsgen init --from {more[0]}`")
     output = Path(request.spec or DEFAULT_SPEC)
-    _refuse_existing(output, force)
+    if output.exists() and not force:
+        echo(f"{output}: error: file exists", err=True)
+        echo("hint: use --force to overwrite it, or -o for another file; nothing was written", err=True)
+        raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
     answers: dict[str, Any] = {
         path: parse_value(value) if isinstance(value, str) and path not in ("model", "cluster") else value
         for path, value in request.overrides.items()
@@ -62,16 +66,6 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purp
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
     if outcome.infeasible is not None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
-
-
-def _refuse_existing(output: Path, force: bool) -> None:
-    """Say before anything is asked that nothing would be written."""
-    from .printing import echo  # here, to save start-up time
-
-    if output.exists() and not force:
-        echo(f"{output}: error: file exists", err=True)
-        echo("hint: use --force to overwrite it, or -o for another file; nothing was written", err=True)
-        raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
 
 
 def _write(output: Path, text: str, force: bool) -> None:

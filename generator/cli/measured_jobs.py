@@ -15,7 +15,6 @@ from ..estimate.calibration import (
     Excluded,
     MeasuredRun,
     NoUsableRuns,
-    RunResult,
     fit_calibration,
 )
 from ..estimate.layout import Layout
@@ -174,30 +173,13 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
     fitted = f"{count} run{'s' if count > 1 else ''} on {machine.cluster}"
     yield Text(f"Calibration from {fitted} ({', '.join(machine.parts)})", style=BOLD)
     yield ""
-    yield _errors_table(report)
-    yield ""
-    yield from _factors(report)
-    yield ""
-    yield _runs_table(report.runs)
-    if count > _RUNS_SHOWN:
-        yield f"and {count - _RUNS_SHOWN} more, in the file"
-
-
-def _errors_table(report: CalibrationReport) -> Table:
     table = Table(whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out")))
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):
         if errors is not None:
             table.add_row(f"{name}, mean", *_cells(errors, "mean"))
             table.add_row(f"{name}, median", *_cells(errors, "median"))
-    return table
-
-
-def _cells(errors: Errors, kind: str) -> list[str]:
-    values = [getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")]
-    return ["-" if value is None else percent(value) for value in values]
-
-
-def _factors(report: CalibrationReport) -> Iterator[str]:
+    yield table
+    yield ""
     if len(report.runs) < LEAST_RUNS:
         yield f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the shipped constants are kept."
     elif not report.helps:
@@ -211,12 +193,17 @@ def _factors(report: CalibrationReport) -> Iterator[str]:
     if report.memory is not None:
         yield f"memory other than model states: {report.memory_factor:.2f} of the estimate"
     yield f"Two of three further runs should be within {percent(report.spread)} of their estimate."
-
-
-def _runs_table(runs: tuple[RunResult, ...]) -> Table:
+    yield ""
     table = Table(whole("run"), *map(numbers, ("measured", "shipped", "calibrated", "left out")))
-    for run in runs[:_RUNS_SHOWN]:
+    for run in report.runs[:_RUNS_SHOWN]:
         estimates = (run.before_s, run.after_s, run.left_out_s)
         offs = ["-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f}%" for value in estimates]
         table.add_row(run.name, seconds(run.measured_s), *offs)
-    return table
+    yield table
+    if count > _RUNS_SHOWN:
+        yield f"and {count - _RUNS_SHOWN} more, in the file"
+
+
+def _cells(errors: Errors, kind: str) -> list[str]:
+    values = [getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")]
+    return ["-" if value is None else percent(value) for value in values]

@@ -43,24 +43,19 @@ def proposals(folder: Path) -> Proposals:
     """Everything that is proposed in a folder; what is wrong with its files is none of it."""
     found = Proposals()
     _from_files(found, folder)
-    _from_model(found, folder)
-    _from_slurm(found)
-    cards = cards_here()
-    if cards is not None:
-        found.add("cluster", _node(*cards), "nvidia-smi")
-        found.add("gpus", cards[1], "nvidia-smi")
-        found.add("launch.target", "shell", "nvidia-smi")
-    return found
-
-
-def _from_model(found: Proposals, folder: Path) -> None:
-    """The config.json of a model here, or in the one folder here that has one."""
     places = [*matching("config.json", folder, folder)] or matching("*/config.json", folder, folder)
     models = [path for path in islice(places, _MOST_FILES) if _is_model(path)]
     if len(models) == 1:
         name = str(models[0].relative_to(folder))
         found.add("model", name if "/" not in name else name.removesuffix("/config.json"), name)
         found.add("framework", "huggingface", name)
+    _from_slurm(found)
+    cards = cards_of(said_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"))
+    if cards is not None:
+        found.add("cluster", _node(*cards), "nvidia-smi")
+        found.add("gpus", cards[1], "nvidia-smi")
+        found.add("launch.target", "shell", "nvidia-smi")
+    return found
 
 
 def _is_model(path: Path) -> bool:
@@ -92,7 +87,7 @@ def _from_files(found: Proposals, folder: Path) -> None:
 
 
 def _from_slurm(found: Proposals) -> None:
-    partition = chosen(partitions_here())
+    partition = chosen(tuple(partitions_of(said_by("sinfo", "--noheader", "--format=%P|%D|%G"))))
     if partition is None:
         return
     source = f"sinfo, partition {partition.name}"
@@ -142,13 +137,8 @@ def said_by(*words: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def cards_here() -> tuple[str, int] | None:
-    """The catalog's name of this machine's GPUs and how many they are; None where it has none, or of several kinds."""
-    return cards_of(said_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"))
-
-
 def cards_of(text: str) -> tuple[str, int] | None:
-    """The same of what nvidia-smi prints: a line `NAME, MIB` for each GPU."""
+    """The catalog's name of the GPUs that nvidia-smi prints, a line `NAME, MIB` for each, and their number."""
     rows = [line.rpartition(",") for line in text.splitlines()[:_MOST_LINES] if line.strip()]
     found = {accelerator_called(name, mib) for name, _, mib in rows}
     kind = found.pop() if len(found) == 1 else None
@@ -173,13 +163,8 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
     return next(iter(sorted(family, key=lambda key: (("pcie" in key) is not pcie, len(key), key))), None)
 
 
-def partitions_here() -> tuple[Partition, ...]:
-    """Slurm's partitions that have GPUs."""
-    return tuple(partitions_of(said_by("sinfo", "--noheader", "--format=%P|%D|%G")))
-
-
 def partitions_of(text: str) -> Iterator[Partition]:
-    """The same of what sinfo prints: a line `PARTITION|NODES|GRES` for each kind of node."""
+    """The partitions with GPUs that sinfo prints: a line `PARTITION|NODES|GRES` for each kind of node."""
     for line in text.splitlines()[:_MOST_LINES]:
         name, _, rest = line.strip().partition("|")
         nodes, _, gres = rest.partition("|")

@@ -177,7 +177,15 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
     has_count = "nodes" in known or (machines and machines.nodes)
     open_ = [one for one in QUESTIONS if one.key not in answers and not (one.key == "gpus" and has_count)]
     if open_ and not is_asked():
-        answers |= _without_terminal(open_, found)
+        taken = [one for one in open_ if one.key in found.values]
+        for source in dict.fromkeys(found.sources[one.key] for one in taken):
+            flags = [f"{one.flag} {shown(found.values[one.key])}" for one in taken if found.sources[one.key] == source]
+            echo(f"from {source}: {', '.join(flags)}", err=True)
+        missing = [one for one in open_ if one not in taken and one.is_needed]
+        if missing:
+            lines = "\n".join(f"  {one.flag:<12} {one.text}" for one in missing)
+            raise click.UsageError(f"there is no terminal to ask; give\n{lines}")
+        answers |= {one.key: found.values[one.key] for one in taken}
         open_ = []
     for question in open_:
         machines = _counted_in(answers.get("cluster"))
@@ -205,17 +213,6 @@ def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
     if answers.get(_PURPOSE) is None:
         return {_PURPOSE: purpose_of(answers)} if "framework" in answers else {}
     return {key: value for key, value in PURPOSES[answers[_PURPOSE]].items() if key not in answers}
-
-
-def _without_terminal(questions: list[Question], found: Proposals) -> dict[str, Any]:
-    """The proposals of this folder; a missing answer is an error."""
-    taken = [one for one in questions if one.key in found.values]
-    _tell_taken(taken, found)
-    missing = [one for one in questions if one not in taken and one.is_needed]
-    if missing:
-        lines = "\n".join(f"  {one.flag:<12} {one.text}" for one in missing)
-        raise click.UsageError(f"there is no terminal to ask; give\n{lines}")
-    return {one.key: found.values[one.key] for one in taken}
 
 
 def _counted_in(cluster: object) -> Machines | None:
@@ -247,13 +244,6 @@ def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str,
     return {**answers, **counts, "cluster": {**described, "network_gbits_per_s_per_node": rate}}
 
 
-def _tell_taken(questions: list[Question], found: Proposals) -> None:
-    """Print what is taken without being asked for: each flag as it would be given, by where its value is from."""
-    for source in dict.fromkeys(found.sources[one.key] for one in questions):
-        flags = [f"{one.flag} {shown(found.values[one.key])}" for one in questions if found.sources[one.key] == source]
-        echo(f"from {source}: {', '.join(flags)}", err=True)
-
-
 def shown(value: Any) -> str:
     """A value as a prompt proposes it."""
     if isinstance(value, dict):
@@ -280,14 +270,6 @@ def _per_node(cluster: object) -> int | None:
     return node.accelerators_per_node if node else machines.per_node if machines else None
 
 
-def _check_fill(gpus: object, cluster: object) -> None:
-    """Refuse GPUs that fill no whole nodes: what follows would be an error of the spec."""
-    each = _per_node(cluster)
-    if each and isinstance(gpus, int) and gpus > each and gpus % each:
-        less = gpus // each * each
-        raise click.UsageError(f"{gpus} GPUs don't fill nodes of {each}; use {less} or {less + each}")
-
-
 def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> Any:
     """An answer from the terminal, asked for until it is one."""
     here = found.values.get(question.key)
@@ -301,7 +283,10 @@ def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> 
         try:
             answer = question.read(text)
             if question.key == "gpus":
-                _check_fill(answer, answers.get("cluster"))
+                each = _per_node(answers.get("cluster"))
+                if each and isinstance(answer, int) and answer > each and answer % each:
+                    less = answer // each * each
+                    raise click.UsageError(f"{answer} GPUs don't fill nodes of {each}; use {less} or {less + each}")
             return answer
         except click.UsageError as problem:
             columns = shutil.get_terminal_size().columns

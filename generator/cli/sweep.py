@@ -198,7 +198,17 @@ def sweep(
             return loader.checked(values)
 
         found = plan_points(checked, axes, goal, bold=bold)
-    _print(found, form)
+    from .printing import print_json  # here, to save start-up time
+    from .tables import print_parts
+
+    if form == "json":
+        print_json(found.to_dict())
+    elif form == "csv":
+        _print_csv(found)
+    else:
+        from .sweep_text import sweep_report
+
+        print_parts(*sweep_report(found))
     if found.smallest() is None if goal else all(point.plan is None for point in found.points):
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
@@ -239,20 +249,6 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
     elif goal.at_most is not None and not priced and all(axis.path != "cluster" for axis in axes):
         name = job.cluster.name
         raise click.UsageError(f"{name} has no price; add --set cluster.price_per_node_hour=98, with your own")
-
-
-def _print(found: Sweep, form: str) -> None:
-    from .printing import print_json  # here, to save start-up time
-    from .tables import print_parts
-
-    if form == "json":
-        print_json(found.to_dict())
-    elif form == "csv":
-        _print_csv(found)
-    else:
-        from .sweep_text import sweep_report
-
-        print_parts(*sweep_report(found))
 
 
 def _print_csv(found: Sweep) -> None:

@@ -13,7 +13,6 @@ from ..programs.frameworks import FRAMEWORKS
 from ..programs.submission import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
-from ..programs.trainer.training_arguments import TrainingArguments
 from .draft import Draft, Given
 from .find import ExistingRun
 from .options import Parser, options_of_launch, options_of_values, values_of
@@ -49,7 +48,16 @@ def read_script(draft: Draft, found: ExistingRun) -> None:
     draft.set("framework", "huggingface" if trainer is not None or alone else "deepspeed")
     set_script(draft, found)
     if trainer is not None:
-        _read_trainer(draft, trainer)
+        for row in ROWS:
+            value = trainer.setting(row.name) if row.by_default else trainer.value(row.name)
+            if row.key and value is not None:
+                draft.set(row.key, row.decode(value) if row.decode is not None else value)
+        if all(map(trainer.lacks, ("bf16", "fp16"))):
+            draft.set("training.precision", "fp32")
+        if trainer.lacks("gradient_checkpointing"):
+            draft.set("layout.recompute", "none")
+        if trainer.value("save_strategy", "steps") != "steps":
+            draft.drop("output.save_interval")
     _read_model(draft, found)
     _read_usual(draft)
     config = used_accelerate_config(found.submission)
@@ -72,20 +80,6 @@ def set_script(draft: Draft, found: ExistingRun) -> None:
 def parser_of(found: ExistingRun) -> Parser:
     """The parser of the script's options."""
     return Parser(trainer=found.trainer is not None)
-
-
-def _read_trainer(draft: Draft, given: TrainingArguments) -> None:
-    """The table of arguments, read backwards."""
-    for row in ROWS:
-        value = given.setting(row.name) if row.by_default else given.value(row.name)
-        if row.key and value is not None:
-            draft.set(row.key, row.decode(value) if row.decode is not None else value)
-    if all(map(given.lacks, ("bf16", "fp16"))):
-        draft.set("training.precision", "fp32")
-    if given.lacks("gradient_checkpointing"):
-        draft.set("layout.recompute", "none")
-    if given.value("save_strategy", "steps") != "steps":
-        draft.drop("output.save_interval")
 
 
 def _read_usual(draft: Draft) -> None:

@@ -36,13 +36,6 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
     return (*planning.RULES, *rules_in(fits, run_length))
 
 
-def rules_for(submission: Submission) -> tuple[Rule, ...]:
-    """The rules that have something to look at in a submission."""
-    # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
-    estimated = submission.megatron or (submission.cluster and submission.configs) or says_layout(submission)
-    return _rules_for(programs_of(submission), bool(estimated))
-
-
 @lru_cache(maxsize=64)
 def _rules_for(programs: tuple[str, ...], estimated: bool) -> tuple[Rule, ...]:
     return (*rules_of_programs(programs), *_rules_on_all(), *(_rules_on_estimates() if estimated else ()))
@@ -59,7 +52,9 @@ MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the s
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
-    return in_file_order(_bounded(rules_for(submission), submission))
+    # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
+    estimated = submission.megatron or (submission.cluster and submission.configs) or says_layout(submission)
+    return in_file_order(_bounded(_rules_for(programs_of(submission), bool(estimated)), submission))
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
