@@ -74,6 +74,8 @@ _SCALES = (2.0, 1.0, 0.5, 0.25)
 _TINY = 1e-12
 #: Fewest measurements of which one can be called an outlier, and fewest models that tell something of a further one.
 _FEW = 3
+#: Probability of a gain from which on it counts: less likely ones harm some published machines.
+_LIKELY = 0.75
 #: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
 LEAST_RUNS = 3
 
@@ -93,7 +95,7 @@ class Fit:
 
 
 def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = ()) -> Fit:
-    """The fit with the widest priors under which measurements left out are predicted better; else no correction.
+    """The fit with the widest priors under which measurements left out are likely to be predicted better; else none.
 
     Each measurement is left out, and where they are of `models`, three at least, each model's: runs of one model are
     off together, for reasons that another model doesn't share. Of the fit's corrections counts the share that both
@@ -116,24 +118,26 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
         at_none = at_x - slopes @ x
         left_out = _left_out(residuals, slopes, at_none, held, runs)
         share = _belief(before, left_out, runs)
-        if share and len(set(kinds)) >= _FEW:
+        if not share:
+            continue
+        if len(set(kinds)) >= _FEW:
             without = _left_out(residuals, slopes, at_none, held, kinds)
-            share = min(share, 2 * _belief(before, without, kinds) - 1)
-        if share > 0:
-            x = share * _fitted(slopes, at_none, held)
-            return Fit(x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out)
+            share = max(min(share, 2 * _belief(before, without, kinds) - 1), 0.0)
+        x = share * _fitted(slopes, at_none, held)
+        return Fit(x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out)
     return Fit(x=none, before=before, after=before, left_out=before)
 
 
 def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> float:
-    """Probability that corrections help, of how much closer each group left out is predicted; 0 if it is below a half.
+    """Probability that corrections help, of how much closer each group left out is predicted; 0 if it is unlikely.
 
     The mean of n groups' gains is about normal, with a standard deviation of theirs over the root of n.
     """
     gains = np.abs(np.expm1(before)) - np.abs(np.expm1(left_out))
     means = np.bincount(groups, gains) / np.bincount(groups)
     errors = float(means.mean()) / max(float(means.std(ddof=1)) / math.sqrt(len(means)), _TINY)
-    return 0.0 if errors <= 0 else (1 + math.erf(errors / math.sqrt(2))) / 2
+    likely = (1 + math.erf(errors / math.sqrt(2))) / 2
+    return likely if likely >= _LIKELY else 0.0
 
 
 def _fitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Vector:

@@ -146,11 +146,18 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
 
 
 def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
-    """Exposed sends: forward and backward of each micro-batch, and filling; interleaved sends hide behind compute."""
+    """Exposed sends: forward and backward of each micro-batch, and filling; interleaved sends hide behind compute.
+
+    Those with which an interleaved pipeline fills and drains are waited for. **Source**: Megatron-LM
+    core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving (`num_warmup_microbatches`;
+    `overlap_p2p_comm_warmup_flush` is off unless asked for).
+    """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     send = communication.boundary_s(job, layout)
     plain = 2 * (m + p - 1) * send
-    hidden = 2 * m * v * np.maximum(send - pace_s / (2 * v), rates(job).send_exposed_share * send) + 2 * (p - 1) * send
+    alone = np.minimum(2 * (p - 1) + (v - 1) * p, m * v)
+    beside = np.maximum(send - pace_s / (2 * v), rates(job).send_exposed_share * send)
+    hidden = 2 * (m * v - alone) * beside + 2 * alone * send
     return np.where(p > 1, np.where(v > 1, hidden, plain), 0.0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import dsgen
 from dsgen.estimate import model_size
-from dsgen.estimate.communication import all_gather_s, all_reduce_s, bandwidth, network_bytes_per_s
+from dsgen.estimate.communication import all_gather_s, all_reduce_s, bandwidth, boundary_s, network_bytes_per_s
 from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.groups import group
 from dsgen.estimate.layout import Layout, Recompute
@@ -231,6 +231,18 @@ def test_pipeline_sends_cost_time() -> None:
     gpt = job(model="megatron-18.4b", gpus=32)
     fast, slow = (seconds(with_network(gpt, f), "pipeline", **layout) for f in (1, 0.1))
     assert 0 < 5 * fast < slow
+
+
+def test_more_chunks_fill_the_pipeline_by_more_sends() -> None:
+    """With few micro-batches, chunks that are passed on while the pipeline fills and drains cost their sends.
+
+    Megatron-LM waits for each of these (core/pipeline_parallel/schedules.py: `2 (p - 1) + (v - 1) p` of each direction).
+    """
+    layout: dict[str, Any] = {"data": 1, "tensor": 8, "pipeline": 4, "gradient_accumulation": 8}
+    gpt = job(model="megatron-18.4b", gpus=32)
+    send = float(boundary_s(gpt, Layout(**layout)))
+    for chunks in (2, 5, 10):
+        assert seconds(gpt, "pipeline", virtual_pipeline=chunks, **layout) >= 2 * (6 + 4 * (chunks - 1)) * send
 
 
 def test_gradients_travel_by_tensor_rank() -> None:
