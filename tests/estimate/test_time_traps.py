@@ -236,7 +236,7 @@ def test_pipeline_sends_cost_time() -> None:
 def test_more_chunks_fill_the_pipeline_by_more_sends() -> None:
     """With few micro-batches, chunks that are passed on while the pipeline fills and drains cost their sends.
 
-    Megatron-LM waits for each of these (core/pipeline_parallel/schedules.py: `2 (p - 1) + (v - 1) p` of each direction).
+    Megatron-LM waits for `2 (p - 1) + (v - 1) p` in each direction (core/pipeline_parallel/schedules.py).
     """
     layout: dict[str, Any] = {"data": 1, "tensor": 8, "pipeline": 4, "gradient_accumulation": 8}
     gpt = job(model="megatron-18.4b", gpus=32)
