@@ -138,11 +138,7 @@ def _opt(read: ConfigReader, shape: Shape) -> Shape:
     return {"embedding_width": None if width == shape["hidden"] else width, "final_norms": int(final)}
 
 
-_GPT2 = partial(
-    GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner",
-    hidden_keys=("n_embd", "hidden_size"), layers_keys=("n_layer", "num_hidden_layers"),
-    heads_keys=("n_head", "num_attention_heads"), positions_keys=("n_positions", "max_position_embeddings"),
-)  # fmt: skip
+_GPT2 = partial(GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner")
 _MISTRAL = LlamaLike(
     vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
     has_window=True, window=4096,
@@ -169,16 +165,13 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
         },
     ),
     "bloom": GptLike(
-        vocab=250880, hidden=64, layers=2, heads=8, positions=2048, learned=False, positions_keys=("seq_length",),
-        hidden_keys=("n_embed", "hidden_size"), layers_keys=("n_layer", "num_hidden_layers"),
-        heads_keys=("n_head", "num_attention_heads"), dropouts=("hidden_dropout", "attention_dropout"),
+        vocab=250880, hidden=64, layers=2, heads=8, positions=2048, learned=False,
+        dropouts=("hidden_dropout", "attention_dropout"),
         fields={"position_embedding": "alibi", "embedding_norms": 1},
     ),
     "falcon": GptLike(
         vocab=65024, hidden=4544, layers=32, heads=71, positions=2048, learned=False, ffn_key="ffn_hidden_size",
-        hidden_keys=("n_embed", "hidden_size"), layers_keys=("num_hidden_layers", "n_layer"),
-        heads_keys=("num_attention_heads", "n_head"), dropouts=("hidden_dropout", "attention_dropout"),
-        activation=("activation", "gelu"),
+        dropouts=("hidden_dropout", "attention_dropout"), activation=("activation", "gelu"),
         fields={**biases("bias", False), "position_embedding": switch("alibi", False, "alibi", "rotary")},
         more=_falcon,
     ),
@@ -197,8 +190,6 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     ),
     "mpt": GptLike(
         vocab=50368, hidden=2048, layers=24, heads=16, positions=2048, learned=False,
-        hidden_keys=("d_model", "hidden_size"), layers_keys=("n_layers", "num_hidden_layers"),
-        heads_keys=("n_heads", "num_attention_heads"), positions_keys=("max_seq_len", "max_position_embeddings"),
         fields={**gpt_block(bias=False), "norm": "layernorm-no-bias", "position_embedding": "alibi"}, more=_mpt,
     ),
     "opt": GptLike(

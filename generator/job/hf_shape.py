@@ -254,7 +254,7 @@ def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
 def split_heads(read: ConfigReader, hidden: int, heads: int) -> int:
     """Hidden over heads; reports a remainder."""
     if hidden % heads:
-        key = next((k for k in ("hidden_size", "n_embd", "n_embed") if k in read.config), "hidden_size")
+        key = next((k for k in ("hidden_size", *_HIDDEN_KEYS) if k in read.config), "hidden_size")
         multiple = max(1, round(hidden / heads)) * heads
         read.report(key, f"{key} is {hidden}, not a multiple of the {heads} attention heads", f"set {key}: {multiple}")
     return max(1, hidden // heads)
@@ -341,9 +341,15 @@ class LlamaLike:
         return {**shape, **self.more(read, shape)}
 
 
+#: A size by the names that these families have for it; transformers takes the usual one, the last, for each.
+_HIDDEN_KEYS = ("n_embd", "n_embed", "d_model", "hidden_size")
+_LAYERS_KEYS = ("n_layer", "n_layers", "num_hidden_layers")
+_POSITIONS_KEYS = ("n_positions", "max_seq_len", "seq_length", "max_position_embeddings")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptLike:
-    """GPT or a relative of the generation before Llama: how its config class names a key, and what it defaults to.
+    """GPT or a relative of the generation before Llama: what its config class takes a missing key for.
 
     They share LayerNorm, a plain MLP, as many key and value heads as query heads, and tied embeddings.
     """
@@ -354,10 +360,6 @@ class GptLike:
     heads: int
     positions: int
     ffn: int | None = None  #: None: four times hidden
-    hidden_keys: tuple[str, ...] = ("hidden_size",)
-    layers_keys: tuple[str, ...] = ("num_hidden_layers",)
-    heads_keys: tuple[str, ...] = ("num_attention_heads",)
-    positions_keys: tuple[str, ...] = ("max_position_embeddings",)
     ffn_key: str | None = None  #: None: no key changes it
     learned: bool = True  #: positions from a table
     activation: tuple[str, str] | None = None  #: the key and its default; None: as `Model` has it
@@ -370,14 +372,13 @@ class GptLike:
 
     def __call__(self, read: ConfigReader) -> Shape:
         """Return the shape that a config of this class describes."""
-        hidden = read.integer(*self.hidden_keys, default=self.hidden)
-        heads = read.integer(*self.heads_keys, default=self.heads)
+        hidden = read.integer(*_HIDDEN_KEYS, default=self.hidden)
+        heads = read.integer("n_head", "n_heads", "num_attention_heads", default=self.heads)
         ffn = self.ffn
         if self.ffn_key:
             ffn = read.optional_integer(self.ffn_key) if ffn is None else read.integer(self.ffn_key, default=ffn)
-        positions = read.integer(
-            *self.positions_keys, default=self.positions, **({} if self.learned else {"high": LONG})
-        )
+        longest = {} if self.learned else {"high": LONG}
+        positions = read.integer(*_POSITIONS_KEYS, default=self.positions, **longest)
         shape: Shape = {
             **gpt_block(),
             "heads": heads,
@@ -386,7 +387,7 @@ class GptLike:
             "vocab": read.integer("vocab_size", default=self.vocab),
             "hidden": hidden,
             "ffn": ffn or 4 * hidden,
-            "layers": read.integer(*self.layers_keys, default=self.layers, high=MOST_LAYERS),
+            "layers": read.integer(*_LAYERS_KEYS, default=self.layers, high=MOST_LAYERS),
             "max_positions": positions,
             **({"position_embedding": "learned", "position_rows": positions} if self.learned else {}),
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
