@@ -167,6 +167,13 @@ def test_charts_are_drawn_at_every_width_light_and_dark(opened: Opened, tmp_path
     assert grounds == {"rgb(255, 255, 255)", "rgb(18, 22, 28)"}
 
 
+def test_a_phone_shows_every_plan_whole(opened: Opened) -> None:
+    """At 390 px the table of plans is no wider than the screen: figures in a row, the dimensions in words below."""
+    opened.page.set_viewport_size({"width": 390, "height": 844})
+    assert opened.page.evaluate("(table => table.scrollWidth <= table.clientWidth)(document.querySelector('.rows'))")
+    assert "DP\xa0" in opened.page.locator(".rows .phone").first.inner_text()
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_labels_of_plans_do_not_overlap(opened: Opened, width: int) -> None:
     """No name of a plan covers another, or leaves the chart, whichever plans are selected."""
