@@ -26,7 +26,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import people_slips
+from benchmarks.people_slips import LAUNCH_LINE, Change, Changes, Condition
 from dsgen.check.engine import parse, quiet, read
+
+Kinds = Mapping[str, tuple[Changes, Condition | None]]
 
 VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"  # repo, path, line, kind, why it does no harm
 _NEAR: Final = 2  # lines between a break and where it is seen: a missing comma is seen at the next key
@@ -35,19 +39,17 @@ _LAUNCH: Final = re.compile(
     r"^[^#\n]*\b(?:torchrun|deepspeed|accelerate launch|torch\.distributed\.\w+|srun)\b", re.MULTILINE
 )
 _ACCELERATE: Final = re.compile(r"^distributed_type:", re.MULTILINE)
-_LAUNCH_LINE: Final = re.compile(r"\b(?:torchrun|deepspeed|accelerate\s+launch|torch\.distributed\.(?:run|launch))\s")
 #: Breaks that contradict another line, which may be named as well; and those that only the end of the file shows.
 _OF_TWO_PLACES: Final = (
     *("other batch", "other number of GPUs", "other stage of the launch", "bracket dropped"),
     "file deleted",  # a variable has its name, and is used elsewhere
+    *people_slips.OF_TWO_PLACES,
 )
 _MOST: Final = 60_000  # characters of a file
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _SCRIPTS: Final = (".sh", ".sbatch", ".slurm")
 _NAMING: Final = (*_SCRIPTS, ".py", ".yaml", ".yml", ".json", ".toml")  # no prose, which nothing runs
 _MOST_TRIES: Final = 20  # changes of a kind in a file, of which one has to break something
-
-Change = tuple[int, str, str]  # line from 0, what it becomes, what was done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ def of_launch(changes: Callable[..., Iterator[Change]]) -> Callable[..., Iterato
     def some(lines: list[str], rng: random.Random) -> Iterator[Change]:
         inside, within = set[int](), False
         for number, line in enumerate(lines):
-            within = within or (bool(_LAUNCH_LINE.search(line)) and not line.lstrip().startswith(("#", "echo")))
+            within = within or (bool(LAUNCH_LINE.search(line)) and not line.lstrip().startswith(("#", "echo")))
             if within:
                 inside.add(number)
             within = within and line.rstrip().endswith("\\")
@@ -282,7 +284,7 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
         for path in sorted(repo.rglob("*")):
             if path.is_file() and ".git" not in path.parts and (kind := _kind(path)):
                 found[kind].append((repo, path))
-    tables = {"config": CONFIG, "script": SCRIPT, "accelerate": ACCELERATE}
+    tables = all_kinds()
     kinds = [(kind, name) for kind, table in tables.items() for name in table if found[kind]]
     kinds += [("script", "file deleted")] * bool(found["script"])
     made, used, tries = 0, set[tuple[Path, str]](), 0
@@ -293,10 +295,18 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
         if (path, name) in used or (kind != "script" and not is_used(repo, path)):
             continue
         used.add((path, name))
-        one = _made(repo, path, name, tables[kind].get(name), rng)
+        how, when = tables[kind].get(name, (None, None))
+        one = _made(repo, path, name, how, when, rng)
         if one is not None:
             made += 1
             yield one
+
+
+def all_kinds() -> Mapping[str, Kinds]:
+    """By kind of file, each kind of break: how it is made and when it breaks a run, else by `breaks_something`."""
+    old = {"config": CONFIG, "script": SCRIPT, "accelerate": ACCELERATE}
+    new = {"config": people_slips.CONFIG, "script": people_slips.SCRIPT, "accelerate": people_slips.ACCELERATE}
+    return {kind: {**{name: (how, None) for name, how in old[kind].items()}, **new[kind]} for kind in old}
 
 
 @cache
@@ -319,13 +329,14 @@ def _kind(path: Path) -> str | None:
 
 
 def _made(
-    repo: Path, path: Path, kind: str, how: Callable[..., Iterator[Change]] | None, rng: random.Random
+    repo: Path, path: Path, kind: str, how: Changes | None, when: Condition | None, rng: random.Random
 ) -> Break | None:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     place = {"repo": repo.name.replace("+", "/", 1), "path": path.relative_to(repo).as_posix(), "kind": kind}
     if how is not None:
         changes = islice(how(lines, rng), _MOST_TRIES)
-        change = next((one for one in changes if breaks_something(repo, path, kind, lines, one)), None)
+        breaks = when or (lambda repo, path, lines, one: breaks_something(repo, path, kind, lines, one))
+        change = next((one for one in changes if breaks(repo, path, lines, one)), None)
         return change and Break(**place, line=change[0] + 1, before=lines[change[0]], after=change[1])
     for number, line in enumerate(lines):
         for name in re.findall(r"[\w./-]+\.(?:json|yaml)\b", line) if not line.lstrip().startswith("#") else ():
@@ -360,7 +371,8 @@ def tried(root: Path, one: Break, before: Counter[tuple[Any, ...]]) -> tuple[str
         path.write_bytes(text)
     anywhere = one.kind in _OF_TWO_PLACES
     here = [f for f in new if f[1] == one.path and (anywhere or f[2] is None or abs(f[2] - one.line) <= _NEAR)]
-    if any(f[0] in ("error", "warning" if one.deleted else "") for f in here):
+    mild = ("warning",) if one.deleted or one.kind in people_slips.WARNED else ()
+    if any(f[0] in ("error", *mild) or one.kind in people_slips.NOTED for f in here):
         return "found", new
     if any(f[0] == "error" for f in new):
         named = f"{one.path}:{one.line}"  # by a finding in another file, which contradicts it

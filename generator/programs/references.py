@@ -252,11 +252,16 @@ class _Lines:
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
             if path and isinstance(self.holder, CommandDocument) and self.holder.in_image:
                 path = PurePath(path).name
-            if path and path.endswith(_DATA):
+            if path and (path.endswith(_DATA) or self._is_near(path)):
                 link = self._named("DeepSpeed config", path, where, reader, value, launch)
                 yield self._from_start(launch, link)
             elif path is None:
                 yield from self._one_of(value, where, reader)
+
+    def _is_near(self, path: str) -> bool:
+        """Return whether a path with another ending is a slip of a file's that is there: `zero3.jsn`."""
+        known = "." in PurePath(path).name and not self.files.exists(path, self.holder.path, self._starts)
+        return known and (self.files.near(path, self.holder.path, self._starts) or "").endswith(_DATA)
 
     def _from_start(self, launch: Launch, link: Reference) -> Reference:
         """The file of a relative path from where the line is started, as the program that it names lies there too."""

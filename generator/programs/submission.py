@@ -16,7 +16,7 @@ from ..facts.releases import Release
 from ..job.records import Cluster, Job
 from ..job.text import Text
 from .launching.launch_line import Launch
-from .launching.program_options import has_programs, release_for
+from .launching.program_options import hands_to_trainer, has_programs, release_for
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, is_written, place_of
 from .references import Reference, configures_lightning, references_of
@@ -191,6 +191,8 @@ class Submission:
         known = self.context.consumer or next(filter(None, named), None)
         if known is None and not named:
             known = next(self._signs_of_consumer(), None)
+        if known is None and not named and hands_to_trainer(config.path):
+            known = "huggingface"
         return known or ("huggingface" if has_auto(config) else "deepspeed"), known is None
 
     def _signs_of_consumer(self) -> Iterator[str]:

@@ -118,7 +118,11 @@ class _Document:
         try:
             self._document(braces)
         except Refused as problem:
-            self.broken = Broken(offset=problem.offset, message=problem.message + self._hint(problem.offset))
+            swallowed, where = self.tokens.swallowed, problem.offset
+            at_end = where >= len(self._content.rstrip())
+            if at_end and swallowed is not None and self._line(swallowed) < self._line(where):
+                where = swallowed  # which took the bracket that is missed
+            self.broken = Broken(offset=where, message=problem.message + self._hint(problem.offset))
             without = bool(self._stack) and self._stack[0].closer == ""
             self.one_value_next = without and not problem.final and not self.twice
             for opened in self._stack:

@@ -224,7 +224,13 @@ class _Reader:
                 following = self._words[self._at : self._at + 2]
                 takes = len(following) > 1 and not following[0].prefix.startswith("-")
                 takes = takes and known is None and not looks_like_program(following[0])
-                self._add(known, name, word, self._following(known.values if known is not None else int(takes)))
+                after = following[0].prefix.partition("=")[0] if following else ""
+                if known is not None and after.startswith("--") and self._table.find(after):
+                    takes = False  # its value is missing
+                elif known is not None:
+                    self._add(known, name, word, self._following(known.values))
+                    return
+                self._add(known, name, word, self._following(int(takes)))
             return
         for index in range(1, len(word.prefix)):  # `-vN2`: letters, the last of which may have its value attached
             letter = f"-{word.prefix[index]}"

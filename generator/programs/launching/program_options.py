@@ -24,6 +24,7 @@ _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
 _STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 _TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
+_REQUIRED: Final = re.compile(r"required_args = \[([^\]]*)\]")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
@@ -75,6 +76,7 @@ class ProgramOptions:
     parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
     types: Mapping[str, str] = field(default_factory=dict)  #: by option of its Megatron's parser: `int`, `float`, ...
     refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
+    required: frozenset[str] = frozenset()  #: the options that its Megatron's parser says must be given
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
 
     def reads(self, word: str) -> bool:
@@ -154,6 +156,12 @@ def sets_key(key: str, holder: str) -> bool:
     """Return whether Python in or just below a folder above the config `holder` sets the key: `config["key"] = …`."""
     sets = re.compile(rf"""\[["']{re.escape(key)}["']\]\s*=(?!=)""")
     return any(_has(folder, sets, ("*.py", "*/*.py")) for folder in folders_above(holder))
+
+
+def hands_to_trainer(holder: str) -> bool:
+    """Return whether Python near the config `holder` names it to the Trainer: `deepspeed="configs/ds_config.json"`."""
+    names = re.compile(rf"""\bdeepspeed\s*=\s*["'](?:[\w./-]*/)?{re.escape(Path(holder).name)}["']""")
+    return any(_has(folder, names, ("*.py", "*/*.py")) for folder in folders_above(holder))
 
 
 def reads_key(key: str, holder: str) -> bool:
@@ -254,6 +262,7 @@ def _read(program: Path) -> ProgramOptions:
         strings=frozenset[str]().union(*(strings for strings, _ in found)),
         parser=shown if parser and whole else None,
         types=dict(_TYPED.findall(rules)),
+        required=frozenset(_STRING.findall(listed[0])) if (listed := _REQUIRED.findall(rules)) else frozenset(),
         refuses_removed=not rules or "no longer valid" in rules,
         of_megatron=parser is not None or any(of_megatron for _, of_megatron in found),
     )

@@ -219,12 +219,19 @@ def fillers_know_the_key(config: Config) -> Violations:
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
     release = release_of("transformers", config.path) if config.consumer == "huggingface" else None
     sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
+    seen = set[str]()
     for pointer in islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ():
         key = pointer[1:].replace("/", ".")
-        if key in known:
+        top = key.partition(".")[0]
+        if key in known or top in seen:
+            continue
+        severity = None if sure else Severity.NOTE
+        if top != key and config.schema.key(section := f"/{escape(top)}") is None:  # its name is what is wrong
+            seen.add(top)
+            message = f'DeepSpeed has no section {named(section)}, so nothing fills in what is "auto" in it'
+            yield Violation(config.locate(section), message, "correct its name, or remove it", severity=severity)
             continue
         message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
-        severity = None if sure else Severity.NOTE
         if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
             severity, message = Severity.NOTE, f"{message}, unless Transformers' Trainer runs"
         yield Violation(config.locate(pointer), message, "write a value, or remove the key", severity=severity)

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from ....dataclass import dataclass
 from ....facts.hjson.edits import remove_member, replace_value
-from ....facts.hjson.text import JsonText
+from ....facts.hjson.text import JsonText, read_json
 from ....findings import Edit, Severity, Violation, Violations, printable
+from ....job.text import text_of
 from ....job.wording import NOTHING, dotted
 from ....rules.violations import violation
 from ...subjects import Subject, ds_configs
@@ -69,6 +70,19 @@ def placeholders(config: Config) -> tuple[str, ...]:
 def bare_placeholders(config: Config) -> Iterator[str]:
     """Placeholders without quotes, which hjson reads as texts up to the ends of their lines."""
     return (token["left"] for token in _TOKENS.finditer(config.json.text.content[:_MOST]) if token["left"])
+
+
+def filled_in(config: Config) -> JsonText | None:
+    """The text with a number in place of each placeholder without quotes, where each stands for a value; else None.
+
+    Offsets in it are those of the config.
+    """
+    content = config.json.text.content
+    marks = [token for token in _TOKENS.finditer(content[:_MOST]) if token["left"]]
+    if any(not re.search(r"[:\[,]\s*$", content[max(0, mark.start() - 80) : mark.start()]) for mark in marks):
+        return None
+    filled = _TOKENS.sub(lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_MOST])
+    return read_json(text_of(filled + content[_MOST:], config.path)) if marks else config.json
 
 
 def is_used_as_it_is(submission: Submission, config: Config) -> bool:

@@ -14,7 +14,7 @@ from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config, has_auto
 from .reported import problems_of
-from .subjects import bare_placeholders, edits_of, is_filled_in, is_used_as_it_is, leftover, placeholders
+from .subjects import edits_of, filled_in, is_filled_in, is_used_as_it_is, leftover, placeholders
 
 _COMPRESSION: Final = "compression/compress.py:24, check_deepspeed_config"
 _WITH_SCRIPTS: Final = ("DeepSpeed config", "launch script")
@@ -45,8 +45,9 @@ def text_is_json(submission: Submission) -> Violations:
         DeepSpeed's compression does, and programs that open the config by themselves
     Fix: write strict JSON"""
     for config in submission.configs:
-        slips = config.json.deviations
-        if config.json.broken is not None or not slips or config.is_empty or any(bare_placeholders(config)):
+        text = filled_in(config)
+        slips = text.deviations if text is not None else ()
+        if text is None or text.broken is not None or not slips or config.is_empty:
             continue
         more = len(slips) - 1
         rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
@@ -60,7 +61,9 @@ def text_is_json(submission: Submission) -> Violations:
             f"{slips[0].what} is HJSON, not JSON{rest}: DeepSpeed reads it, {others}",
             "write strict JSON: double quotes, commas between members only, no comments",
             severity=ERROR if own or (sure and config.consumer != "deepspeed") else less,
-            edits=() if any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
+            edits=()
+            if text is not config.json or any(slip.what == "a comment" for slip in slips)
+            else edits_of(config, to_strict),
         )
 
 
@@ -80,12 +83,13 @@ def text_can_be_read(config: Config) -> Violations:
     """The config is well-formed for the program that reads it.
     Prevents: HjsonDecodeError, or json.JSONDecodeError
     Fix: correct the text at the place named"""
-    broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
+    text = filled_in(config) if leftover(config) else config.json
+    broken = None if text is None else text.hjson_broken if config.consumer == "deepspeed" else text.broken
     if config.is_empty:
         hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
         less = NOTE if config.unclaimed else None
         yield Violation(config.locate(""), "the file is empty: there is no config in it", hint, severity=less)
-    elif broken is not None and leftover(config) is None:
+    elif broken is not None:
         where = config.json.lines.locate(broken.offset)
         yield Violation(where, f"the config can't be read: {broken.message}", _correction(broken.message))
 

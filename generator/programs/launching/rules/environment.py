@@ -15,6 +15,7 @@ from ....dataclass import dataclass
 from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import azureml_examples, deepspeed_now, derived, listed, ml_engineering, nccl
+from ...shell.records import Word
 from ...subjects import commands, deepspeed_calls, launches, subject, submissions
 from ...submission import Submission
 from ...world import world_of
@@ -79,6 +80,14 @@ _SENT: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
 _READ: Final = re.compile(
     r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|DEEPSPEED|TRITON|GLOO|"
     r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
+)
+#: Variables that the shell, schedulers and services of clusters set; those of process groups Slurm alone does not.
+_GIVEN: Final = re.compile(
+    r"(?:SLURM|SLURMD|PBS|LSB|COBALT|FLUX|OMPI|PMI|PALS|AZ|AZUREML|SKYPILOT|KUBERNETES|PET|SM|VC|MLP|CUDA|BASH|HF|XDG)_|"
+    r"(?:HOME|USER|PATH|PWD|OLDPWD|HOSTNAME|SHELL|UID|RANDOM|SECONDS|EPOCHSECONDS|OSTYPE|IFS|TMPDIR|SCRATCH|WORK)$"
+)
+_GIVEN_ELSEWHERE: Final = re.compile(
+    _GIVEN.pattern + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
 )
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
@@ -145,6 +154,37 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
             message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
             spaced.append(Violation(script.shell.locate(command), message, f"export {name}={value}"))
     yield from spaced if len(spaced) <= _MOST_SLIPS else ()  # else the file is notes, and no script
+
+
+@commands.rule("ENV005", NOTE, "launcher", derived("bash(1), EXPANSION: a variable that is unset expands to nothing"))
+def variables_are_set(script: LaunchScript) -> Violations:
+    """A variable that a launch line names is set in the script, or comes from where it is started.
+    Prevents: An option without its value, which takes the next one for it. A note, as the environment may have it.
+    Fix: set it; or write ${NAME:?}, which stops where it is unset"""
+    shell = script.shell
+    elsewhere = shell.place is not None or shell.unterminated is not None
+    if elsewhere or any(one.words[0].value in ("source", ".") for one in shell.commands):
+        return
+    words = (
+        word
+        for launch in script.launches
+        for call in (*launch.calls, None)
+        for word in (call.command.words if call else (*launch.arguments, launch.program))
+        if word is not None
+    )
+    given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
+    for word, name in ((one, name) for one in words for name in one.variables if name.isidentifier()):
+        optional = re.search(rf"\$\{{{name}:?[-=?+]", shell.text.content)
+        if (
+            name not in shell.history
+            and re.search(rf"\$\{{?{name}\b", word.raw)
+            and not (given.match(name) or optional)
+        ):
+            found.setdefault(name, word)
+    if found and shell.assignments:  # else all of them are for whoever starts it to set
+        names = ", ".join(found)
+        message = f"the script doesn't set {names}: unless the environment does, the line gets nothing in its place"
+        yield Violation(shell.locate(next(iter(found.values()))), message, "set it in the script, or write ${NAME:?}")
 
 
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from itertools import pairwise
 from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....job.wording import show
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
 from ...subjects import accelerate_calls, commands, launcher_calls, launches
@@ -35,6 +37,8 @@ _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*
 #: An array's words, or those of a variable; and what follows the last word of a command whose line lacks a backslash.
 _EXPANSION: Final = re.compile(r'"?\$\{?\w+(?:\[[@*]\])?\}?"?(?:\s|\Z)')
 _GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+(\d?>>?|&>|\|)")
+#: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
+_TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
 _MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
 _TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
@@ -52,7 +56,8 @@ def options_are_known(call: LauncherCall) -> Violations:
         if unknown or not option.name.startswith("-"):
             continue
         program = call.launch.program
-        stem, script = option.name.lstrip("-").replace("_", "-").lower(), program.raw if program else "the script"
+        stem = option.name.partition("=")[0].lstrip("-").replace("_", "-").lower()
+        script = program.raw if program else "the script"
         near = plain.get(stem if stem in plain else closest(stem, plain) or "")
         other = next((one for one in NODES if option.name in TABLES[one].options), None)
         if other and not near:  # the option that means the same
@@ -139,14 +144,17 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
 
 
 @launcher_calls.rule("LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty"))
-def values_follow_the_equals_sign(call: LauncherCall) -> Violations:
-    """The value of an option follows its equals sign, without a blank.
-    Prevents: An empty value, and the value taken for the script: can't open file 'hostfile'.
-    Fix: remove the blank"""
+def values_follow_their_option(call: LauncherCall) -> Violations:
+    """The value of an option follows it: the next word, or what is behind the equals sign, without a blank.
+    Prevents: expected one argument; an empty value, and the value taken for the script: can't open file 'hostfile'.
+    Fix: write the value; remove the blank"""
     words = [word for word in call.call.command.words if word.raw]
     following = {id(word): after for word, after in pairwise(words)}
     for option in call.options.entries:
         after = following.get(id(option.written))
+        if option.known and not option.values and TABLES[call.program].options[option.name].values and after:
+            message = f"{call.program} {option.written.raw} has no value: {after.raw} follows it"
+            yield Violation(call.shell.locate(option.written), message, f"write a value after {option.written.raw}")
         empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
         if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw
@@ -231,3 +239,30 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
             message = f"{call.program} is given options and no program: the command ends here"
             where = call.shell.locate(options.entries[-1].written)
             yield Violation(where, message, "end every line but the last in a backslash, and name the program")
+
+
+@commands.rule("LNCH045", ERROR, "launcher", derived("bash(1), QUOTING: a text lasts until the quote that closes it"))
+def quotes_are_closed(script: LaunchScript) -> Violations:
+    """Each quote and bracket of a script is closed.
+    Prevents: unexpected EOF while looking for matching quote: bash runs nothing of what follows.
+    Fix: close it"""
+    shell, at = script.shell, script.shell.unterminated
+    if shell.place is None and at is not None and not shell.text.content.startswith("<<", at):
+        line = shell.text.content[at:].partition("\n")[0].rstrip("\\ ")
+        message = f"{show(line)} has a quote or bracket that nothing closes, or that closes one which is missing above"
+        yield Violation(shell.locate(at), message, "close every quote; bash -n FILE says whether they all are")
+
+
+@launches.rule("LNCH046", ERROR, "launcher", derived("bash(1) and argparse know the ASCII hyphen and quotes alone"))
+def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
+    """Options begin with the hyphen of the keyboard, and texts are in plain quotes.
+    Prevents: unrecognized arguments: —lr, as copied from a web page or a document.
+    Fix: write -- and plain quotes"""
+    for word in (*launch.calls[-1].command.words, *launch.arguments):
+        if found := _TYPESET.match(word.raw):
+            name, kind = unicodedata.name(found[0][0]).lower(), unicodedata.category(found[0][0])
+            message = f"{show(word.raw)} begins with the character {name}, which programs take for a letter"
+            rest = word.raw[found.end() :].translate(dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"'))
+            yield Violation(
+                launch.script.locate(word), message, f"write {'--' if kind in ('Pd', 'Sm') else chr(34)}{rest}"
+            )

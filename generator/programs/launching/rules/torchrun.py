@@ -61,14 +61,20 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
 
 @torchrun_calls.rule("LNCH028", ERROR, "silent", torch("distributed/run.py:988, run"))
 def standalone_is_one_node(call: LauncherCall) -> Violations:
-    """torchrun --standalone is for one node.
+    """torchrun --standalone is for one node, and so is torchrun without --nnodes.
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
-    Fix: use --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
-    alone = call.argument("--standalone")
-    nodes = call.nodes if call.has("--nnodes") else call.script_nodes if call.launch.call("srun") else None
-    if alone is not None and nodes is not None and nodes > 1:
+    Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
+    alone, srun, said = call.argument("--standalone"), call.launch.call("srun"), _has(call, "--nnodes")
+    nodes = call.nodes if call.has("--nnodes") else call.script_nodes if srun else None
+    if nodes is None or nodes <= 1:
+        return
+    if alone is not None:
         message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
         yield alone.bad_option(message, f"use {_RENDEZVOUS} in its place")
+    elif srun and not said and not call.opaque and _has(call, "--node-rank", "--master-addr", "--rdzv-endpoint"):
+        message = f"torchrun without --nnodes is for one node, and srun starts it on {nodes}"
+        fewer = any(srun.options.has(name) for name in ("--nodes", "--ntasks", "--nodelist"))
+        yield from () if fewer else [Violation(call.where, message, f"write --nnodes={nodes}")]
 
 
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))

@@ -197,7 +197,8 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     Prevents: AssertionError: ... argument is None
     Fix: add the option"""
     for name in (*REQUIRED, MICRO) if run.is_lm else REQUIRED:
-        if run.parser is None or name != "--max-position-embeddings":  # which forks have other positions for
+        own = run.beside.required  # forks have other positions, and then don't ask for the number of them
+        if run.parser is None or name != "--max-position-embeddings" or name[2:].replace("-", "_") in own:
             yield from _missing(run, name)
     pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in ("BertWordPieceLowerCase", "BertWordPieceCase")
     if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):

@@ -11,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import slurm, slurm_manual
 from ...launching.command_line import Argument
-from ...launching.options import Table
+from ...launching.options import TABLES, Table
 from ...launching.script import LaunchScript
 from ...subjects import blocks, requests, scripts
 from ..request import Request
@@ -182,6 +182,16 @@ def options_are_given_once(request: Request) -> Violations:
 
 _NEARLY: Final = re.compile(r"(?:[ \t]*#[ \t]*S[A-Z]{3,6}|#[sS]batch)\b[ \t:]*-{1,2}[A-Za-z]")
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
+#: What a job is made of; a line that asks for it is seldom left out on purpose where no other does.
+_RESOURCES: Final = (
+    "--nodes",
+    "--ntasks",
+    "--ntasks-per-node",
+    "--gpus",
+    "--gpus-per-node",
+    "--gpus-per-task",
+    "--gres",
+)
 _SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
 #: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
 _PATHS: Final = ("--output", "--error", "--input")
@@ -283,9 +293,10 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         if _NEARLY.match(line) and not _DIRECTIVE.match(line) and _first_word(line) in _SLIPS:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
-            severity = (
-                NOTE if _first_word(line) == "SBATCH" and line.startswith("# ") else WARNING
-            )  # left out on purpose
+            option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
+            needed = option is not None and option.name in _RESOURCES and not script.sbatch.has(option.name)
+            left_out = _first_word(line) == "SBATCH" and line.startswith("# ") and not needed  # on purpose
+            severity = NOTE if left_out else WARNING
             where = text.locate(number, len(line) - len(line.lstrip()))
             yield Violation(where, message, hint, severity=severity)
 

@@ -1,0 +1,488 @@
+"""Slips that people tell of in issues and forums, for `benchmarks.breaks`: how each is made, and when it breaks a run.
+
+Every kind is a way to change a line, and a condition: what the launcher, Slurm, YAML or the arithmetic of Megatron does
+with the file before and after. Neither knows what `dsgen validate` looks for.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+Change = tuple[int, str, str]  # line from 0, what it becomes, what was done
+Changes = Callable[[list[str], random.Random], Iterator[Change]]
+#: Of the repository, the file, its lines and a change.
+Condition = Callable[[Path, Path, list[str], Change], bool]
+
+LAUNCH_LINE: Final = re.compile(r"\b(?:torchrun|deepspeed|accelerate\s+launch|torch\.distributed\.(?:run|launch))\s")
+_SBATCH: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)[= ]?(\S*)")
+#: Variables that platforms set for each process or node: PyTorchJob, Slurm, AzureML, PAI.
+_GIVEN: Final = re.compile(
+    r"(?:SLURM|AZ|AZUREML|OMPI|PBS|LSB|PET|VC|MLP|KUBERNETES)_\w+"
+    r"|HOME|USER|PATH|PWD|HOSTNAME|CUDA_VISIBLE_DEVICES|TMPDIR|SCRATCH|WORK"
+)
+_GIVEN_WITHOUT_SLURM: Final = re.compile(r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|(?:NODE_|LOCAL_)?RANK|NNODES|NUM_NODES")
+_SPELLINGS: Final = {  # other words for keys of DeepSpeed's, as they are said
+    "zero_optimization": ("zero_optimisation", "zero", "zero_config"),
+    "optimizer": ("optimiser", "optim"),
+    "scheduler": ("lr_scheduler",),
+    "enabled": ("enable",),
+    "device": ("devices", "offload_device"),
+    "stage": ("zero_stage", "level"),
+    "offload_optimizer": ("optimizer_offload", "offload_optim"),
+    "offload_param": ("offload_params", "param_offload", "offload_parameters"),
+    "overlap_comm": ("overlap_communication", "overlap"),
+    "gradient_clipping": ("grad_clip", "clip_grad", "gradient_clip"),
+    "gradient_accumulation_steps": ("accumulation_steps", "gradient_accumulation"),
+    "train_micro_batch_size_per_gpu": ("micro_batch_size", "train_micro_batch_size", "micro_batch_size_per_gpu"),
+    "warmup_num_steps": ("warmup_steps", "num_warmup_steps"),
+    "total_num_steps": ("total_steps", "num_training_steps"),
+    "params": ("parameters", "args"),
+    "type": ("name",),
+}
+_REQUIRED_BY_MEGATRON: Final = (  # validate_args of Megatron-LM: required_args, and the micro batch
+    *("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings", "micro-batch-size"),
+)
+_OF_THE_TRAINER: Final = {  # a key of DeepSpeed's and the Trainer's option that fills it in, which it compares
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "max_grad_norm",
+    "lr": "learning_rate",
+    "weight_decay": "weight_decay",
+}
+
+
+def at(
+    pattern: str, how: Callable[[re.Match[str], random.Random], str], within: Callable[..., set[int]] | None = None
+) -> Changes:
+    """A way to change lines: one match of a pattern becomes something else, on the lines that `within` gives."""
+
+    def changes(lines: list[str], rng: random.Random) -> Iterator[Change]:
+        numbers = range(len(lines)) if within is None else sorted(within(lines))
+        found = [
+            (number, match)
+            for number in numbers
+            for match in re.finditer(pattern, lines[number])
+            if not re.match(r"\s*(?:#(?!SBATCH)|//)", lines[number])
+        ]
+        rng.shuffle(found)
+        for number, match in found:
+            line, new = lines[number], how(match, rng)
+            yield number, line[: match.start()] + new + line[match.end() :], match[0]
+
+    return changes
+
+
+def launched(lines: list[str], *, first: bool = True) -> set[int]:
+    """The lines of commands that launch training; the one that starts each too, or only those that go on with it."""
+    inside, within = set[int](), False
+    for number, line in enumerate(lines):
+        start = bool(LAUNCH_LINE.search(line)) and not line.lstrip().startswith(("#", "echo"))
+        if (within and not start) or (start and first):
+            inside.add(number)
+        within = (within or start) and line.rstrip().endswith("\\")
+    return inside
+
+
+def _after_the_first(lines: list[str]) -> set[int]:
+    """The lines that go on with a command and are gone on with."""
+    return {number for number in launched(lines, first=False) if lines[number].rstrip().endswith("\\")}
+
+
+def _slip(word: str, rng: random.Random) -> str:
+    at_ = rng.randrange(1, max(len(word) - 1, 2))
+    return word[:at_] + word[at_ + 1 :]
+
+
+def _last_commas(lines: list[str], rng: random.Random) -> Iterator[Change]:
+    ends = [n for n in range(len(lines) - 1) if lines[n].strip() and re.match(r"\s*[}\]]", lines[n + 1])]
+    ends = [n for n in ends if not lines[n].rstrip().endswith((",", "{", "["))]
+    rng.shuffle(ends)
+    yield from ((n, lines[n].rstrip() + ",", "") for n in ends)
+
+
+def _both_precisions(lines: list[str], rng: random.Random) -> Iterator[Change]:
+    names = [name for name in ("fp16", "bf16") if any(f'"{name}"' in line for line in lines)]
+    if len(names) == 1:  # a section more
+        for number, line in enumerate(lines):
+            if f'"{names[0]}"' in line:
+                yield number, '  "' + ("bf16", "fp16")[names[0] == "bf16"] + '": {"enabled": true},\n' + line, line
+    for number, line in enumerate(lines) if len(names) == 2 else ():
+        if (
+            re.search(r'"(?:fp16|bf16)"', "".join(lines[max(0, number - 2) : number + 1]))
+            and '"enabled": false' in line
+        ):
+            yield number, line.replace("false", "true"), line
+
+
+def _deleted(pattern: str, within: Callable[..., set[int]] | None = None) -> Changes:
+    """A whole line with a match goes; within a command the backslash at its end stays."""
+    changes = at(pattern, lambda match, rng: "", within)
+
+    def some(lines: list[str], rng: random.Random) -> Iterator[Change]:
+        left = "" if within is None else "    \\"
+        yield from ((number, left, lines[number]) for number, _, _ in changes(lines, rng))
+
+    return some
+
+
+def _first_command(lines: list[str], rng: random.Random) -> Iterator[Change]:
+    number = next((n for n, line in enumerate(lines) if line.startswith("#SBATCH")), None)
+    if number is not None:
+        yield number, rng.choice(["set -e", "module load cuda", "export NCCL_DEBUG=INFO"]) + "\n" + lines[number], ""
+
+
+def _beside_a_file(lines: list[str], rng: random.Random) -> Iterator[Change]:
+    for number, line in enumerate(lines):
+        if match := re.match(r"(\s+)deepspeed_config_file:", line):
+            key = rng.choice(["zero_stage: 2", "gradient_accumulation_steps: 4", "offload_optimizer_device: cpu"])
+            yield number, f"{line}\n{match[1]}{key}", line
+
+
+# Conditions
+
+
+def always(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """Whoever reads the line refuses it."""
+    return True
+
+
+def value_of(text: str, option: str) -> str | None:
+    """The value of an option in a script, where it is written once or a variable that is set once."""
+    found = set(re.findall(rf"--{option}[= ]+[\"']?([^\s\"'\\]+)", text))
+    if len(found) != 1:
+        return None
+    value = found.pop()
+    if name := re.fullmatch(r"\$\{?(\w+)\}?", value):
+        values = re.findall(rf"^\s*(?:export\s+)?{name[1]}=[\"']?([^\s\"'#]*)", text, re.MULTILINE)
+        return values[0] if len(values) == 1 else None
+    return value
+
+
+def _numbers(text: str, *options: str) -> list[int | None]:
+    return [int(value) if (value := value_of(text, one)) and value.isdigit() else None for one in options]
+
+
+def _changed(lines: list[str], change: Change) -> str:
+    return "\n".join([*lines[: change[0]], change[1], *lines[change[0] + 1 :]])
+
+
+def unequal_parts(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """Megatron divides heads by tensor ranks, the hidden size by heads and layers by stages; and can't any more."""
+
+    def legal(text: str) -> bool | None:
+        tensor, stages, heads, hidden, layers = _numbers(
+            text,
+            *("tensor-model-parallel-size", "pipeline-model-parallel-size", "num-attention-heads"),
+            *("hidden-size", "num-layers"),
+        )
+        if "decoder-first-pipeline" in text or "num-layers-in" in text or "account-for" in text:
+            return None
+        own_width = re.search(r"--kv-channels\b", text)  # of a head, which then isn't their share of the hidden size
+        pairs = [(heads, tensor), (hidden, None if own_width else heads), (layers, stages)]
+        return all(whole % part == 0 for whole, part in pairs if whole and part)
+
+    return bool(legal("\n".join(lines))) and legal(_changed(lines, change)) is False
+
+
+def directive(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """Slurm reads the line: it stands before the first command."""
+    first = next((n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+    return lines[change[0]].startswith("#SBATCH") and change[0] < first
+
+
+def _asked(text: str) -> dict[str, str]:
+    return {match[1]: match[2] for line in text.split("\n") if (match := _SBATCH.match(line))}
+
+
+def _gpus(text: str) -> int | None:
+    """GPUs of a node that a batch script asks for."""
+    asked = _asked(text)
+    found = re.search(r"(\d+)$", asked.get("--gpus-per-node") or asked.get("--gres") or "")
+    return int(found[1]) if found else None
+
+
+def tasks_in_each_others_way(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """More tasks of a node than GPUs, or as many launchers of the same ranks on it."""
+    after = _changed(lines, change)
+    tasks = re.search(r"(\d+)", _asked(after).get("--ntasks-per-node", ""))
+    if not directive(repo, path, lines, change) or not tasks:
+        return False
+    if re.search(r"^[^#\n]*\bsrun\b.*\b(?:torchrun|accelerate launch|torch\.distributed)", after, re.MULTILINE):
+        before = re.search(r"(\d+)", _asked("\n".join(lines)).get("--ntasks-per-node", ""))
+        return bool(before and before[1] == "1")
+    by_srun = re.search(r"^[^#\n]*\bsrun\b[^\n]*\bpython", after, re.MULTILINE)
+    return bool(by_srun and (gpus := _gpus(after)) and int(tasks[1]) > gpus)
+
+
+def used_and_not_given(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """A launch names a variable that nothing else in the file sets, no platform gives and no word replaces."""
+    found = re.match(r"\s*(?:export\s+)?(\w+)\s*=", lines[change[0]])
+    by_slurm = any(line.startswith("#SBATCH") for line in lines)
+    if not found or _GIVEN.fullmatch(found[1]) or (not by_slurm and _GIVEN_WITHOUT_SLURM.fullmatch(found[1])):
+        return False
+    rest = "\n".join([*lines[: change[0]], *lines[change[0] + 1 :]])
+    if re.search(rf"\b{found[1]}\s*=|\bread\b.*\b{found[1]}\b|\bfor {found[1]} in\b|\b(?:source|\.) ", rest):
+        return False
+    later = [lines[number] for number in launched(lines) if number > change[0]]
+    return any(re.search(rf"\$(?:{found[1]}\b|\{{{found[1]}\}})", line) for line in later)
+
+
+def starts_fewer_or_apart(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """Without the option, ranks or nodes are missing that the rest of the file counts on."""
+    before, gone = "\n".join(lines), change[2]
+    nodes = re.search(r"(\d+)", _asked(before).get("--nodes", _asked(before).get("-N", "")))
+    several = bool(nodes and int(nodes[1]) > 1) or bool(re.search(r"--(?:nnodes|num_machines)[= ]+[2-9]", before))
+    if re.search(r"--(?:nproc[-_]per[-_]node|num_processes)\b", gone):
+        return bool((gpus := _gpus(before)) and gpus > 1)
+    if re.search(r"--(?:node[-_]rank|machine_rank|master[-_]addr|main_process_ip|rdzv[-_]endpoint)\b", gone):
+        apart = "rank" in gone and "rdzv" in before  # where nodes number themselves
+        return several and not apart and "--nnodes" not in gone
+    return several
+
+
+def fewer_devices(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The line's launch starts more ranks than it leaves devices."""
+    devices = re.search(r"CUDA_VISIBLE_DEVICES=[\"']?([\d,]+)", change[1])
+    rest = "\n".join(lines[change[0] : change[0] + 12])
+    ranks = re.search(r"--(?:nproc[-_]per[-_]node|num_processes)[= ]+(\d+)", rest)
+    return bool(devices and ranks and int(ranks[1]) > len(devices[1].split(",")))
+
+
+def file_not_there(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """A path of the line leads to a file of the repository from the script's folder or one above it; and none after."""
+    bases = [path.parent, *(one for one in path.parents if one == repo or repo in one.parents)]
+
+    def there(line: str) -> set[str]:
+        words = re.findall(r"(?<![\w$}/.-])[\w.-][\w./-]*\.(?:json|ya?ml|py)\b", line)
+        return {word for word in words if any((base / word).is_file() for base in bases)}
+
+    return len(there(change[1])) < len(there(lines[change[0]]))
+
+
+def other_data(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """YAML reads something else, or nothing."""
+
+    def data(text: str) -> Any:
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return None
+
+    return data(_changed(lines, change)) != data("\n".join(lines))
+
+
+def no_such_machine(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """A machine's rank is counted from 0 and below their number."""
+    rank, machines = (
+        re.search(rf"^{key}:\s*(\d+)", _changed(lines, change), re.MULTILINE)
+        for key in ("machine_rank", "num_machines")
+    )
+    return bool(rank and machines and int(rank[1]) >= int(machines[1]))
+
+
+def of_several_machines(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """accelerate divides the processes by the machines where there are more than one; else it makes a text of them.
+
+    Source: accelerate/utils/launch.py @ 1.15 (prepare_multi_gpu_env).
+    """
+    return bool(re.search(r"^num_machines:\s*[2-9]", "\n".join(lines), re.MULTILINE))
+
+
+def by_deepspeed_itself(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The config leaves nothing to the Trainer, and no program of the repository has one, or accelerate."""
+    if '"auto"' in "\n".join(lines):
+        return False
+    texts = [one.read_text(encoding="utf-8", errors="replace") for one in repo.rglob("*.py") if one.is_file()]
+    own = any("deepspeed.initialize" in text for text in texts)
+    return own and not any(re.search(r"\bTrain(?:er|ingArguments)\b|\baccelerate\b|lightning", text) for text in texts)
+
+
+def _scripts_that_name(repo: Path, config: Path) -> Iterator[str]:
+    for one in repo.rglob("*"):
+        if one.suffix in (".sh", ".slurm", ".sbatch") and one.is_file():
+            text = one.read_text(encoding="utf-8", errors="replace")
+            if re.search(rf"--deepspeed[= ]+[\"']?(?:[\w./-]*/)?{re.escape(config.name)}\b", text):
+                yield text
+
+
+def unlike_the_script(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The Trainer compares the number with its own argument, which a script that names the config alone gives it."""
+    found = re.search(r'"(\w+)"\s*:\s*([\d.e-]+)', change[1])
+    if not found or len([one for one in repo.rglob(path.name) if one.is_file()]) > 1:
+        return False
+    given = [value_of(text, _OF_THE_TRAINER[found[1]]) for text in _scripts_that_name(repo, path)]
+    return any(value and re.fullmatch(r"[\d.e-]+", value) and float(value) != float(found[2]) for value in given)
+
+
+def unlike_the_config(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The Trainer compares its argument with the number in the one config that the script names."""
+    option = re.search(r"--(\w+)[= ]+([\d.e-]+)", change[1])
+    names = set(re.findall(r"--deepspeed[= ]+[\"']?(?:[\w.-]+/)*([\w.-]+\.json)", "\n".join(lines)))
+    files = [one for name in names for one in repo.rglob(name) if one.is_file()]
+    if not option or len(files) != 1:
+        return False
+    keys = [key for key, name in _OF_THE_TRAINER.items() if f"--{name}" in change[2]]
+    text = files[0].read_text(encoding="utf-8", errors="replace")
+    values = [value for key in keys for value in re.findall(rf'"{key}"\s*:\s*([\d.e-]+)', text)]
+    new = re.search(rf"--{_OF_THE_TRAINER[keys[0]]}[= ]+([\d.e-]+)", change[1]) if keys else None
+    return bool(new) and any(float(value) != float(new[1]) for value in values)  # type: ignore[index]
+
+
+def two_precisions(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """Of Megatron, or of a program of the repository that has the Trainer's arguments: neither takes both."""
+    text = "\n".join(lines)
+    if re.search(r"--(?:fp16|bf16)\b(?:.|\n)*--(?:fp16|bf16)\b", text):
+        return False
+    if "--tensor-model-parallel-size" in text:
+        return True
+    names = {Path(word).name for word in re.findall(r"[\w./-]+\.py\b", text)}
+    programs = [one.read_text(encoding="utf-8", errors="replace") for name in names for one in repo.rglob(name)]
+    return any("TrainingArguments" in program for program in programs)
+
+
+def of_megatron(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The program is Megatron's, whose argparse knows each option in one spelling."""
+    return "--tensor-model-parallel-size" in "\n".join(lines) and "pretrain" in "\n".join(lines)
+
+
+_LAUNCHERS: Final = (
+    r"nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]port|master[-_]addr|num_gpus|num_nodes|num_processes"
+    r"|num_machines|config_file|machine_rank"
+)
+_TRAINER: Final = "|".join(_OF_THE_TRAINER.values())
+
+#: Each kind of slip: how it is made, and when it breaks a run; None where what DeepSpeed or bash reads says so.
+CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
+    "number in quotes": (at(r"(?<=: )\d[\d.e+-]*(?=\s*,?\s*$)", lambda m, r: f'"{m[0]}"'), None),
+    "comma after the last": (_last_commas, None),
+    "comment in JSON": (at(r"(?<=[\d,])\s*$", lambda m, r: r.choice(["  // changed", "  # changed"])), None),
+    "Python's word": (at(r"(?<=: )(?:true|false|null)\b", lambda m, r: {"null": "None"}.get(m[0], m[0].title())), None),
+    "both precisions": (_both_precisions, None),
+    "key in other words": (
+        at(rf'"({"|".join(_SPELLINGS)})"(?=\s*:)', lambda m, r: f'"{r.choice(_SPELLINGS[m[1]])}"'),
+        None,
+    ),
+    "auto without the Trainer": (
+        at(
+            r'("(?:train_\w*batch_size\w*|gradient_accumulation_steps|lr|gradient_clipping)"\s*:\s*)[\d.e-]+',
+            lambda m, r: f'{m[1]}"auto"',
+        ),
+        by_deepspeed_itself,
+    ),
+    "number beside the Trainer's": (
+        at(
+            rf'"({"|".join(_OF_THE_TRAINER)})"\s*:\s*"auto"',
+            lambda m, r: f'"{m[1]}": ' + ("3" if "batch" in m[1] or "steps" in m[1] else "0.0003"),
+        ),
+        unlike_the_script,
+    ),
+}
+SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
+    "argument beside the config's": (
+        at(rf"--({_TRAINER})([= ]+)\d[\d.e-]*", lambda m, r: f"--{m[1]}{m[2]}" + r.choice(["3", "7"]), launched),
+        unlike_the_config,
+    ),
+    "tasks a node": (
+        at(r"(#SBATCH\s+--ntasks-per-node[= ])(\d+)", lambda m, r: m[1] + str(r.choice([int(m[2]) * 8, 16]))),
+        tasks_in_each_others_way,
+    ),
+    "assignment gone": (_deleted(r"^\s*(?:export\s+)?\w+=\S"), used_and_not_given),
+    "blanks around =": (at(r"^(\s*(?:export\s+)?\w+)=(?=[\w\"'$/.])", lambda m, r: f"{m[1]} = "), used_and_not_given),
+    "option of the launch gone": (
+        _deleted(
+            r"^\s*--(?:nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]addr|num_machines|machine_rank|main_process_ip)\b",
+            _after_the_first,
+        ),
+        starts_fewer_or_apart,
+    ),
+    "line commented out": (at(r"^\s*(?=--)", lambda m, r: f"{m[0]}# ", _after_the_first), None),
+    "long dash": (at(r"(?<=\s)--(?=[a-z])", lambda m, r: r.choice(["–", "—"]), launched), None),
+    "one dash": (at(rf"(?<=\s)--(?={_LAUNCHERS})", lambda m, r: "-", launched), None),
+    "value gone": (at(rf"--({_LAUNCHERS})[= ]+[^\s\\]+", lambda m, r: f"--{m[1]}", launched), None),
+    "quote gone": (at(r"[\"']", lambda m, r: "", launched), None),
+    "dashes for underscores": (
+        at(r"(?<=--)(num_gpus|num_nodes|master_port|master_addr)\b", lambda m, r: m[0].replace("_", "-"), launched),
+        lambda repo, path, lines, change: bool(re.search(r"\bdeepspeed\s", lines[change[0]])),
+    ),
+    "underscores for dashes": (
+        at(r"(?<=\s--)[a-z]+-[a-z-]+(?=[ =])", lambda m, r: m[0].replace("-", "_")),
+        lambda *one: not one[2][one[3][0]].startswith("#") and of_megatron(*one),
+    ),
+    "sbatch option with underscores": (
+        at(r"(?<=#SBATCH --)[a-z]+-[a-z-]+(?=[= ])", lambda m, r: m[0].replace("-", "_")),
+        directive,
+    ),
+    "directive as a comment": (
+        at(r"^#SBATCH(?=\s+(?:--(?:nodes|gres|gpus\S*|ntasks\S*)|-N|-n)\b)", lambda m, r: "# SBATCH"),
+        directive,
+    ),
+    "command before the directives": (_first_command, lambda *one: directive(*one)),
+    "time in words": (
+        at(r"(#SBATCH\s+(?:--time[= ]|-t\s*))\S+", lambda m, r: m[1] + r.choice(["24h", "2days", "12hours"])),
+        directive,
+    ),
+    "fewer devices": (
+        at(r"(CUDA_VISIBLE_DEVICES=[\"']?)([\d,]+)", lambda m, r: m[1] + m[2][: len(m[2]) // 2].rstrip(",")),
+        fewer_devices,
+    ),
+    "size that doesn't divide": (
+        at(
+            r"((?:--(?:tensor|pipeline)-model-parallel-size|--num-attention-heads|--num-layers)[= ]+"
+            r"|^\s*(?:export\s+)?(?:TP|PP|TP_SIZE|PP_SIZE|NUM_LAYERS|NUM_HEADS|NHEADS|NLAYERS|HEADS|LAYERS)=)(\d+)",
+            lambda m, r: m[1] + str(int(m[2]) + r.choice([1, 2])),
+        ),
+        unequal_parts,
+    ),
+    "Megatron's required option gone": (
+        at(rf"--(?:{'|'.join(_REQUIRED_BY_MEGATRON)})[= ]+[^\s\\]+", lambda m, r: ""),
+        of_megatron,
+    ),
+    "both precisions": (
+        at(
+            r"--(fp16|bf16)\b(?: [Tt]rue)?",
+            lambda m, r: f"{m[0]} {m[0].replace(m[1], 'bf16' if m[1] == 'fp16' else 'fp16')}",
+        ),
+        two_precisions,
+    ),
+    "folder with a slip": (
+        at(
+            r"(?<=[\s=/\"'])([A-Za-z][\w-]{3,})(?=/[\w./-]*\.(?:json|ya?ml|py)\b)",
+            lambda m, r: _slip(m[0], r),
+            launched,
+        ),
+        file_not_there,
+    ),
+    "other ending": (
+        at(r"(?<=[\w])\.(json|ya?ml)\b", lambda m, r: {"json": ".jsn", "yaml": ".yml", "yml": ".yaml"}[m[1]], launched),
+        file_not_there,
+    ),
+}
+ACCELERATE: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
+    "tab": (at(r"^[ ]+(?=\w)", lambda m, r: "\t"), other_data),
+    "blank after the colon gone": (at(r"(?<=\w): (?=\S)", lambda m, r: ":"), other_data),
+    "a blank too many": (at(r"^[ ]+(?=\w)", lambda m, r: m[0] + " "), other_data),
+    "key beside deepspeed_config_file": (_beside_a_file, always),
+    "wrap class with a slip": (
+        at(r"(?<=_cls_to_wrap: )(\w{6,})", lambda m, r: _slip(m[1], r)),
+        always,
+    ),
+    "machine that isn't there": (at(r"(?<=^machine_rank: )\d+", lambda m, r: str(int(m[0]) + 1)), no_such_machine),
+    "number in quotes": (at(r"(?<=^num_processes: )\d+", lambda m, r: f"'{m[0]}'"), of_several_machines),
+}
+#: Kinds that may be meant, so that a warning is right.
+WARNED: Final = ("directive as a comment", "command before the directives")
+#: Kinds that the environment of whoever starts the script may make good, so that a note is right.
+NOTED: Final = ("assignment gone",)
+#: Kinds that contradict another line, which may be named as well.
+OF_TWO_PLACES: Final = (
+    *("both precisions", "auto without the Trainer", "number beside the Trainer's", "argument beside the config's"),
+    *("tasks a node", "assignment gone", "blanks around =", "option of the launch gone", "size that doesn't divide"),
+    *("fewer devices", "quote gone", "Megatron's required option gone", "command before the directives"),
+    *("key beside deepspeed_config_file", "machine that isn't there", "line commented out"),
+)
