@@ -67,12 +67,20 @@ def selectors(job: Job) -> dict[str, str]:
     }
 
 
+#: The job that was last asked for: every formula asks, mostly for the same one.
+_latest: tuple[Job | None, SimpleNamespace] = (None, SimpleNamespace())
+
+
 def rates(job: Job) -> SimpleNamespace:
     """The constants of `job`'s accelerator, fabric, network and framework, times its calibration's factors.
 
     Floats by their names in `constants.yaml`, which has their meaning, unit and source.
     """
-    return _rates(tuple(selectors(job).items()), job.cluster.accelerator.achievable_fraction, job.calibration.factors)
+    global _latest
+    if _latest[0] is not job:
+        keys, factors = tuple(selectors(job).items()), job.calibration.factors
+        _latest = (job, _rates(keys, job.cluster.accelerator.achievable_fraction, factors))
+    return _latest[1]
 
 
 @cache

@@ -31,7 +31,7 @@ FACTORS = ("tensor", "context", "pipeline", "data")
 
 
 #: Rows that one variable may grow a block to; beyond, the block is grown in pieces.
-_BLOCK_ROWS = 1 << 15
+_BLOCK_ROWS = 1 << 16
 
 
 class Variable(NamedTuple):

@@ -328,10 +328,14 @@ def _made(
     """
     changed: list[Layouts] = []
     of: list[NDArray[np.int64]] = []
+    rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR]
+    rules = [rule for rule in rules if not set(detail.turns).isdisjoint(rule.columns.reads)]
     for setting in detail.settings(job, rows.layouts) if len(rows.layouts) else ():
         turned = _set(rows.layouts, setting)
         differs = np.any([getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0)
-        of.append(np.flatnonzero(differs & _legal(job, turned, detail.turns)))
+        for rule in rules:
+            differs = differs & np.asarray(rule.columns.holds(job, turned), np.bool_)
+        of.append(np.flatnonzero(differs))
         changed.append(turned.take(of[-1]))
     every, at = joined(changed), np.concatenate([np.zeros(0, np.int64), *of])
     if not len(at):
@@ -352,12 +356,3 @@ def _set(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
     """The rows with other values in some columns."""
     columns = {name: getattr(rows, name) for name in FIELDS}
     return Layouts(**{**columns, **{name: np.broadcast_to(value, len(rows)) for name, value in values.items()}})
-
-
-def _legal(job: Job, rows: Layouts, turned: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Find the rows that break no rule that reads the fields turned."""
-    mask = np.ones(len(rows), np.bool_)
-    for rule in binding_rules(job):
-        if rule.severity is Severity.ERROR and set(rule.columns.reads) & set(turned):
-            mask &= np.asarray(rule.columns.holds(job, rows), np.bool_)
-    return mask
