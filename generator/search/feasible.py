@@ -27,6 +27,9 @@ Floats = NDArray[np.float64]
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
 CHUNK_ROWS = 32768
 
+#: Bytes of a block that is freed unused: from then on, glibc keeps what smaller ones leave for the next of them instead
+#: of giving it back to the system each time (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits).
+_FREED_ONCE = 24 << 20
 
 #: Causes of the step time that details of a layout, which the enumeration leaves alone, can hide.
 SAVABLE = ("recompute_s", "tensor_s", "context_s", "expert_s", "pipeline_s", "data_s", "offload_s")
@@ -71,6 +74,7 @@ class Feasible(Estimates):
 
 def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
+    np.empty(_FREED_ONCE, np.uint8)
     legal, count, fitted = Enumeration(job, without=without), 0, 0
     removed: dict[str, int] = {}
     kept: list[tuple[Layouts, Floats, Floats]] = []
