@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ...dataclass import dataclass
-from ...job.bindings import EXPRESSION, Bindings, bindings
+from ...job.bindings import EXPRESSION, Bindings
 from ...search.plan import Plan
 from ..launching.call import environment, shell_word
 from ..program import ConfigPath, Program, step_to_reach
@@ -92,11 +92,6 @@ class Command:
             f'set --; if [ "$last" -ge 0 ]; then set -- {_data(resume.option)} {folder}"$last"; fi; '
         )
         return find, ('"$@"',)
-
-
-def command_of(plan: Plan, program: Program, configs: Mapping[str, str]) -> Command:
-    """The command of a plan; `configs` are the words for the paths of the configuration files."""
-    return Command(plan=plan, program=program, bound=bindings(plan.job), configs=configs)
 
 
 def expression(section: str, name: str) -> str:

@@ -30,12 +30,8 @@ class Part(Source):
         return replace(Source.locate(self, pointer), pointer=f"{self.prefix}{pointer}" if own else pointer)
 
 
-def parts(source: Source) -> tuple[Part, ...]:
+def parts(source: Source) -> Iterator[Part]:
     """The steps of a pipeline and the trial of a sweep that have a command; components in files of their own don't."""
-    return tuple(_parts(source))
-
-
-def _parts(source: Source) -> Iterator[Part]:
     data = source.data if isinstance(source.data, dict) else {}
     settings, trial = data.get("settings"), data.get("trial")
     compute = settings.get("default_compute") if isinstance(settings, dict) else None

@@ -43,7 +43,7 @@ def read_file(file: FileText) -> Iterator[AzureMLJob | Finding]:
 
 def read_jobs(source: Source, text: Text) -> tuple[AzureMLJob, ...]:
     """The job of a YAML document, or those of a pipeline or sweep."""
-    return tuple(read_azureml(part, text) for part in parts(source) or (source,))
+    return tuple(read_azureml(part, text) for part in (*parts(source),) or (source,))
 
 
 def read_azureml(source: Source, text: Text) -> AzureMLJob:
@@ -67,7 +67,7 @@ def other_than_command(source: Source) -> str | None:
     files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
     """
     data = source.data if isinstance(source.data, dict) else {}
-    if parts(source):
+    if any(parts(source)):
         return None
     schema, kind = data.get("$schema"), data.get("type", "command")
     stated = _SCHEMA.search(schema[:500]) if isinstance(schema, str) and is_of_azureml(schema) else None
@@ -80,12 +80,8 @@ def other_than_command(source: Source) -> str | None:
         return "asset or another kind of job"
     if isinstance(data.get("nodes"), list):
         return "prompt flow"
-    inputs = data.get("inputs")
-    if "version" in data and isinstance(inputs, dict) and any(map(_is_parameter, inputs.values())):
+    inputs = data["inputs"].values() if "version" in data and isinstance(data.get("inputs"), dict) else ()
+    declared = ("default", "optional")  # of inputs that a component declares; no job gives these
+    if any(isinstance(one, dict) and (one.get("type") in _PARAMETERS or one.keys() & declared) for one in inputs):
         return "component"
     return next((what for key, what in _OTHERS if key in data and "command" not in data), None)
-
-
-def _is_parameter(value: object) -> bool:
-    """Return whether this is an input that a component declares, not one that a job gives."""
-    return isinstance(value, dict) and (value.get("type") in _PARAMETERS or "default" in value or "optional" in value)

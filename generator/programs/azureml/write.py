@@ -23,7 +23,7 @@ from ...version import __version__
 from ..launching import fabric
 from ..launching.call import Raw, header, launch_options, processes_per_node
 from ..program import TRIAL, Launcher, Program, RenderedFile, Scheduler, trial_folder
-from .command import Command, command_of, expression
+from .command import Command, expression
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
 _NOTES = (
@@ -45,7 +45,8 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
     job, bound = plan.job, bindings(plan.job)
     stems = {file.path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(file.path).stem) for file in program.files}
     names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}  # of inputs
-    made = command_of(plan, program, {path: expression("inputs", name) for path, name in names.items()})
+    configs = {path: expression("inputs", name) for path, name in names.items()}
+    made = Command(plan=plan, program=program, bound=bound, configs=configs)
     limit_s = job.launch.time_limit_s
     return {
         "$schema": _SCHEMA,
@@ -268,7 +269,8 @@ def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Comman
     made = []
     for number, (plan, program) in enumerate(zip(plans, programs, strict=True), start=1):
         folder = f"{expression('inputs', _trials_input(plan))}/{trial_folder(number)}"
-        made.append(command_of(plan, program, {file.path: f"{folder}/{file.path}" for file in program.files}))
+        configs = {file.path: f"{folder}/{file.path}" for file in program.files}
+        made.append(Command(plan=plan, program=program, bound=bindings(plan.job), configs=configs))
     shared = _shared(made)
     return [replace(each, apart=frozenset(each.variables) - set(shared)) for each in made]
 

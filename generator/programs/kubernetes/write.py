@@ -179,25 +179,16 @@ class _Job:
             volumes.append({"name": "config", "configMap": {"name": f"{self.name}-config"}})
         for number, (claim, _, _) in enumerate(_claims(self.options)):
             volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}})
+        grace_s = 60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60) if self.saves else None
         found: Entry = {
             "volumes": volumes,
             "nodeSelector": self._pairs("node_selector"),
             "tolerations": [_toleration(text) for text in self.options.get("tolerations", ())],
             "serviceAccountName": self.options.get("service_account"),
             "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull", ())],
-            "terminationGracePeriodSeconds": self.options.get("grace_seconds", self._grace_s()),
+            "terminationGracePeriodSeconds": self.options.get("grace_seconds", grace_s),
         }
         return {key: value for key, value in found.items() if value}
-
-    def _grace_s(self) -> int | None:
-        """Seconds from TERM to the end of a pod, in whole minutes; None: Kubernetes' own 30."""
-        return 60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60) if self.saves else None
-
-    def of_machine(self) -> Entry:
-        """Return what a pod has of its node's network and of the cluster's priorities: no patch of a runtime's."""
-        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if self.on_host_network else {}
-        priority = self.options.get("priority_class")
-        return {**network, **({"priorityClassName": priority} if priority else {})}
 
     @property
     def on_host_network(self) -> bool:
@@ -215,12 +206,13 @@ class _Job:
             **self.in_container(),
         }
         policy = {"restartPolicy": restart} if restart else {}
-        return {**self.of_pods(), "spec": {**policy, **self.of_machine(), "containers": [main], **self.in_pod()}}
+        network = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if self.on_host_network else {}
+        priority = {"priorityClassName": name} if (name := self.options.get("priority_class")) else {}
+        return {**self.of_pods(), "spec": {**policy, **network, **priority, "containers": [main], **self.in_pod()}}
 
     def deadline(self) -> Entry:
         """The time limit, where the job has one."""
-        limit = self.plan.job.launch.time_limit_s
-        return {"activeDeadlineSeconds": limit} if limit is not None else {}
+        return {} if (limit := self.plan.job.launch.time_limit_s) is None else {"activeDeadlineSeconds": limit}
 
     def notes(self) -> Iterator[str]:
         """Return what a reader has to know."""

@@ -32,7 +32,6 @@ _SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
 _EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)  # of secrets: without a value
 #: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
 _NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
-_OWN_FOLDER: Final = "."  #: the one that it is launched from is uploaded unless the spec names another
 #: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885 (ALL_CLOUDS).
 _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
 
@@ -48,7 +47,11 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
     in_pods = str(options.get("infra", "")).lower().startswith(("k8s", "kubernetes"))
     limit = plan.job.launch.time_limit_s
     seconds = "" if limit is None else Raw(str(limit))
-    written = tuple((file.path, Raw(file.text), Raw(_end(file.text))) for file in program.files)
+    ends = ["END" + number * "_" for number in range(99)]  # of here-documents: no line of theirs
+    written = tuple(
+        (file.path, Raw(file.text), Raw(next(end for end in ends if end not in file.text.split("\n"))))
+        for file in program.files
+    )
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
     variables = (pod_environment if in_pods else environment)(plan, program)
@@ -57,7 +60,7 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
         "name": "-".join(_NAME.findall(plan.job.name)) or "job",
         "resources": _resources(plan, options),
         "num_nodes": plan.job.nodes,
-        "workdir": str(options.get("workdir", _OWN_FOLDER)),
+        "workdir": str(options.get("workdir", ".")),
         "file_mounts": {**mounts, **buckets},
         "envs": {name: value for name, value in variables.items() if name not in secret},
         "secrets": dict.fromkeys(secret),
@@ -85,27 +88,18 @@ def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
 
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
-    cluster = plan.job.cluster
-    short = accelerator_name(cluster.accelerator.name)
+    cluster, gpus = plan.job.cluster, processes_per_node(plan)
     cloud = cluster.provider if cluster.provider in _CLOUDS else None
     found = {
         "infra": options.get("infra", cloud),
         "instance_type": options.get("instance_type"),
-        "accelerators": f"{options.get('accelerator', short)}:{processes_per_node(plan)}",
+        "accelerators": f"{options.get('accelerator', accelerator_name(cluster.accelerator.name))}:{gpus}",
         "image_id": options.get("image"),
         "use_spot": options.get("use_spot"),
         "disk_size": options.get("disk_size"),
         "network_tier": "best" if plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node else None,
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _end(text: str) -> str:
-    """A line that a here-document doesn't have."""
-    lines, end = set(text.split("\n")), "END"
-    while end in lines:
-        end += "_"
-    return end
 
 
 def _notes(plan: Plan) -> Iterator[str]:
