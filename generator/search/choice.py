@@ -1,16 +1,7 @@
 """The choice among the layouts that fit: which comes first, which others have a name, and the rule that decided.
 
-1. What the card will hold has to stay under its limit at the upper end of its range; `bold` asks for what is allocated,
-   and for no measured kind.
-2. A layout that another one beats in time and memory is out.
-3. One of a kind that was never measured gives way to the fastest of a measured kind that leaves a fifth of the card, if
-   that is beaten by none and the ranges of published runs around both meet.
-4. Of the rest, those within the band of the fastest can't be told apart. One gives way to another of these that needs
-   15 % less memory, is as well measured and has no more parts. Then comes first what measured runs are like, or at
-   least of one kind with; then fewer parts; then half the collectives between nodes; then the least product of time and
-   memory.
-5. What is chosen gives way in the same manner to the fastest that leaves a fifth of the card.
-
+docs/search.md has the rules in their order: what the card holds, what is beaten, kinds that were never measured, plans
+that are as fast, and the fastest that leaves a fifth of the card. `bold` asks for less memory and for no measured kind.
 More memory adds faster and larger layouts, and what is chosen stays within a band of the fastest, so that it gets no
 slower by more than that.
 """

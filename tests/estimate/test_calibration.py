@@ -231,6 +231,16 @@ def test_corrections_count_as_far_as_they_predict(logarithms: list[float], least
     assert np.abs(np.expm1(found.left_out)).mean() <= np.abs(np.expm1(measured)).mean()
 
 
+def test_a_gain_that_may_be_chance_corrects_nothing() -> None:
+    """Runs of which a third are off the other way leave the constants as shipped, though the others would gain."""
+    measured = np.array([0.12, -0.05, 0.08, 0.1, -0.04, 0.05])
+
+    def residuals(x: Vector, only: int | None = None) -> Vector:
+        return measured + x[0] if only is None else measured[only : only + 1] + x[0]
+
+    assert shrunken(residuals, np.array([0.2])).x[0] == 0
+
+
 def test_what_one_model_shows_is_not_believed_of_others() -> None:
     """Six runs of one model that are slow move a constant, but nothing where two other models' runs are not slow."""
     measured = np.array([0.15, 0.14, 0.16, 0.15, 0.16, 0.14, -0.02, -0.03, -0.05])
