@@ -8,10 +8,32 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import run
+from tests.docs.blocks import blocks
 from tests.examples import FOLDER, NAMES
 
+DOCS = Path(__file__).parents[2] / "docs"
 ANSWER = ("Chosen", "Memory", "Speed", "Run")
 MANY = ("gpus=128..1024", *("--model", "llama-3-70b", "--cluster", "dgx-h100", "--gpus", "64"))  # 25 points
+MEGATRON = """
+name: {name}
+framework: megatron-lm
+model: {model}
+cluster: dgx-h100
+nodes: {nodes}
+training: {{sequence_length: {length}, global_batch: {{tokens: 4194304}}, duration: {{tokens: 100e9}}}}
+data: {{path: /data/text, tokenizer: {{path: {model}}}}}
+output: {{checkpoints: /checkpoints/run}}
+launch: {{script: /opt/Megatron-LM/pretrain_gpt.py, time_limit: 7-00:00:00, {launch}}}
+"""
+PYXIS = "target: slurm, slurm: {container_image: nvcr.io/nvidia/pytorch:25.11-py3, container_runtime: pyxis}"
+PODS = "target: kubernetes, kubernetes: {kind: PyTorchJob, volumes: ['data:/data', 'runs:/checkpoints']}"
+JOBS = {  # of the pages, and as their pages have the keys
+    "all weights": ("fine-tuning.md", "full.yaml"),
+    "LoRA": ("fine-tuning.md", "lora.yaml"),
+    "AzureML": ("azureml.md", "sft.yaml"),
+    "pyxis": MEGATRON.format(name="mix", model="mistralai/Mixtral-8x7B-v0.1", nodes=32, length=4096, launch=PYXIS),
+    "PyTorchJob": MEGATRON.format(name="70b", model="meta-llama/Llama-3.1-70B", nodes=16, length=8192, launch=PODS),
+}
 MIXTURE = (
     *("--model", "deepseek-v3", "--cluster", "dgx-h100", "--nodes", "128", "--framework", "megatron-lm"),
     *("--sequence-length", "4096", "--global-batch", "7680", "--set", "training.duration.tokens=1T"),
@@ -35,6 +57,11 @@ def screen(*arguments: str) -> list[str]:
     return lines
 
 
+def written(page: str, title: str) -> str:
+    """The block of a page that has this title."""
+    return next(block.text for block in blocks(DOCS / page) if block.options.get("title") == title)
+
+
 def table(lines: list[str]) -> list[str]:
     """The rows of the plans, without the heading."""
     start = next(number for number, line in enumerate(lines) if re.match(r"plan +DP ", line)) + 1
@@ -49,6 +76,17 @@ def test_the_answer_comes_first(arguments: tuple[str, ...]) -> None:
     rows = table(lines)
     assert rows and all(re.match(r"(chosen|fastest|roomy|\d+) +\d", row) for row in rows)
     assert all(re.search(r" \d+\.\d%", row) for row in rows)  # MFU is there
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+def test_documented_jobs_are_ready_on_one_screen(job: str | tuple[str, str]) -> None:
+    """Jobs as the pages write them are ready to start: the answer is in the first six lines, the command below it."""
+    spec = job if isinstance(job, str) else written(*job)
+    Path("job.yaml").write_text(spec, encoding="utf-8")
+    Path("src").mkdir()  # what AzureML uploads
+    lines = screen("job.yaml", "-o", "out")
+    assert [word for word in ANSWER if not any(line.startswith(word) for line in lines[:6])] == []
+    assert any(re.match(r" {8}(sbatch|az ml|kubectl|out/launch)", line) for line in lines[6:13])
 
 
 @pytest.mark.parametrize("arguments", [("--gpus", "1024"), ("--gpus", "64"), MIXTURE])
