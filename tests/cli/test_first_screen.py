@@ -26,7 +26,7 @@ output: {{checkpoints: /checkpoints/run}}
 launch: {{script: /opt/Megatron-LM/pretrain_gpt.py, time_limit: 7-00:00:00, {launch}}}
 """
 PYXIS = "target: slurm, slurm: {container_image: nvcr.io/nvidia/pytorch:25.11-py3, container_runtime: pyxis}"
-PODS = "target: kubernetes, kubernetes: {kind: PyTorchJob, volumes: ['data:/data', 'runs:/checkpoints']}"
+PODS = "target: kubernetes, kubernetes: {image: train:1, volumes: ['data:/data', 'runs:/checkpoints']}"
 JOBS = {  # of the pages, and as their pages have the keys
     "all weights": ("fine-tuning.md", "full.yaml"),
     "LoRA": ("fine-tuning.md", "lora.yaml"),
