@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ..search.plan import Infeasible, SearchResult
 
 
-#: Commas between keys, not those of a list: `recompute_modules=[core_attn, mlp],tensor=8`.
-_OUTSIDE_LISTS = re.compile(r",(?![^\[]*\])")
+#: A list, or a comma between keys: `recompute_modules=[core_attn, mlp],tensor=8`.
+_LIST_OR_COMMA = re.compile(r"(\[[^\[\]]*\])|,")
 
 Asked = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ def _keys(text: str) -> Asked:
 
     known = load_schema()["$defs"]["layout"]["properties"]
     asked: dict[str, object] = {}
-    for part in _OUTSIDE_LISTS.split(text):
+    for part in _LIST_OR_COMMA.sub(lambda found: found[1] or "\0", text).split("\0"):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         key = key.removeprefix("layout.")
         if not equals or not value:

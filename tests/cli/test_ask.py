@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,11 @@ def test_a_list_of_modules_is_one_value() -> None:
     answer = run("plan", "job.yaml", "--compare", "recompute_modules=[core_attn, mlp],tensor=2", "--format", "json")
     asked = json.loads(answer.stdout)["comparisons"][0]["asked"]
     assert asked == {"recompute_modules": ["core_attn", "mlp"], "tensor": 2}
+
+
+def test_a_long_question_is_read_in_time_that_grows_with_its_length() -> None:
+    """A hundred thousand commas, as many as an argument may have, take less than a second of processor time."""
+    started = time.process_time()
+    answer = run("plan", "job.yaml", "--compare", "tensor=8," + "," * 100_000)
+    assert time.process_time() - started < 1
+    assert answer.exit_code == ExitStatus.USAGE and "is not KEY=VALUE" in answer.stderr
