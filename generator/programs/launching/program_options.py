@@ -155,25 +155,25 @@ def has_trainer(program: str | None, holder: str) -> bool:
 def sets_key(key: str, holder: str) -> bool:
     """Return whether Python in or just below a folder above the config `holder` sets the key: `config["key"] = …`."""
     sets = re.compile(rf"""\[["']{re.escape(key)}["']\]\s*=(?!=)""")
-    return any(_has(folder, sets, ("*.py", "*/*.py")) for folder in folders_above(holder))
+    return any(_has(folder, sets, ("*.py", "*/*.py"), key) for folder in folders_above(holder))
 
 
 def hands_to_trainer(holder: str) -> bool:
     """Return whether Python near the config `holder` names it to the Trainer: `deepspeed="configs/ds_config.json"`."""
     names = re.compile(rf"""\bdeepspeed\s*=\s*["'](?:[\w./-]*/)?{re.escape(Path(holder).name)}["']""")
-    return any(_has(folder, names, ("*.py", "*/*.py")) for folder in folders_above(holder))
+    return any(_has(folder, names, ("*.py", "*/*.py"), Path(holder).name) for folder in folders_above(holder))
 
 
 def reads_key(key: str, holder: str) -> bool:
     """Return whether Python in or just below a folder above the config `holder` looks the key up in a mapping."""
     word = re.compile(rf"""(?:\[|\b(?:get|pop)\()\s*["']{re.escape(key)}["']""")
-    return any(_has(folder, word, ("*.py", "*/*.py")) for folder in folders_above(holder))
+    return any(_has(folder, word, ("*.py", "*/*.py"), key) for folder in folders_above(holder))
 
 
 def declares_field(name: str, holder: str) -> bool:
     """Return whether a class in Python in or just below a folder above the file `holder` has the field itself."""
     field_ = re.compile(rf"^[ \t]+{re.escape(name)}[ \t]*:[^=\n()]+=", re.MULTILINE)
-    return any(_has(folder, field_, ("*.py", "*/*.py")) for folder in folders_above(holder))
+    return any(_has(folder, field_, ("*.py", "*/*.py"), name) for folder in folders_above(holder))
 
 
 def has_programs(holder: str) -> bool:
@@ -207,10 +207,10 @@ def reads_its_own_way(holder: str) -> bool:
 
 
 @until_next_check(512)
-def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...]) -> bool:
-    """Return whether a pattern is in one of the folder's files of these names."""
+def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...], word: str = "") -> bool:
+    """Return whether a pattern is in one of the folder's files of these names; what matches it has the `word`."""
     files = (path for name in names for path in islice(matching(name, folder, folder), _MOST_FILES))
-    return any(pattern.search(text_around(path, folder)) for path in files)
+    return any(word in text and pattern.search(text) for text in (text_around(path, folder) for path in files))
 
 
 def find_program(program: str, holder: str) -> Path | None:
