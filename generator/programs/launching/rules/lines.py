@@ -244,7 +244,7 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
 @commands.rule("LNCH045", ERROR, "launcher", derived("bash(1), QUOTING: a text lasts until the quote that closes it"))
 def quotes_are_closed(script: LaunchScript) -> Violations:
     """Each quote and bracket of a script is closed.
-    Prevents: unexpected EOF while looking for matching quote: bash runs nothing of what follows.
+    Prevents: `unexpected EOF while looking for matching quote`: bash runs nothing of what follows.
     Fix: close it"""
     shell, at = script.shell, script.shell.unterminated
     if shell.place is None and at is not None and not shell.text.content.startswith("<<", at):
