@@ -111,9 +111,15 @@ class Submission:
         return tuple(self._config(one) for one in self.of("DeepSpeed config"))
 
     @cached_property
-    def unclaimed(self) -> Mapping[str, bool]:
-        """The paths of DeepSpeed configs whose program isn't known, and whether DeepSpeed's parser reads the file."""
-        return {one.path: not one.path.endswith((".yaml", ".yml")) for one in self.configs if one.unclaimed}
+    def unclaimed(self) -> frozenset[str]:
+        """The paths of configs of DeepSpeed and accelerate that no document names."""
+        alone = (one.path for one in self.accelerate_configs if self._is_alone(one))
+        return frozenset((*(one.path for one in self.configs if one.unclaimed), *alone))
+
+    def _is_alone(self, document: Document) -> bool:
+        """Return whether a document of a folder with programs is named by no other."""
+        roots = self.files.roots_of(dirname(place_of(document.path)))
+        return next(roots, None) is not None and not self._readers.get(id(document)) and has_programs(document.path)
 
     @cached_property
     def _readers(self) -> dict[int, list[str | None]]:
@@ -128,14 +134,12 @@ class Submission:
         from .deepspeed.config import Config
 
         consumer, guessed = self._consumer(config)
-        roots = self.files.roots_of(dirname(place_of(config.path)))
-        found = not is_written(config) and next(roots, None) is not None
         return Config(
             json=config.json,
             target=config.target,
             consumer=consumer,
             guessed=guessed,
-            unclaimed=guessed and found and not self._readers.get(id(config)) and has_programs(config.path),
+            unclaimed=guessed and not is_written(config) and self._is_alone(config),
             release=self.release("deepspeed", config.path),
         )
 

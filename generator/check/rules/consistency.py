@@ -134,7 +134,7 @@ def _missing(link: Reference, message: str, otherwise: Severity) -> Violation:
         return Violation(link.where, message, f"did you mean `{link.near}`?", severity=ERROR)
     if link.whole:
         return Violation(link.where, message, "write the files anew with dsgen generate", severity=ERROR)
-    severity = WARNING if link.sure else otherwise
+    severity = WARNING if link.sure and link.kind != "hostfile" else otherwise  # few put one into a repository
     return Violation(link.where, message, "add it, or correct the path", severity=severity)
 
 
@@ -149,7 +149,7 @@ def named_files_are_there(submission: Submission) -> Violations:
         present = {PurePath(one.path).name for one in submission.files.beside(link.where.path, link.kind)}
         if link.near or link.sure or (present and link.kind == "hostfile"):
             among = f" among the files here ({', '.join(sorted(present))})" if present else ""
-            less = NOTE if link.kind == "hostfile" else WARNING  # few put one into a repository
+            less = NOTE if link.kind == "hostfile" else WARNING
             name = "file" if link.kind == "training arguments" else link.kind
             yield _missing(link, f"the {name} {link.path} is not{among or ' there'}", less)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -12,6 +13,8 @@ from typing import Final
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import all_rules_of_programs, programs_of, rules_of_programs
+from ...programs.launching.program_options import is_named
+from ...programs.lookup import is_slip
 from ...programs.submission import Submission
 from ...rule import Rule, findings_by_rule, rules_in
 from ..codes import TOO_MUCH
@@ -47,6 +50,8 @@ def all_file_rules() -> tuple[Rule, ...]:
     return (*all_rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())
 
 
+_OF_TEXT: Final = ("PARSE002", "PARSE016")  #: on text that no program reads
+_MEANT: Final = re.compile(r"did you mean `?(\w+)")
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
 
@@ -73,12 +78,10 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
 
 
 def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
-    """What a rule says of files that its versions are for: a note, where the release is not known exactly, or what the
-    program hands to the engine that refuses a config, or whether DeepSpeed's parser reads it at all."""
+    """What a rule says of files that its versions are for: a note, where the release is not known exactly, or nothing
+    is known to start what would fail."""
     for finding in found:
-        parsed, judged = submission.unclaimed.get(finding.where.path), ""
-        slip = (finding.hint or "").startswith("did you mean")  # is one whatever the program does
-        less = parsed is False or (parsed and rule.when in ("init", "training") and not slip)
+        less, judged = finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission), ""
         if rule.since or rule.before:
             release = submission.release("deepspeed", finding.where.path)
             if not rule.holds_for(release.version):
@@ -89,6 +92,19 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
             )
         severity = Severity.NOTE if less else finding.severity
         yield replace(finding, message=finding.message + judged, severity=severity) if less or judged else finding
+
+
+def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
+    """Return whether a finding is of a config that no program is known to read as it is."""
+    path = finding.where.path
+    if path not in submission.unclaimed or rule.id in _OF_TEXT:
+        return False
+    meant = _MEANT.match(finding.hint or "")  # a slip is one whatever the program does
+    slip = meant is not None and any(is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message))
+    if any(one.path == path for one in submission.accelerate_configs):
+        return not slip and not is_named(path)
+    completed = rule.when in ("init", "training")  # the program may hand another to the engine
+    return path.endswith((".yaml", ".yml")) or (not slip and (completed or not is_named(path)))
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:

@@ -67,6 +67,28 @@ _TELLS: Final = {
     "another parser": (re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"), ("*.py",)),
 }
 
+#: Files that may name a config, and at most so many of a project; in prose and comments an option has to be before it.
+_PROSE: Final = (".md", ".rst", ".txt")
+_NAMING: Final = (
+    *_PROSE,
+    ".py",
+    ".sh",
+    ".bash",
+    ".sbatch",
+    ".slurm",
+    ".yaml",
+    ".yml",
+    ".json",
+    ".toml",
+    ".ipynb",
+    "Makefile",
+)
+_MOST_NAMING: Final = 2000
+_COMMENT: Final = re.compile(r"(?<!\S)#.*")
+_NAME: Final = re.compile(r"([\w.${}-]+\.(?:h?json|ya?ml))\b")
+_AFTER_OPTION: Final = re.compile(rf"(?:--?[\w.-]+[= ]|\w=)[\"']?(?:[\w.${{}}-]*/)*{_NAME.pattern}")
+_VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
@@ -203,6 +225,30 @@ def reads_its_own_way(holder: str) -> bool:
     """Return whether Python above the arguments file `holder` is there, and has none of transformers' parsers."""
     return has_programs(holder) and not any(
         _has(folder, _ANY_PARSER, ("*.py", "*/*.py", "*/*/*.py")) for folder in folders_above(holder)
+    )
+
+
+def is_named(path: str) -> bool:
+    """Return whether code of the project has the name of a config, or a comment or prose has it after an option."""
+    *_, project = (Path(path).parent, *folders_above(path))
+    names, patterns = _names_in(project)
+    name = PurePath(path).name
+    return name in names or any(pattern.fullmatch(name) for pattern in patterns)
+
+
+@until_next_check(16)
+def _names_in(project: Path) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """The names of configs in code and commands of a project; patterns of those that variables make a part of."""
+    places = (Path(folder, name) for folder, _, names in os.walk(project) for name in names if name.endswith(_NAMING))
+    found = set[str]()
+    for place in islice(places, _MOST_NAMING):
+        text = text_around(place, project)
+        if not place.name.startswith("test"):
+            found.update(_NAME.findall("" if place.suffix in _PROSE else _COMMENT.sub("", text)))
+        found.update(_AFTER_OPTION.findall(text))
+    parts = [[re.escape(part) for part in _VARIABLE.split(name)] for name in found if _VARIABLE.search(name)]
+    return frozenset(found), tuple(
+        re.compile(r"[\w.-]+".join(each)) for each in parts if max(map(len, each)) > len(".json")
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from ....findings import ERROR, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import deepspeed, deepspeed_now, derived, suggest, violation
 from ...subjects import subject
@@ -84,7 +84,7 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
         yield curriculum.violation("schedule_config", message, "write max_step for all difficulties but the last")
 
 
-@_curricula.rule("DATA003", WARNING, "silent", deepspeed(f"{_SCHEDULER}:74"))
+@_curricula.rule("DATA003", NOTE, "silent", deepspeed(f"{_SCHEDULER}:74"))
 def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
     """Sequence lengths of a curriculum grow in steps of 8.
     Prevents: matrix products that don't use the tensor cores, which only the log reports

@@ -252,7 +252,7 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
     nodes = world_of(submission).nodes
     for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         names = {name.strip() for name in value.lstrip("=").split(",")}
-        if nodes != 1 and not value.startswith("^") and names <= {"lo", "docker0", ""}:
+        if nodes != 1 and value and not value.startswith("^") and names <= {"lo", "docker0", ""}:
             message = f"{setting.name}={value} joins no two nodes"
             hint = "write the cluster's interface, such as eth0 or ib0, or ^lo,docker for all but these"
             yield Violation(setting.where_value, message, hint, severity=ERROR if nodes else NOTE)
