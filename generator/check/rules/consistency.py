@@ -123,7 +123,7 @@ def named_config_is_there(submission: Submission) -> Violations:
     for link in submission.references:
         if link.kind == "DeepSpeed config" and not link.exists:
             present = sorted({one.name for one in submission.files.beside(link.where.path, "DeepSpeed config")})
-            here = f"among the files here ({', '.join(present)})" if present else f"in the folder of {link.where.path}"
+            here = f"among the files here ({', '.join(present)})" if present else "there"
             message = f"the DeepSpeed config {link.path} is not {here}"
             yield _missing(link, message, NOTE)
 

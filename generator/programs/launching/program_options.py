@@ -52,7 +52,7 @@ _MOST_FILES: Final = 60
 #: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
 _NEAR: Final = 3
 _TELLS: Final = {
-    "MPI": (re.compile(r"\bmpi4py\b|\bMPI\b"), ("README*", "requirement*", "*.py")),
+    "MPI": (re.compile(r"\bmpi4py\b|\bMPI\b"), ("README*", "requirement*", "*.py", "*.sh", "*.s*batch")),
     # A program that finds out its rank by itself.
     # Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5 (global_rank: SLURM_PROCID).
     "ranks": (

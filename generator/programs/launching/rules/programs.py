@@ -85,6 +85,12 @@ def options_are_the_programs(launch: Launch) -> Violations:
     if 2 * sum(not meant[name] for name in wrong.values()) >= len(words):  # another program of the same name
         return
     for word, name in wrong.items():
-        near = next(iter(meant[name]), None)
-        message = f"{program} has no option {name}"
-        yield Violation(launch.script.locate(word), message, f"did you mean {near}?" if near else "remove it")
+        if meant[name]:
+            message, hint = f"{program} has no option {name}", f"did you mean {meant[name][0]}?"
+            yield Violation(launch.script.locate(word), message, hint)
+    others = {name: word for word, name in reversed(wrong.items()) if not meant[name]}
+    if others:
+        names = tuple(reversed(others))
+        message = f"{program} has no option{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        hint = "remove it" if len(names) == 1 else "remove them"
+        yield Violation(launch.script.locate(others[names[0]]), message, hint)
