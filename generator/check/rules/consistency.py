@@ -34,13 +34,18 @@ def gpus_agree(submission: Submission) -> Violations:
     Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
     world = world_of(submission)
+    part = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))}
+    same_nodes = world.nodes is not None and not any(_contradictions(submission, world.claims_on("nodes")))
     for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
         plural = "es" if claim.value != 1 else ""
         what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
         message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
-        spare = asked and claim.value < trusted.value and world.nodes == 1  # no rank waits; others may use the rest
-        if spare and any(one.value("use_vllm") is True for one in submission.training_arguments):
+        spare = asked and claim.value < trusted.value and same_nodes  # no rank waits; others may use the rest
+        if spare and (
+            claim.where.path in part  # as is said of each node
+            or any(one.value("use_vllm") is True for one in submission.training_arguments)
+        ):
             continue
         nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
         each = world.gpus_per_node if rest == 0 else None

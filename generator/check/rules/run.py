@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
+from posixpath import dirname
 from typing import Final
 
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import all_rules_of_programs, programs_of, rules_of_programs
 from ...programs.launching.program_options import is_named
-from ...programs.lookup import is_slip
+from ...programs.lookup import is_slip, place_of
 from ...programs.submission import Submission
 from ...rule import Rule, findings_by_rule, rules_in
 from ..codes import TOO_MUCH
@@ -51,6 +52,9 @@ def all_file_rules() -> tuple[Rule, ...]:
 
 
 _OF_TEXT: Final = ("PARSE002", "PARSE016")  #: on text that no program reads
+_ASIDE: Final = re.compile(
+    r"(?:^|[_-])(?:old|archived?|backup|deprecated|legacy|obsolete|unused)(?:$|[_-])", re.IGNORECASE
+)
 _MEANT: Final = re.compile(r"did you mean `?(\w+)")
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
@@ -95,8 +99,12 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
-    """Return whether a finding is of a config that no program is known to read as it is."""
+    """Return whether a finding is of a config that no program is known to read as it is, or put aside in a folder."""
     path = finding.where.path
+    folder = dirname(place_of(path))
+    root = next(submission.files.roots_of(folder), folder)
+    if any(_ASIDE.search(part) for part in folder[len(root) :].split("/")):
+        return True
     if path not in submission.unclaimed or rule.id in _OF_TEXT:
         return False
     meant = _MEANT.match(finding.hint or "")  # a slip is one whatever the program does

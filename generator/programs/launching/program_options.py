@@ -25,6 +25,7 @@ _STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
 _TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
 _REQUIRED: Final = re.compile(r"required_args = \[([^\]]*)\]")
+_IS_NONE: Final = re.compile(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 _MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
@@ -99,6 +100,7 @@ class ProgramOptions:
     types: Mapping[str, str] = field(default_factory=dict)  #: by option of its Megatron's parser: `int`, `float`, ...
     refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
     required: frozenset[str] = frozenset()  #: the options that its Megatron's parser says must be given
+    left_out: frozenset[str] = frozenset()  #: names of options that its Megatron's parser wants absent in some mode
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
 
     def reads(self, word: str) -> bool:
@@ -310,6 +312,7 @@ def _read(program: Path) -> ProgramOptions:
         types=dict(_TYPED.findall(rules)),
         required=frozenset(_STRING.findall(listed[0])) if (listed := _REQUIRED.findall(rules)) else frozenset(),
         refuses_removed=not rules or "no longer valid" in rules,
+        left_out=frozenset(_IS_NONE.findall(rules)),
         of_megatron=parser is not None or any(of_megatron for _, of_megatron in found),
     )
 

@@ -186,7 +186,8 @@ def micro_batch_is_given(run: MegatronRun) -> Violations:
 
 def _missing(run: MegatronRun, name: str) -> Violations:
     others = (other for other, ours in said_by().items() if name in ours)
-    if run.is_own_program and not run.beside.lacks(name) and run.lacks_all(name, *others, *_SHAPE_FROM):
+    absent = name.lstrip("-").replace("-", "_") in run.beside.left_out  # a fork's, with a mode that sets it
+    if run.is_own_program and not absent and not run.beside.lacks(name) and run.lacks_all(name, *others, *_SHAPE_FROM):
         yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
 
 

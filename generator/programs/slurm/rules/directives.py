@@ -273,7 +273,8 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     at = text.content.find("\r\n") if script.shell.directives else -1
     if script.shell.directives and script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
-        less = NOTE if _is_notes(script) else None
+        words = (word.raw for directive in script.shell.directives for word in directive.words)
+        less = NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None  # or a template that others fill
         yield Violation(text.locate(0, 0), message, "begin the file with #!/bin/bash", severity=less)
     if at >= 0:
         message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
