@@ -60,6 +60,7 @@ class InFiles:
     kinds: tuple[str, ...] = ("Megatron arguments",)  #: the files that it judges; or a DeepSpeed config
     only: tuple[Any, ...] = ()  #: software that it is applied to, where another rule does more for the rest
     unless: tuple[str, ...] = ()  #: options with which something else decides what the rule would judge
+    cut: bool = False  #: whether older parsers cut the pipeline to the GPUs before they judge it
     severity: Severity | None = None  #: where it is not the rule's own: the run goes on and trains what is written
     facts: tuple[str, ...] = ()  #: of a rule on jobs: what it reads
 

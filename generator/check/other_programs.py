@@ -84,6 +84,8 @@ _COMMANDS: Final[Mapping[str, frozenset[str]]] = {
 }
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
+#: Arguments that a program's own class still has. Source: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5
+_KEPT: Final = {"LLaMA-Factory": frozenset(["overwrite_output_dir"])}
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
 
@@ -136,7 +138,7 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
             yield config
     elif program in _TRAINERS and not _FOR_MEGATRON & data.keys() and not is_record(data):
         found = _arguments(data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data})
-        yield replace(found, complete=program in _WITH_DEFAULTS)
+        yield replace(found, complete=program in _WITH_DEFAULTS, redefined=_KEPT.get(program, frozenset()))
 
 
 def arguments_of_commands(script: ShellScript) -> Iterator[TrainingArguments]:

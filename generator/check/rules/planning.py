@@ -48,6 +48,13 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
             return
         if run is not None and (run.has_any(*in_files.unless) or {one.word for one in run.strays} & {*in_files.unless}):
             return
+        if (
+            in_files.cut
+            and run is not None
+            and run.beside.cuts_pipeline
+            and (run.model_parallel or 0) > (run.gpus or 0)
+        ):
+            return
         for violation in violations_of(rule, facts):
             yield replace(violation, severity=in_files.severity)
         if rule is micro_batches_fill_pipeline and run is not None:

@@ -100,6 +100,7 @@ class ProgramOptions:
     types: Mapping[str, str] = field(default_factory=dict)  #: by option of its Megatron's parser: `int`, `float`, ...
     refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
     required: frozenset[str] = frozenset()  #: the options that its Megatron's parser says must be given
+    cuts_pipeline: bool = False  #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
     left_out: frozenset[str] = frozenset()  #: names of options that its Megatron's parser wants absent in some mode
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
 
@@ -312,6 +313,7 @@ def _read(program: Path) -> ProgramOptions:
         types=dict(_TYPED.findall(rules)),
         required=frozenset(_STRING.findall(listed[0])) if (listed := _REQUIRED.findall(rules)) else frozenset(),
         refuses_removed=not rules or "no longer valid" in rules,
+        cuts_pipeline="args.pipeline_model_parallel_size = min(" in rules,
         left_out=frozenset(_IS_NONE.findall(rules)),
         of_megatron=parser is not None or any(of_megatron for _, of_megatron in found),
     )

@@ -101,8 +101,8 @@ _NO_BATCH_SCHEDULE = InFiles(
 )
 
 
-@lm_layouts().rule("MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), InFiles())
-@mds_layouts().rule("MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), InFiles())
+@lm_layouts().rule("MLM001", ERROR, "init", megatron_lm("training/arguments.py:432"), InFiles(cut=True))
+@mds_layouts().rule("MDS002", ERROR, "init", megatron_deepspeed("megatron/arguments.py:104"), InFiles(cut=True))
 @autotp_layouts(*WORLD_FACTORS).rule("TP002", ERROR, "init", deepspeed("utils/groups.py:105"))
 def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
     """The product data × tensor × pipeline × context is the number of GPUs.
