@@ -84,7 +84,7 @@ _COMMANDS: Final[Mapping[str, frozenset[str]]] = {
 }
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
-#: Arguments that a program's own class still has. Source: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5
+#: Arguments that its own class still has. Source: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5
 _KEPT: Final = {"LLaMA-Factory": frozenset(["overwrite_output_dir"])}
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
