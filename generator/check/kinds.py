@@ -68,7 +68,8 @@ class _Signs:
         """Return whether the keys show the kind; without `plain`, their share counts in any case."""
         most = self.hits(keys) >= max(self.share * len(keys), 1)
         if keys & self.plain:
-            return plain or most
+            few = self.hits(keys) < self.share / 2 * len(keys)  # another program's, which has the name too
+            return (plain and not few) or most
         return bool(keys & self.own) and self.hits(keys) >= self.least and most
 
     def is_near(self, keys: frozenset[str]) -> bool:

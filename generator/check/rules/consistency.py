@@ -35,17 +35,15 @@ def gpus_agree(submission: Submission) -> Violations:
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
     world = world_of(submission)
     part = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))}
-    same_nodes = world.nodes is not None and not any(_contradictions(submission, world.claims_on("nodes")))
     for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
         plural = "es" if claim.value != 1 else ""
         what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
         message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
-        spare = asked and claim.value < trusted.value and same_nodes  # no rank waits; others may use the rest
-        if spare and (
-            claim.where.path in part  # as is said of each node
-            or any(one.value("use_vllm") is True for one in submission.training_arguments)
-        ):
+        of_each = claim.where.path in part  # as is said of each node
+        # No rank waits, and others may use the rest.
+        spare = asked and claim.value < trusted.value and (world.nodes == 1 or of_each)
+        if spare and (of_each or _serves(submission, claim.where.path)):
             continue
         nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
         each = world.gpus_per_node if rest == 0 else None
@@ -54,6 +52,12 @@ def gpus_agree(submission: Submission) -> Violations:
         shared = claim.text.startswith("mpirun")  # processes of MPI may share a GPU, or use none
         severity = NOTE if shared else WARNING if spare else None
         yield Violation(claim.where, message, hint, severity=severity)
+
+
+def _serves(submission: Submission, path: str) -> bool:
+    """Return whether a job leaves GPUs to vLLM, which generates for the training."""
+    generates = any(one.value("use_vllm") is True for one in submission.training_arguments)
+    return generates or (path in submission.texts and "vllm" in submission.texts[path].content)
 
 
 @submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)

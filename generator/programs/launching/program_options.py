@@ -37,6 +37,7 @@ _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
+_BY_SIGNATURE: Final = re.compile(r"\bfire\.Fire\(")  # takes a function's arguments for options
 _PLAIN_PARSER: Final = re.compile(r"\bHfArgumentParser\b")
 #: What reads a file of TrainingArguments by their names, these and no others.
 _ANY_PARSER: Final = re.compile(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b")
@@ -163,6 +164,8 @@ def _declares(program: Path, names: frozenset[str]) -> bool:
     if given or "HfArgumentParser" in text:
         return bool(given) and set(given) <= set(_BASELESS.findall(text))
     written = {word.lstrip("-").replace("-", "_") for word in _STRING.findall(text) if word.startswith("--")}
+    if _BY_SIGNATURE.search(text):
+        return True
     return _OWN_PARSER.search(text) is not None and not names.isdisjoint(written)
 
 

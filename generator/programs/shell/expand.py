@@ -284,7 +284,9 @@ class Expander:
                 self._embed(pieces if mark != "+" else (), name, start, end, quoted)
                 return
             defaults = mark != "?"
-        elif mark in ("-", "=") and pieces is None and index is None and name[0] not in "0123456789@*#?$!-":
+        elif mark == "-" and name.isdigit():  # of the script's own arguments: it may be started without
+            defaults = pieces is None and not any(frame.kind == "function" for frame in state.frames)
+        elif mark in ("-", "=") and pieces is None and index is None and name[0] not in "@*#?$!-":
             defaults = not _SET_OUTSIDE.fullmatch(name) and state.get(name) is None
         elif mark in ("%", "#") and not colon and value is not None:
             cut, pattern = text[operation : end - 1], text[operation : end - 1].lstrip(mark)

@@ -192,7 +192,7 @@ _FORMS: Final = {
     ),
     "--distribution": (
         "block, cyclic or plane=8",
-        r"plane(?:=\d+)?|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|\*)){0,2}(?:,(?:no)?pack)?",
+        r"plane(?:=\d+)?|(?:no)?pack|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|\*)){0,2}(?:,(?:no)?pack)?",
     ),
     "--gpu-bind": (
         "closest, none or single:1",
