@@ -88,7 +88,7 @@ _NAMING: Final = (
 _MOST_NAMING: Final = 2000
 _COMMENT: Final = re.compile(r"(?<!\S)#.*")
 _NAME: Final = re.compile(r"([\w.${}-]+\.(?:h?json|ya?ml))\b")
-_AFTER_OPTION: Final = re.compile(rf"(?:--?[\w.-]+[= ]|\w=)[\"']?(?:[\w.${{}}-]*/)*{_NAME.pattern}")
+_AFTER_OPTION: Final = re.compile(rf"--?[\w.-]+[= ][\"']?(?:[\w.${{}}-]*/)*{_NAME.pattern}")
 _VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")
 
 

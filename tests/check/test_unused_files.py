@@ -1,0 +1,170 @@
+"""Files that nothing is known to start, and circumstances in which a run goes on: notes, or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import dsgen
+
+_OFFLOADS: Final = (
+    '{"train_batch_size": 8, "gradient_clipping": 1.0, "bf16": {"enabled": true}, "zero_optimization": '
+    '{"stage": 2, "offload_param": {"device": "cpu"}}}'
+)
+_ACCELERATE: Final = (
+    "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 8\n"
+    "machine_rank: 0\nmixed_precision: bf16\n"
+)
+_SLURM: Final = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=4\n"
+_MEGATRON: Final = (
+    "#!/bin/bash\ntorchrun --nproc_per_node=4 pretrain_gpt.py --num-layers 48 --hidden-size 64 "
+    "--num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 {}\n"
+)
+
+
+def _severities(folder: Path, rule: str) -> list[str]:
+    return [found.severity.value for found in dsgen.validate(folder) if found.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "severity"),
+    [
+        pytest.param("train.py", "import deepspeed\n", "note", id="nothing"),
+        pytest.param("train.py", 'CONFIG = "ds_config.json"\n', "error", id="code"),
+        pytest.param("train.py", '# deepspeed="ds_config.json" is gone\n', "note", id="a comment"),
+        pytest.param("train.py", 'path = f"ds_{name}.json"\n', "error", id="a part of the name"),
+        pytest.param("README.md", "| `ds_config.json` | what the trainer reads |\n", "note", id="prose"),
+        pytest.param("README.md", "deepspeed train.py --deepspeed ds_config.json\n", "error", id="a command in prose"),
+        pytest.param("test_configs.py", 'NAMES = ["ds_config.json"]\n', "note", id="a test"),
+    ],
+)
+def test_a_config_is_used_where_it_is_named(tmp_path: Path, name: str, text: str, severity: str) -> None:
+    """What a config does wrong is an error where code or a command names it, and a note where nothing does."""
+    (tmp_path / "ds_config.json").write_text(_OFFLOADS)
+    (tmp_path / "main.py").write_text("")
+    (tmp_path / name).write_text(text)
+    assert _severities(tmp_path, "ZERO006") == [severity]
+    assert _severities(tmp_path / "ds_config.json", "ZERO006") == ["error"]
+
+
+def test_an_accelerate_config_is_used_where_it_is_named(tmp_path: Path) -> None:
+    """An unknown key is a note in a config that nothing starts, an error where its own comment has the command."""
+    config = tmp_path / "accelerate_config.yaml"
+    (tmp_path / "train.py").write_text("")
+    config.write_text(f"{_ACCELERATE}use_ipex: false\n")
+    assert _severities(tmp_path, "ACC001") == ["note"]
+    config.write_text(f"# accelerate launch --config_file {config.name} train.py\n{_ACCELERATE}use_ipex: false\n")
+    assert _severities(tmp_path, "ACC001") == ["error"]
+
+
+def test_slips_and_broken_text_are_errors_anywhere(tmp_path: Path) -> None:
+    """A name with a slip, and text that no program can read, are errors in a config that nothing names."""
+    (tmp_path / "train.py").write_text("")
+    config = tmp_path / "ds_config.json"
+    config.write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 2, "overlap_com": true}}')
+    assert _severities(tmp_path, "PARSE005") == ["error"]
+    config.write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 2}')
+    assert _severities(tmp_path, "PARSE016") == ["error"]
+
+
+def test_folders_that_are_put_aside_draw_notes(tmp_path: Path) -> None:
+    """A script in a folder of old ones draws notes, and errors where that folder is named itself."""
+    (tmp_path / "old_scripts").mkdir()
+    (tmp_path / "old_scripts" / "run.sh").write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
+    assert _severities(tmp_path, "LNCH041") == ["note"]
+    assert _severities(tmp_path / "old_scripts", "LNCH041") == ["error"]
+
+
+def test_another_programs_yaml_is_not_accelerates(tmp_path: Path) -> None:
+    """A file that has two of accelerate's keys among many others is another program's."""
+    keys = "".join(f"option_{number}: {number}\n" for number in range(9))
+    (tmp_path / "trainer.yaml").write_text(f"distributed_type: MULTI_GPU\nmixed_precision: bf16\n{keys}")
+    assert _severities(tmp_path, "ACC001") == []
+
+
+def test_empty_values_are_to_be_filled_in(tmp_path: Path) -> None:
+    """A port that is left empty is a note, and an empty interface is as good as none to NCCL."""
+    (tmp_path / "run.sh").write_text(
+        f'{_SLURM}port=\nexport NCCL_SOCKET_IFNAME="${{NCCL_SOCKET_IFNAME:-}}"\n'
+        "srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 --master-port=$port train.py\n"
+    )
+    assert _severities(tmp_path, "LNCH035") == ["note"]
+    assert _severities(tmp_path, "NCCL001") == []
+
+
+def test_unused_gpus_of_each_node_are_told_once(tmp_path: Path) -> None:
+    """Fewer ranks than a node has GPUs, on all nodes of the job, start and train: one warning."""
+    (tmp_path / "run.sh").write_text(
+        f"{_SLURM}srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=1 --rdzv-endpoint=$HEAD:1 train.py\n"
+    )
+    assert _severities(tmp_path, "SUB001") == []
+    assert _severities(tmp_path, "SUB003") == ["warning"]
+
+
+def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
+    """Options of a launch line that its program doesn't have are one finding."""
+    options = "".join(f"parser.add_argument('--{name}')\n" for name in ("data", "lr", "steps", "seed", "output"))
+    (tmp_path / "train.py").write_text(
+        f"import argparse\nparser = argparse.ArgumentParser()\n{options}args = parser.parse_args()\n"
+    )
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\ntorchrun train.py --data d --lr 1 --steps 9 --seed 1 --output o --validate_every 2 --keep 3\n"
+    )
+    (found,) = [one for one in dsgen.validate(tmp_path) if one.rule == "LNCH042"]
+    assert found.message == "train.py has no options --validate_every, --keep"
+
+
+@pytest.mark.parametrize(
+    ("script", "rule"),
+    [
+        (f"{_SLURM}srun --no-kill python train.py\n", "SLM013"),
+        ("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --distribution=nopack\nsrun hostname\n", "SLM056"),
+        ("#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --prompt=a\\ plane\\ \n", "LNCH041"),
+    ],
+)
+def test_what_is_meant_draws_nothing(tmp_path: Path, script: str, rule: str) -> None:
+    """Steps that outlive a node, a distribution that sbatch takes, and a blank at the end of a word are as is meant."""
+    (tmp_path / "run.sh").write_text(script)
+    assert _severities(tmp_path, rule) == []
+
+
+def test_a_template_is_filled_by_another_script(tmp_path: Path) -> None:
+    """#SBATCH lines with placeholders and no #! are a part of a script that is put together elsewhere."""
+    (tmp_path / "head.sh").write_text("#SBATCH --nodes=<NODES>\n#SBATCH --time=<TIME>\nmodule load cuda\n")
+    assert _severities(tmp_path, "SLM032") == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("parser", "rule"),
+    [
+        ("args.pipeline_model_parallel_size = min(args.pipeline_model_parallel_size, world)\n", "MLM001"),
+        ("if args.mode:\n    assert args.micro_batch_size is None, 'the mode sets it'\n", "MLM052"),
+    ],
+)
+def test_a_forks_parser_decides(tmp_path: Path, parser: str, rule: str) -> None:
+    """Where Megatron's own parser cuts the pipeline to the GPUs, or sets the micro-batch in a mode, it is right."""
+    options = ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings")
+    more = ("micro-batch-size", "pipeline-model-parallel-size", "mode")
+    known = "".join(f"group.add_argument('--{name}')\n" for name in (*options, *more))
+    (tmp_path / "megatron").mkdir()
+    (tmp_path / "megatron" / "arguments.py").write_text(known)
+    (tmp_path / "pretrain_gpt.py").write_text("from megatron.arguments import parse_args\n")
+    rest = "--micro-batch-size 1 --pipeline-model-parallel-size 16" if rule == "MLM001" else "--mode 1"
+    (tmp_path / "run.sh").write_text(_MEGATRON.format(rest))
+    assert _severities(tmp_path, rule) == ["error"]
+    (tmp_path / "megatron" / "arguments.py").write_text(known + parser)
+    assert _severities(tmp_path, rule) == []
+
+
+def test_a_script_is_judged_by_its_defaults(tmp_path: Path) -> None:
+    """The text that a script writes is judged by the defaults of its arguments, but not of a function's."""
+    config = '{"train_batch_size": ${1:-8}, "optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 1}}'
+    body = (
+        f"cat <<EOT > ds_config.json\n{config}\nEOT\ndeepspeed train.py --deepspeed --deepspeed_config ds_config.json\n"
+    )
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{body}")
+    assert _severities(tmp_path, "OPT024") == ["warning"]
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\nstart() {{\n{body}}}\nstart 4\n")
+    assert _severities(tmp_path, "OPT024") == []
