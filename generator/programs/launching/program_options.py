@@ -188,7 +188,8 @@ def sets_key(key: str, holder: str) -> bool:
 
 def hands_to_trainer(holder: str) -> bool:
     """Return whether Python near the config `holder` names it to the Trainer: `deepspeed="configs/ds_config.json"`."""
-    names = re.compile(rf"""\bdeepspeed\s*=\s*["'](?:[\w./-]*/)?{re.escape(Path(holder).name)}["']""")
+    named = rf"""\bdeepspeed\s*=\s*["'](?:[\w./-]*/)?{re.escape(Path(holder).name)}["']"""
+    names = re.compile(rf"^[^#\n]*{named}", re.MULTILINE)
     return any(_has(folder, names, ("*.py", "*/*.py"), Path(holder).name) for folder in folders_above(holder))
 
 
