@@ -219,7 +219,7 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     for launch in script.launches if not cut_off else ():
         last = (launch.program, *launch.arguments)[-1]
         end = last.offset + len(last.raw) if last is not None else 0
-        if last is not None and last.raw == "\\ " and end - 2 not in seen:
+        if last is not None and last.raw.endswith("\\ ") and last.raw.count("\\ ") == 1 and end - 2 not in seen:
             message = "a blank follows the backslash: the command ends here, and the blank is its last argument"
             yield Violation(shell.locate(last), message, "remove the blanks at the end of the line")
         elif last is not None and (below := _GOES_ON.match(shell.text.content, end)):
