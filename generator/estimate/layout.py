@@ -224,7 +224,8 @@ def _alike(keys: Column) -> tuple[Column, Column]:
     one = np.where(keys[one] == keys, one, every)
     used = np.zeros(len(keys), np.bool_)
     used[one] = True
-    return np.flatnonzero(used), (np.cumsum(used) - 1)[one]
+    # What `take` takes where pointers have 32 bits, as in a browser.
+    return np.flatnonzero(used), (np.cumsum(used) - 1)[one].astype(np.intp, copy=False)
 
 
 _MANY_ROWS = 200

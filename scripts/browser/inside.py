@@ -24,8 +24,8 @@ WIDTHS = (47, 80)  #: columns of text on a phone and on a wide screen
 def widen() -> None:
     """Give whole numbers the 64 bits that they have outside the browser, where numpy's own have 32.
 
-    Only what dsgen passes to numpy as Python's `int` is concerned; counts for `repeat` are the one thing that has to
-    be of numpy's own size.
+    Only what dsgen passes to numpy as Python's `int` is concerned; counts for `repeat` and places for `take`
+    have to be of numpy's own size.
     """
 
     def wide(value: Any) -> Any:
@@ -36,7 +36,7 @@ def widen() -> None:
         def call(*values: Any, **options: Any) -> Any:
             return function(*map(wide, values), **options)
 
-        for name in ("accumulate", "reduce"):
+        for name in ("accumulate", "at", "reduce"):
             setattr(call, name, getattr(function, name, None))
         return call
 
