@@ -189,15 +189,11 @@ def total_excess(found: Floats, runs: Floats) -> Floats:
 
 def of_measured_kind(job: Job, layouts: Layouts, *, detailed: bool = True) -> NDArray[np.bool_]:
     """Tell which layouts are of a kind that some run is of, with no size far from all, and no detail that none has."""
-
-    def known(rows: LayoutLike) -> Any:
-        found = np.isin(kind(job, rows), _measured()[1]) & ~_is_far(job, rows)
-        for name, (value, _) in UNSEEN.items() if detailed else ():
-            found = found & (getattr(rows, name) == value)
-        return found
-
-    found: NDArray[np.bool_] = once_each(layouts, (*_COMPARED, *UNSEEN), known)
-    return found
+    usual = np.ones(len(layouts), np.bool_)
+    for name, (value, _) in UNSEEN.items() if detailed else ():
+        usual &= getattr(layouts, name) == value
+    known: NDArray[np.bool_] = usual & np.isin(kind(job, layouts), _measured()[1]) & ~_is_far(job, layouts)
+    return known
 
 
 @cache

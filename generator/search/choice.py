@@ -67,6 +67,8 @@ def collectives(job: Job, layout: LayoutLike) -> Any:
     return passes * layers * (by_layer + sharded * across) + 2 * layers * across * (layout.zero_stage < 2) + sends
 
 
+#: Rows of which the evidence is looked at together, until one is found.
+_AT_ONCE = 4096
 #: Parts of the range of memory, between which rows are compared before they are sorted.
 _PARTS = 1000
 
@@ -99,7 +101,7 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
         return [int(row) for row in np.lexsort((found.total_s, found.device_bytes))[:top]]
     rows = rows[np.lexsort((found.required_bytes[rows], found.total_s[rows]))]
     roomy = rows[found.device_bytes[rows] <= roomy_bytes(job)]
-    surest = roomy[of_measured_kind(job, found.layouts.take(roomy))][: 1 - bold]
+    surest = _surest(job, found, roomy)[: 1 - bold]
     picked: list[int] = []
     left = np.ones(len(found.total_s), np.bool_)
     while len(picked) < top and len(rows):
@@ -115,6 +117,16 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
         left[front[tied]] = False
         rows = rows[left[rows]]
     return picked[:top]
+
+
+def _surest(job: Job, found: Estimates, rows: Rows) -> Rows:
+    """The first of some rows that is of a measured kind, if any is."""
+    for start in range(0, len(rows), _AT_ONCE):
+        piece = rows[start : start + _AT_ONCE]
+        measured = piece[of_measured_kind(job, found.layouts.take(piece))]
+        if len(measured):
+            return measured[:1]
+    return rows[:0]
 
 
 def _facts(job: Job, rows: Estimates) -> Floats:

@@ -183,7 +183,7 @@ class Reach:
         reach: Floats = np.maximum(chosen, self.fastest)
         reach[(rows.device_bytes <= self.least) & (self.first == np.inf)] = np.inf
         roomy = np.flatnonzero(rows.device_bytes <= roomy_bytes(self.job))
-        measured = of_measured_kind(self.job, rows.layouts.take(roomy))
+        measured = self.surest > self.roomy and of_measured_kind(self.job, rows.layouts.take(roomy))
         reach[roomy] = np.maximum(reach[roomy], np.where(measured, self.surest, self.roomy))
         return reach
 
