@@ -213,9 +213,10 @@ class _Reader:
 
     def _option(self, word: Word) -> None:
         name, equals, _ = word.prefix.partition("=")
-        if self._takes_names(word):
+        one_dash = len(name) > 3 and not self._table.single_dash and f"-{name}" in self._table.options
+        if self._takes_names(word) or one_dash:
             known = self._table.find(name)
-            if known is None and not name.startswith("--"):
+            if known is None and self._table.single_dash and not name.startswith("--"):
                 known = self._table.find("-" + name)
             if equals:
                 self._add(known, name, word, (value_part(word, len(name) + 1),))
@@ -225,7 +226,8 @@ class _Reader:
                 takes = len(following) > 1 and not following[0].prefix.startswith("-")
                 takes = takes and known is None and not looks_like_program(following[0])
                 after = following[0].prefix.partition("=")[0] if following else ""
-                if known is not None and after.startswith("--") and self._table.find(after):
+                missing = after.endswith(".py") or (after.startswith("--") and self._table.find(after) is not None)
+                if known is not None and known.values and missing:
                     takes = False  # its value is missing
                 elif known is not None:
                     self._add(known, name, word, self._following(known.values))

@@ -32,6 +32,8 @@ _MISPLACED: Final = {
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
 _BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE)
+#: A line of a command that begins with #, and goes on.
+_COMMENTED: Final = re.compile(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
 _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
 #: An array's words, or those of a variable; and what follows the last word of a command whose line lacks a backslash.
@@ -215,6 +217,13 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
             message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
             message = message if not inside else "a blank follows the backslash: it stays in the text, as a word"
             yield Violation(shell.locate(at), message, "remove the blanks at the end of the line", severity=severity)
+    for match in _COMMENTED.finditer(shell.text.content):
+        inside = next((span for span in spans if span[0] < match.start(1) < span[1]), None)
+        if inside and any(inside[0] <= word.offset < inside[1] for word in started):
+            message = (
+                "the text has a # here, which makes a comment of the rest of the command, or an argument of itself"
+            )
+            yield Violation(shell.locate(match.start(1)), message, "move the line out of the text")
     seen = {match.start(1) for match in _BROKEN_LINE.finditer(shell.text.content)}
     for launch in script.launches if not cut_off else ():
         last = (launch.program, *launch.arguments)[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
 from pathlib import PurePath
 from typing import Final
 
@@ -47,10 +48,26 @@ def program_is_there(launch: Launch) -> Violations:
         for folder in folders_above(holder)
         for path in programs_in((folder / program).parent, folder)[:_MOST_BESIDE]
     )
-    near = next((path.name for path in beside if is_slip(PurePath(program).name, path.name)), None)
+    name = PurePath(program)
+    near = next((path.name for path in beside if is_slip(name.name, path.name)), None)
+    near = (near and str(name.with_name(near))) or _by_folder(name, holder)
     if near is not None:
-        message, hint = f"the program {program} is not there", f"did you mean {PurePath(program).with_name(near)}?"
-        yield Violation(launch.script.locate(launch.program), message, hint)
+        message = f"the program {program} is not there"
+        yield Violation(launch.script.locate(launch.program), message, f"did you mean {near}?")
+
+
+def _by_folder(program: PurePath, holder: str) -> str | None:
+    """The path of a program that is there, where one folder's name in `program` is a slip of its own."""
+    above = [] if program.is_absolute() else list(folders_above(holder))
+    for number, name in enumerate(program.parts[:-1]):
+        ends = PurePath(*program.parts[number + 1 :])
+        for folder in above:
+            found = (path for path in programs_in(folder, folder, str(PurePath(*program.parts[:number], "*", ends))))
+            for path in islice(found, _MOST_BESIDE):
+                other = path.relative_to(folder)
+                if is_slip(name, other.parts[number]):
+                    return str(other)
+    return None
 
 
 def _passed_over(launch: Launch, program: str, words: Mapping[Word, str]) -> Violations:

@@ -10,6 +10,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, 
 from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, listed, suggest, violation
 from ...launching.launcher_call import LauncherCall
+from ...launching.options import TABLES
 from ...lookup import is_slip
 from ...subjects import accelerate_calls
 from ...submission import used_config
@@ -53,6 +54,21 @@ def keys_are_known(run: Accelerated) -> Violations:
             message = f"unknown key {key} in deepspeed_config: accelerate ignores it"
             slip = any(is_slip(key, known) for known in KEYS)
             yield Violation(run.config.locate_key(at), message, hint, severity=ERROR if slip else None)
+
+
+@clusters.rule("ACC022", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)"))
+def sharding_keys_are_known(run: Accelerated) -> Violations:
+    """Every key of fsdp_config is one that accelerate has an option for; only a slip of one is reported.
+    Prevents: No error: the setting has its default, such as no wrapping of layers.
+    Fix: correct the key"""
+    options = TABLES["accelerate"].options
+    known = [name[2:] for name in options if name.startswith("--fsdp_")]
+    for key, at, _ in run.config.entries("fsdp_config"):
+        full = str(key) if str(key).startswith("fsdp") else f"fsdp_{key}"
+        near = next((name for name in known if is_slip(full, name) or is_slip(str(key), name)), None)
+        if f"--{full}" not in options and near:
+            message = f"unknown key {key} in fsdp_config: accelerate ignores it"
+            yield Violation(run.config.locate_key(at), message, f"did you mean {near}?")
 
 
 @_sections.rule("HF007", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin._deepspeed_config_checks)"))

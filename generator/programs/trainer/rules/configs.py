@@ -11,7 +11,7 @@ from ....catalog import Model
 from ....dataclass import dataclass
 from ....facts.hjson.edits import replace_value
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
-from ....job.wording import show, whole_number
+from ....job.wording import escape, show, whole_number
 from ....rules.violations import accelerate, transformers, violation
 from ...deepspeed.config import FILLERS, ZERO, Config
 from ...launching.launch_line import Call
@@ -264,7 +264,10 @@ def zero_section_is_there(config: Config) -> Violations:
     Fix: add "zero_optimization": {"stage": 0}"""
     if not config.has("/zero_optimization") and not config.tuned:
         message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
-        yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
+        sections = (key for key in config.block("") if "stage" in config.block(f"/{escape(key)}"))
+        meant = next(sections, None)
+        hint = f"call {meant} zero_optimization" if meant else 'add "zero_optimization": {"stage": 0}'
+        yield violation(config, f"/{escape(meant)}" if meant else "", message, hint)
 
 
 @ds_configs.rule("HF043", ERROR, "silent", transformers(f"{_FILL} (is_zero3)"))
