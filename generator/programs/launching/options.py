@@ -85,6 +85,8 @@ TABLES: Final[Mapping[str, Table]] = {
 #: start for other ends than training, and builtins of the shell (bash(1)).
 PROGRAMS: Final[Mapping[str, Any]] = _read("programs.json")
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
+#: Programs whose options never take the next option for their value; getopt's do.
+_ARGPARSE: Final = ("torchrun", "deepspeed", "accelerate")
 #: Wrappers without options of their own.
 BARE: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
 
@@ -226,8 +228,9 @@ class _Reader:
                 takes = len(following) > 1 and not following[0].prefix.startswith("-")
                 takes = takes and known is None and not looks_like_program(following[0])
                 after = following[0].prefix.partition("=")[0] if following else ""
-                missing = after.endswith(".py") or (after.startswith("--") and self._table.find(after) is not None)
-                if known is not None and known.values and missing:
+                next_option = after.startswith("--") and self._table.find(after) is not None
+                strict = any(self._table is TABLES[name] for name in _ARGPARSE)
+                if known is not None and known.values and strict and (next_option or after.endswith(".py")):
                     takes = False  # its value is missing
                 elif known is not None:
                     self._add(known, name, word, self._following(known.values))

@@ -47,6 +47,8 @@ def text_is_json(submission: Submission) -> Violations:
     for config in submission.configs:
         text = filled_in(config)
         slips = text.deviations if text is not None else ()
+        if text is not config.json and any(slip.what != "a missing comma" for slip in slips):
+            continue  # names that no pattern knows may be placeholders too
         if text is None or text.broken is not None or not slips or config.is_empty:
             continue
         more = len(slips) - 1
