@@ -35,6 +35,7 @@ def _severities(folder: Path, rule: str) -> list[str]:
         pytest.param("train.py", 'CONFIG = "ds_config.json"\n', "error", id="code"),
         pytest.param("train.py", '# deepspeed="ds_config.json" is gone\n', "note", id="a comment"),
         pytest.param("train.py", 'path = f"ds_{name}.json"\n', "error", id="a part of the name"),
+        pytest.param("train.py", 'path = f"{name}.json"\n', "note", id="any name"),
         pytest.param("README.md", "| `ds_config.json` | what the trainer reads |\n", "note", id="prose"),
         pytest.param("README.md", "deepspeed train.py --deepspeed ds_config.json\n", "error", id="a command in prose"),
         pytest.param("test_configs.py", 'NAMES = ["ds_config.json"]\n', "note", id="a test"),

@@ -86,9 +86,11 @@ _NAMING: Final = (
     "Makefile",
 )
 _MOST_NAMING: Final = 2000
-_COMMENT: Final = re.compile(r"(?<!\S)#.*")
-_NAME: Final = re.compile(r"([\w.${}-]+\.(?:h?json|ya?ml))\b")
-_AFTER_OPTION: Final = re.compile(rf"--?[\w.-]+[= ][\"']?(?:[\w.${{}}-]*/)*{_NAME.pattern}")
+_ENOUGH_LETTERS: Final = 3  # of a name of which variables make a part
+_MOST_BEFORE: Final = 200  # characters of a line before a name
+_SUFFIX: Final = re.compile(r"\.(?:h?json|ya?ml)\b")
+#: What is before the suffix on its line: a comment, an option and folders, and the name.
+_BEFORE: Final = re.compile(r"(.*(?<!\S)#)?(?:.*?(--?[\w.-]+[= ][\"']?(?:[\w.${}-]*/)*)|.*?)([\w.${}-]+)$")
 _VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")
 
 
@@ -249,14 +251,15 @@ def _names_in(project: Path) -> tuple[frozenset[str], tuple[re.Pattern[str], ...
     places = (Path(folder, name) for folder, _, names in os.walk(project) for name in names if name.endswith(_NAMING))
     found = set[str]()
     for place in islice(places, _MOST_NAMING):
-        text = text_around(place, project)
-        if not place.name.startswith("test"):
-            found.update(_NAME.findall("" if place.suffix in _PROSE else _COMMENT.sub("", text)))
-        found.update(_AFTER_OPTION.findall(text))
-    parts = [[re.escape(part) for part in _VARIABLE.split(name)] for name in found if _VARIABLE.search(name)]
-    return frozenset(found), tuple(
-        re.compile(r"[\w.-]+".join(each)) for each in parts if max(map(len, each)) > len(".json")
-    )
+        text, prose = text_around(place, project), place.suffix in _PROSE or place.name.startswith("test")
+        for suffix in _SUFFIX.finditer(text):
+            line = text[max(text.rfind("\n", 0, suffix.start()) + 1, suffix.start() - _MOST_BEFORE) : suffix.start()]
+            before = _BEFORE.match(line)
+            if before is not None and (before[2] or not (prose or before[1])):
+                found.add(before[3] + suffix[0])
+    parts = [_VARIABLE.split(name) for name in found if _VARIABLE.search(name)]
+    known = [each for each in parts if len("".join(each).rpartition(".")[0]) >= _ENOUGH_LETTERS]
+    return frozenset(found), tuple(re.compile(r"[\w.-]+".join(map(re.escape, each))) for each in known)
 
 
 @until_next_check(512)
