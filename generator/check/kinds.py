@@ -55,6 +55,7 @@ class _Signs:
     shared: frozenset[str] = frozenset()
     least: int = 1
     share: float = 0.0
+    least_share: float = 0.0  #: of the file's keys that are the kind's where one of `plain` is there
 
     def hits(self, keys: frozenset[str]) -> int:
         """Count the keys that are the kind's."""
@@ -68,7 +69,7 @@ class _Signs:
         """Return whether the keys show the kind; without `plain`, their share counts in any case."""
         most = self.hits(keys) >= max(self.share * len(keys), 1)
         if keys & self.plain:
-            few = self.hits(keys) < self.share / 2 * len(keys)  # another program's, which has the name too
+            few = self.hits(keys) < self.least_share * len(keys)  # another program's, which has the name too
             return (plain and not few) or most
         return bool(keys & self.own) and self.hits(keys) >= self.least and most
 
