@@ -8,7 +8,7 @@ environment_and_metadata (--no-eval, APPTAINERENV_), gpu (--nv, --rocm), docker_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -29,7 +29,10 @@ def values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict
     image = str(options["container_image"])
     folder = str(options.get("container_folder", ".")).rstrip("/")
     pulled = "" if is_file(image) else f"{folder}/{plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
-    mounts = [*options.get("container_mounts", ()), *_output_mounts(plan, options)]
+    output = plan.job.output
+    written = (folder for folder in (output.checkpoints, output.logs) if folder is not None and folder.startswith("/"))
+    own = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
+    mounts = [*options.get("container_mounts", ()), *own]
     return {
         "container": runtime,
         "image": image if is_file(image) else _NAMED[runtime](image),
@@ -53,12 +56,11 @@ def _of_enroot(image: str) -> str:
     return scheme + (name.replace("/", "#", 1) if "#" not in name and _REGISTRY.fullmatch(name) else name)
 
 
-def _of_apptainer(image: str) -> str:
-    """`docker://REGISTRY/IMAGE[:TAG]`: `#` is enroot's own."""
-    return image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}"
-
-
-_NAMED: Final = {"pyxis": _of_enroot, "apptainer": _of_apptainer}
+#: apptainer's are `docker://REGISTRY/IMAGE[:TAG]`: `#` is enroot's own.
+_NAMED: Final[Mapping[str, Callable[[str], str]]] = {
+    "pyxis": _of_enroot,
+    "apptainer": lambda image: image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}",
+}
 _SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
 
 
@@ -67,13 +69,6 @@ def _mount(mount: str, runtime: str) -> str:
     *places, flags = mount.split(":") if mount.count(":") > 1 else (mount, "")
     joined = re.sub(r"[,+]", "+" if runtime == "pyxis" else ",", flags)
     return ":".join(filter(None, (*places, joined)))
-
-
-def _output_mounts(plan: Plan, options: Mapping[str, Any]) -> Iterable[str]:
-    """Folders that the run writes to, as they are called on the host, unless a mount has them."""
-    for folder in (plan.job.output.checkpoints, plan.job.output.logs):
-        if folder is not None and folder.startswith("/") and _mount_of(folder, options) is None:
-            yield f"{folder}:{folder}"
 
 
 def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:

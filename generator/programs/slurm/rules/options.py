@@ -226,15 +226,12 @@ def signal_is_read(request: Request) -> Violations:
     for signal in request.texts("--signal"):
         if signal_of(signal.value) is None and request.program == "sbatch":
             message = f"{signal}: {show(signal.value)} is not [B:]SIGNAL[@SECONDS]"
-            yield signal.bad_value(message, _signal_hint(signal.value))
-
-
-def _signal_hint(text: str) -> str:
-    match = re.search(r"[@:](\d{1,6})([smh]?)$", text)
-    seconds = int(match[1]) * {"m": 60, "h": 3_600}.get(match[2], 1) if match else 300
-    name = next((signal for signal in SIGNALS if signal in text.upper()), "USR1")
-    seconds = min(seconds, MOST_SIGNAL_SECONDS)
-    return f"write --signal={'B:' if text[:2].upper() == 'B:' else ''}{name}@{seconds}"
+            text = signal.value.upper()
+            match = re.search(r"[@:](\d{1,6})([SMH]?)$", text)
+            asked = int(match[1]) * {"M": 60, "H": 3_600}.get(match[2], 1) if match else 300
+            name = next((one for one in SIGNALS if one in text), "USR1")
+            at = f"{'B:' * text.startswith('B:')}{name}@{min(asked, MOST_SIGNAL_SECONDS)}"
+            yield signal.bad_value(message, f"write --signal={at}")
 
 
 @requests.rule("SLM038", ERROR, "submit", slurm("common/proc_args.c:805, parse_mail_type: skips unknown ones"))

@@ -187,9 +187,8 @@ def requeued_jobs_go_on(request: Request) -> Violations:
 
 
 def _resumes(launch: Launch, texts: list[str]) -> bool:
-    text = program_text(launch)
-    environment = any(_LOOKS.search(name) for name in launch.environment)
-    return environment or any(map(_RESUMES.match, texts)) or (text is not None and _LOOKS.search(text) is not None)
+    looked = (*launch.environment, program_text(launch) or "")
+    return any(map(_RESUMES.match, texts)) or any(map(_LOOKS.search, looked))
 
 
 def _starts_anew(launch: Launch, texts: list[str]) -> bool:
