@@ -72,12 +72,14 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         **container.values(plan, options, variables),
     )
     script = RenderedFile(path="launch.sbatch", text=text)
-    if way != "chain":
-        return (script,)
-    # A chain of jobs at once, for sites whose compute nodes may not submit.
+    return (script, _submit(plan, program, command)) if way == "chain" else (script,)
+
+
+def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:
+    """`submit.sh`: a chain of jobs at once, for sites whose compute nodes may not submit."""
     jobs = plan.run.segments if plan.run else None
     text = fill("slurm/submit.sh.j2", plan, program, header=header(plan, program, command), jobs=jobs)
-    return script, RenderedFile(path="submit.sh", text=text, executable=True)
+    return RenderedFile(path="submit.sh", text=text, executable=True)
 
 
 def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:

@@ -177,18 +177,14 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     for launch in request.launches if place is not None else ():
         words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
         texts = [word.raw for word in words]
-        if place is None or _resumes(launch, texts) or not any(map(_SAVES.match, texts)):
+        looked = any(map(_LOOKS.search, (*launch.environment, program_text(launch) or "")))
+        if place is None or looked or any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
             continue
         message = "Slurm starts the script again from its beginning, and nothing on the launch line resumes training"
         severity = WARNING if _starts_anew(launch, texts) else NOTE
         hint = "pass --resume_from_checkpoint, or --load with the folder of --save"
         yield Violation(place, message, hint, severity=severity)
         return
-
-
-def _resumes(launch: Launch, texts: list[str]) -> bool:
-    looked = (*launch.environment, program_text(launch) or "")
-    return any(map(_RESUMES.match, texts)) or any(map(_LOOKS.search, looked))
 
 
 def _starts_anew(launch: Launch, texts: list[str]) -> bool:
