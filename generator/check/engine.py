@@ -161,7 +161,9 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
         text = text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
         where = _place(config, text) if offset is None else config.json.lines.locate(offset)
-        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{_on(submission)}: {text}")
+        gpus = world_of(submission).gpus
+        given = "" if gpus is None else f" on {gpus:,} GPUs"
+        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{given}: {text}")
 
 
 def _as_given_to_deepspeed(config: Config) -> Any:
@@ -201,11 +203,6 @@ def _replicas(config: Config) -> int:
         return 1
     share, rest = divmod(total, micro * steps)
     return share if share and not rest and share <= 1 << 20 else 1
-
-
-def _on(submission: Submission) -> str:
-    gpus = world_of(submission).gpus
-    return "" if gpus is None else f" on {gpus:,} GPUs"
 
 
 def _message(problem: Exception) -> str:

@@ -94,6 +94,7 @@ _NEVER_USELESS: Final = frozenset(
     {codes.USELESS_IGNORE.id, codes.UNKNOWN_IGNORE.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
 )
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
+_COMMENT_LINE: Final = re.compile(r"(?!#SBATCH)\s*(?:#|//|/\*)")
 _MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
 _MAX_JOINED: Final = 1_000  # lines of a command that backslashes join
 
@@ -127,7 +128,7 @@ def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> t
 def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
     """The ignores of a file's comments; a finding for each that has no effect."""
     found = list(_comments(text))
-    alone = {where.line for where, _ in found if _stands_alone(text, where)}
+    alone = {where.line for where, _ in found if _COMMENT_LINE.match(text.lines[(where.line or 1) - 1])}
     room = _MAX_IDS
     for where, match in found:
         rules = [name.strip() for name in (match[2] or "").split(",") if name.strip()]
@@ -151,11 +152,6 @@ def _comments(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:
     for start, end in sorted(comments(text)):
         if match := _IGNORE.search(text.content, start, end):
             yield lines.locate(match.start()), match
-
-
-def _stands_alone(text: Text, where: Location) -> bool:
-    line = text.lines[(where.line or 1) - 1]
-    return line.lstrip().startswith(("#", "//", "/*")) and not line.startswith("#SBATCH")
 
 
 def _lines(text: Text, where: Location, alone: set[int | None]) -> range:

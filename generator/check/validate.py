@@ -69,7 +69,10 @@ def _checked(
     specs = {spec.path: check_spec(spec.name, spec.is_named) for spec in reading.documents if isinstance(spec, JobSpec)}
     stated, of_stated = check_spec(job) if job is not None else (None, ())
     checked = {document.path for document in reading.documents}
-    of_stated = tuple(f if f.where.path in checked else _named(f) for f in of_stated)
+    # Without the source line: the file is not among those that are checked, and may be another than was meant.
+    of_stated = tuple(
+        f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None)) for f in of_stated
+    )
     context, of_flags = look_up(flags, stated)
     roots = [os.fspath(path) for path in paths]
     old = overwritten(reading.documents, Files(reading.documents, roots))
@@ -124,11 +127,6 @@ def _submission(
     """The submission of documents that belong together, with the jobs of the specs among them."""
     own = tuple(jobs[document.path] for document in group if document.path in jobs)
     return Submission(documents=group, context=context, texts=texts, jobs=own, around=files)
-
-
-def _named(finding: Finding) -> Finding:
-    """Without the source line: the file is not among those that are checked, and may be another than was meant."""
-    return replace(finding, where=replace(finding.where, excerpt=None))
 
 
 def _text_of_spec(job: Path | None) -> dict[str, Text]:

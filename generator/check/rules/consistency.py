@@ -109,7 +109,8 @@ def one_config_is_named(submission: Submission) -> Violations:
     Prevents: No error: another config than the one checked may be the one that is used.
     Fix: add --deepspeed_config with the path of the one that is meant"""
     programs = [launch for launch in submission.launches if launch.program is not None]
-    if len(programs) != 1 or used_config(submission) is not None or _names_a_config(submission):
+    named = any(link.kind == "DeepSpeed config" for link in submission.references)
+    if len(programs) != 1 or used_config(submission) is not None or named:
         return
     launch = programs[0]
     names = sorted({one.name for one in submission.files.beside(launch.script.text.path, "DeepSpeed config")})
@@ -117,10 +118,6 @@ def one_config_is_named(submission: Submission) -> Violations:
         where = launch.script.locate(launch.calls[0].word if launch.calls else 0)
         message = f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and this names none of them"
         yield Violation(where, message, "check the script with the config that it uses, or keep one job in a folder")
-
-
-def _names_a_config(submission: Submission) -> bool:
-    return any(link.kind == "DeepSpeed config" for link in submission.references)
 
 
 @submissions.rule("PARSE003", ERROR, "launcher", deepspeed("runtime/config.py:705"), reads=_CONFIG_READERS)
