@@ -174,13 +174,11 @@ def variables_are_set(script: LaunchScript) -> Violations:
     )
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word, name in ((one, name) for one in words for name in one.variables if name.isidentifier()):
-        optional = re.search(rf"\$\{{{name}:?[-=?+]", shell.text.content)
-        if (
-            name not in shell.history
-            and re.search(rf"\$\{{?{name}\b", word.raw)
-            and not (given.match(name) or optional)
-        ):
-            found.setdefault(name, word)
+        if name in shell.history or name in found or given.match(name) or f"{name}:-" in shell.text.content:
+            continue
+        own = re.search(rf"\$\{{?{name}\b", word.raw)
+        if own and not re.search(rf"\$\{{{name}:?[-=?+]", shell.text.content):
+            found[name] = word
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)
         message = f"the script doesn't set {names}: unless the environment does, the line gets nothing in its place"

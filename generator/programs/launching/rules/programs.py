@@ -83,6 +83,12 @@ def _passed_over(launch: Launch, program: str, words: Mapping[Word, str]) -> Vio
             yield Violation(launch.script.locate(word), message, f"did you mean {near[name]}?")
 
 
+@lru_cache(maxsize=1024)
+def _meant(name: str, options: frozenset[str]) -> str | None:
+    """The option that a name may be a slip of; the lines of a repository's scripts share most of theirs."""
+    return next(iter(difflib.get_close_matches(name, sorted(options), n=1, cutoff=_ALIKE)), None)
+
+
 @launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")
 def options_are_the_programs(launch: Launch) -> Violations:
     """Every option after the training program is one that its own parser has, where the repository has all of that.
@@ -97,13 +103,15 @@ def options_are_the_programs(launch: Launch) -> Violations:
     if options is None:
         yield from _passed_over(launch, program, words)
         return
-    wrong = {word: name for word, name in words.items() if not any(one.startswith(name) for one in options)}
-    meant = {name: difflib.get_close_matches(name, options, n=1, cutoff=_ALIKE) for name in wrong.values()}
+    unknown = {name for name in words.values() if name not in options}
+    unknown = {name for name in unknown if not any(one.startswith(name) for one in options)}
+    wrong = {word: name for word, name in words.items() if name in unknown}
+    meant = {name: _meant(name, frozenset(options)) for name in wrong.values()}
     if 2 * sum(not meant[name] for name in wrong.values()) >= len(words):  # another program of the same name
         return
     for word, name in wrong.items():
         if meant[name]:
-            message, hint = f"{program} has no option {name}", f"did you mean {meant[name][0]}?"
+            message, hint = f"{program} has no option {name}", f"did you mean {meant[name]}?"
             yield Violation(launch.script.locate(word), message, hint)
     others = {name: word for word, name in reversed(wrong.items()) if not meant[name]}
     if others:
