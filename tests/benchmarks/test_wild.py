@@ -95,6 +95,7 @@ def test_a_checkout_is_checked_as_a_user_would(tmp_path: Path) -> None:
     (folder / "yaml.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
     config = '{"train_batch_size": 8, "gradient_clipping": 1.0, "zero_optimization": 7}'
     (folder / "jobs" / "ds_config.json").write_text(config, encoding="utf-8")
+    (folder / "train.py").write_text('CONFIG = "jobs/ds_config.json"\n', encoding="utf-8")
     answer = wild.check(folder)
     assert (answer.repo, answer.problem) == ("o/n", "")
     assert {found.path for found in answer.said} == {"jobs/ds_config.json"}

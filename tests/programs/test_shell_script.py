@@ -274,10 +274,10 @@ def test_a_variable_that_a_branch_sets_otherwise_is_unknown() -> None:
 
 
 def test_what_the_scheduler_sets_is_unknown() -> None:
-    """Variables of Slurm, positional parameters and command substitutions have no known value."""
+    """Variables of Slurm, positional parameters without a default and command substitutions have no known value."""
     script = _read('echo $SLURM_NNODES ${SLURM_NNODES:-4} $1 ${2:-x} $(nproc) `pwd`/x "$@" $UNSET\n')
     words = script.commands[0].words[1:]
-    assert [word.value for word in words] == [None] * 8
+    assert [word.value for word in words] == [*[None] * 3, "x", *[None] * 4]
     assert words[0].variables == ("SLURM_NNODES",)
     assert words[5].parts == (None, "/x")
 
