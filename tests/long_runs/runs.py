@@ -105,17 +105,23 @@ class Watched:
     def wait(self, until: Callable[[], bool], timeout_s: float = HANGS_S) -> None:
         """Return when `until` is true; fail when no job of the run has been there for some time."""
         deadline, gone = time.monotonic() + timeout_s, 0
-        while not until():
-            gone = 0 if self.queued() else gone + 1
-            if gone > 30 or time.monotonic() > deadline:
+        for asked in itertools.count():
+            if until():
+                return
+            if asked % 5 == 0:  # squeue takes more than `until`
+                gone = 0 if self.queued() else gone + 1
+            if gone > 6 or time.monotonic() > deadline:
                 raise TimeoutError(f"{self.folder.name}: {self.queued()}\n{self.said()[-6000:]}")
             time.sleep(0.3)
 
     def wait_for_end(self) -> None:
         """Return when no job of the run is left, and none comes within a second."""
-        self.wait(lambda: not self.queued())
-        time.sleep(1)
-        self.wait(lambda: not self.queued())
+        deadline, left = time.monotonic() + HANGS_S, 2
+        while left:
+            left = 2 if self.queued() else left - 1
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.folder.name}: {self.queued()}\n{self.said()[-6000:]}")
+            time.sleep(1)
 
     def said(self) -> str:
         """What the batch scripts and the ranks wrote."""
