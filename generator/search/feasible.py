@@ -73,7 +73,18 @@ class Feasible(Estimates):
 
 
 def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
-    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
+    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand.
+
+    Context parallelism that the training script has to know of is left out where it isn't pinned and others fit.
+    """
+    if job.pins.context is None and not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed"):
+        own = _feasible_layouts(replace(job, pins=replace(job.pins, context=1)), without)
+        if len(own.layouts):
+            return own
+    return _feasible_layouts(job, without)
+
+
+def _feasible_layouts(job: Job, without: Collection[str]) -> Feasible:
     np.empty(_FREED_ONCE, np.uint8)
     legal, count, fitted = Enumeration(job, without=without), 0, 0
     removed: dict[str, int] = {}

@@ -20,7 +20,13 @@ TIGHT: dict[str, dict[str, Any]] = {
     "megatron-lm": {"model": "llama-2-7b", "gpus": 16, "training__global_batch": 96},
     "interleaved": {"model": "llama-2-70b", "gpus": 64, "training__global_batch": 64},
     "experts": {"model": "mixtral-8x7b", "gpus": 32, "training__global_batch": 64},
-    "deepspeed": {"framework": "deepspeed", "model": "llama-2-7b", "gpus": 8, "training__global_batch": 96},
+    "deepspeed": {
+        "framework": "deepspeed",
+        "model": "llama-2-7b",
+        "gpus": 8,
+        "training__global_batch": 96,
+        "layout__context": 1,
+    },
     "megatron-deepspeed": {"framework": "megatron-deepspeed", "model": "gpt3-175b", "gpus": 128},
 }
 

@@ -206,3 +206,15 @@ def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None
     for offer in offers:
         changed = {offer.path.replace(".", "__"): offer.value}
         assert dsgen.search(job(**keys, memory__headroom=1 - most, **changed)).plans
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "huggingface"])
+def test_a_script_is_asked_for_context_parallelism_last(framework: str) -> None:
+    """Where the script has to know of it, context parallelism is planned if it is pinned, or if nothing else fits."""
+    keys: dict[str, Any] = {"framework": framework, "model": "llama-3.1-8b", "gpus": 8, "training__global_batch": 8}
+    usual, _ = found(**keys, training__sequence_length=8192)
+    pinned, _ = found(**keys, training__sequence_length=8192, layout__context=2)
+    long, _ = found(**keys, training__sequence_length=65536)
+    assert {plan.layout.context for plan in (*usual.plans, *usual.named.values())} == {1}
+    assert pinned.plans[0].layout.context == 2
+    assert long.plans[0].layout.context > 1

@@ -103,8 +103,11 @@ def test_search_equals_brute_force(name: str) -> None:
     assert len(layouts) == len(legal)
     assert cells(layouts) == set(legal)
     feasible = feasible_layouts(small)
-    sample = legal[:: max(len(legal) // 40, 1)]
     kept = cells(feasible.layouts)
+    asks_script = not small.framework.runs("Megatron-LM", "Megatron-DeepSpeed") and small.pins.context is None
+    sample = [layout for layout in legal if not asks_script or layout.context == 1]
+    sample = sample[:: max(len(sample) // 40, 1)]
+    assert not asks_script or all(layout.context == 1 for layout in kept)
     for layout in sample:
         free = replace(layout, recompute=Recompute.NONE, offload=Offload.NONE)
         assert (layout in kept) == fits(small, layout) or (fits(small, layout) and free in kept)
