@@ -1,16 +1,15 @@
 #!/bin/bash
 # Written by dsgen 0.2.0: dsgen generate
 # Job llama-3-8b-lora: huggingface trains llama-3.1-8b on 1 × aws/g5.48xlarge.
-# 8 GPUs = 2 data × 1 tensor × 1 pipeline × 4 context; ZeRO 1, recompute none, offload none.
-# 64 sequences a step = 1 micro batch × 32 accumulated × 2 data. plan.json has the estimates and reasons.
+# 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 1, recompute full, offload none.
+# 64 sequences a step = 1 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
 # Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, peft 0.21, DeepSpeed 0.19.8.
 # The plan counts on sequences of 4096 tokens and attn_implementation=flash_attention_2, which the script sets:
 # TrainingArguments can't.
-# train_batch_size is left out: DeepSpeed derives 64, while the Trainer would insist on 4 times that, since it
-# counts every rank of a Ulysses group.
 # LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r=16, lora_alpha=32,
 # target_modules="all-linear", lora_dropout=0, bias='none', task_type='CAUSAL_LM'): 41,943,040 parameters are
 # trained.
+# With gradient checkpointing the script must call model.enable_input_require_grads() before training.
 # QLoRA: the script must load the model with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4',
 # bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16, bnb_4bit_quant_storage=torch.bfloat16);
 # ZeRO-3 can shard no other storage type.
@@ -41,12 +40,6 @@ ENVIRONMENT=(
   # A process's share of the node's cores; torchrun would set OMP_NUM_THREADS to 1.
   OMP_NUM_THREADS=24
   PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  ACCELERATE_USE_PARALLELISM_CONFIG=true
-  PARALLELISM_CONFIG_SP_BACKEND=deepspeed
-  PARALLELISM_CONFIG_SP_SIZE=4
-  PARALLELISM_CONFIG_SP_SEQ_LENGTH=4096
-  PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE=false
-  PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION=flash_attention_2
 )
 
 # Whether a checkpoint is whole, by the file that is written last: it has its end.
@@ -95,10 +88,10 @@ ARGUMENTS=(
   --deepspeed "$CONFIG_DIR"/ds_config.json
   # batch per device and pass, and passes per step
   --per_device_train_batch_size 1
-  --gradient_accumulation_steps 32
+  --gradient_accumulation_steps 8
   # precision and recomputation
   --bf16 true
-  --gradient_checkpointing false
+  --gradient_checkpointing true
   # optimizer: the same as in the JSON, or the Trainer refuses to start
   --optim adamw_bnb_8bit
   --learning_rate 0.0002
@@ -118,7 +111,7 @@ ARGUMENTS=(
   # checkpoints
   --output_dir out
   --save_strategy steps
-  --save_steps 111
+  --save_steps 92
   --save_total_limit 4
   # from the job's launch.arguments
   --model_name_or_path meta-llama/Llama-3.1-8B
