@@ -41,7 +41,7 @@ def report(
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:
         beside = counts_report(counts) if counts else plans(table)
         numbered = any(not row.reason for row in table) and not counts
-        how = ", numbered by preference (more: --explain)" if numbered else " (--explain says why the others don't)"
+        how = "; numbers are ranks (more: --explain)" if numbered else " (--explain says why the others don't)"
         last = Lines([("Search", said + how), *details], least=NAMES)
         return (answer_lines(best, *more), "", *beside, "", last)
 

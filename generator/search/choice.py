@@ -222,8 +222,8 @@ def why_first(ours: Plan, theirs: Plan, *, bold: bool = False) -> str:
     rival = "the faster plan" if slower > 0 else "the other plan"
     if high > limit and not bold:
         if (own := float(ours.uncertainty.device.high)) > limit:
-            return f"needs least memory: nvidia-smi may show up to {gib(own)} GiB, with every other layout more"
-        return f"with {rival} nvidia-smi may show up to {gib(high)} GiB, above the limit of {gib(limit)} GiB"
+            return f"needs least memory, up to {gib(own)} GiB; every other layout more"
+        return f"{rival} may run out of memory: up to {gib(high)} GiB, where the limit is {gib(limit)} GiB"
     if slower <= TIME_BAND:
         return f"as fast within {TIME_BAND:.0%}{_preferred(ours, theirs)}"
     if ours.uncertainty.evidence.level > theirs.uncertainty.evidence.level == 0:

@@ -21,6 +21,7 @@ Line = tuple[str, str]  #: a name and a text
 _CAUSES: Final = (
     *("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"),
 )
+_COMMUNICATION: Final = ("tensor", "context", "expert", "pipeline", "data")
 _SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
 _JOULES_A_KWH: Final = 3.6e6
 
@@ -127,7 +128,7 @@ def further(plan: Plan) -> Iterator[Line]:
     )
     if plan.run is None:
         yield "Batch", _batch(plan)
-    yield "Step", " + ".join(f"{name} {seconds(s)}" for name, s in causes(plan))
+    yield "Step", _step(plan)
     if plan.run is not None:
         yield "Length", "; ".join(_length(plan, plan.run))
         power = "" if plan.run.energy_j is None else f"; {energy(plan.run.energy_j)}"
@@ -144,6 +145,14 @@ def _batch(plan: Plan) -> str:
         f"{layout.global_batch:,} sequences{other} = {counted(layout.data, 'replica')} × "
         f"{passes} of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
     )
+
+
+def _step(plan: Plan) -> str:
+    """The causes of the step time, with those that are communication together."""
+    said = [(name, f"{name} {seconds(s)}") for name, s in causes(plan)]
+    own = [text for name, text in said if name not in _COMMUNICATION]
+    shared = ", ".join(text for name, text in said if name in _COMMUNICATION)
+    return " + ".join([*own, f"communication ({shared})"] if shared else own)
 
 
 def causes(plan: Plan) -> list[tuple[str, float]]:
