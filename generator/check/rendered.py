@@ -52,6 +52,10 @@ def _placed(finding: Finding, job: Job) -> Finding:
     at, line = _pointed(finding.where), finding.where.excerpt or finding.message
     here = [pointer for pointer, value in values if value == at]
     here += [pointer for pointer, value in values if _quotes(finding.message, value) and _quotes(line, value)]
+    options = [(pointer, value.partition("=")[0]) for pointer, value in values if value.startswith("--")]
+    if not here and (named := [each for each in options if _quotes(finding.message, each[1].lstrip("-"))]):
+        hint = f"remove {named[0][1]} from launch.arguments"
+        return replace(finding, where=job.origin.locate(named[0][0]), hint=hint, edits=())
     return replace(finding, where=job.origin.locate(here[0]) if here else finding.where, edits=())
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from ..write import Change
     from .loading import Prepared
+
+_ADAPTS: Final = re.compile(r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE)  #: an option, or a file of them
 
 
 @click.command(short_help="Plan a job and write its files (the default).")
@@ -72,13 +75,21 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         if (names := _listed([each.path.relative_to(folder) for each in changes if each.action.value == action]))
     ]
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
-    notes = [*launcher.lost(best.job), launcher.before(launch, folder)]
+    notes = [*launcher.lost(best.job), *_adapters(made), launcher.before(launch, folder)]
     ready = [("Next", " ".join(notes)), ("", launcher.command(folder))]
     rows += [("Next", f"{not_ready(best.missing)}")] if best.missing else ready
     more = explained(best, made.answer.rejected_by) if explain else ()
     batch = None if made.elastic else dividing_batch(best)
     details = [*nearby(best, [batch] if batch else []), *further(best)]
     print_parts(*report(made.answer, top, *rows, details=details, counts=made.elastic), *more)
+
+
+def _adapters(made: Prepared) -> Iterator[str]:
+    """Say that the script has to make the adapters, where no argument hands them to it."""
+    job = made.answer.plans[0].job
+    if job.training.lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
+        rank = job.training.lora.rank
+        yield f"{job.launch.script} gets no option for LoRA: it has to make the adapters of rank {rank}."
 
 
 def _listed(paths: Sequence[Path]) -> str:

@@ -22,7 +22,7 @@ from ..job.records import Job
 from ..job.resolve import DEFAULT_FRAMEWORK
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
-from ..search import Infeasible, SearchResult, search
+from ..search import Infeasible, Plan, SearchResult, search
 from .findings_text import print_below, stop
 from .options import COMMANDS, DEFAULT_SPEC, Request, assignment_text
 from .printing import ExitStatus, echo, print_json, working
@@ -146,6 +146,8 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     """The job asked for, planned, rendered and judged. Errors are printed and end the program."""
     from ..check.rendered import check_rendered
     from ..render import render, render_counts  # here, to save start-up time
+    from ..rule import findings_of
+    from ..rules.job.data import arguments_agree
     from .tables import file_name
 
     job, findings = load(request)
@@ -163,12 +165,20 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     plans = elastic.plans if elastic else (best,)
     counts = f"{elastic.plans[-1].job.gpus}-{best.job.gpus}" if elastic else f"{best.job.gpus}"
     folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{counts}gpus")
+    if contradicted := [one for plan in plans for one in findings_of((arguments_agree,), _pinned(plan))]:
+        stop(contradicted)
     found_in = [one for each, plan in zip(judged, plans, strict=True) for one in check_rendered(each, plan.job, folder)]
     of_files = [finding for finding in dict.fromkeys(found_in) if finding.rule not in known]
     if any(finding.severity.value == "error" for finding in of_files):
         stop(of_files)
     print_below([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
+
+
+def _pinned(plan: Plan) -> Job:
+    """The job of a plan with all of its layout pinned."""
+    names = plan.job.pins.__dataclass_fields__
+    return replace(plan.job, pins=replace(plan.job.pins, **{name: getattr(plan.layout, name) for name in names}))
 
 
 def _plan_counts(job: Job, top: int, bold: bool) -> Elastic | Infeasible:

@@ -53,6 +53,8 @@ class Framework:
     #: The script's options that say keys of the spec's `data` and `output`, by key; a key without any can't be said.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     in_environment: frozenset[str] = frozenset()  #: such keys that variables say
+    #: Keys of the spec's `training` and `layout` that the script's own options say, by option.
+    decides: Mapping[str, str] = field(default_factory=dict)
     #: Keys of the DeepSpeed config that the plan decides, as pointers, and the key of the spec that says each.
     planned: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()  #: what a submission needs
@@ -230,6 +232,12 @@ class Training:
     def tokens_per_step(self) -> int:
         """Tokens per optimizer step."""
         return self.global_batch * self.sequence_length
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps that see `duration_tokens` tokens, rounded up; None when the job gives no duration."""
+        tokens = self.duration_tokens
+        return None if tokens is None else max(1, -int(-tokens // self.tokens_per_step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..dataclass import dataclass
 from ..job.needs import argument_values, continuation
-from ..job.records import Job, Launch, Training, is_fine_tuning
+from ..job.records import Job, Launch, is_fine_tuning
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
@@ -158,7 +158,7 @@ _WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's
 
 def warmup_steps(plan: Plan) -> int | None:
     """Steps in which the learning rate rises; `None` where the length isn't known."""
-    steps = training_steps(plan.job.training)
+    steps = plan.job.training.steps
     share = WARMUP_FRACTION if plan.job.training.weight_decay else _WARMUP_OF_TUNING
     return None if steps is None else ceil(steps * share)
 
@@ -250,13 +250,6 @@ def holds(arguments: Iterable[str], value: object) -> bool:
     return any(value in (a, a.partition("=")[2]) for a in arguments)
 
 
-def training_steps(training: Training) -> int | None:
-    """Optimizer steps that see `duration_tokens` tokens, rounded up; None when the job gives no duration."""
-    if training.duration_tokens is None:
-        return None
-    return max(1, -int(-training.duration_tokens // training.tokens_per_step))
-
-
 _STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
 _LEAST_MARGIN_S: Final = 600
 
@@ -308,4 +301,4 @@ def last_step(plan: Plan, program: Program) -> int:
     told = [values for option in _STEPS if (values := argument_values(words, option))]
     if told:
         return int(told[0][0]) if told[0][0].isdecimal() else 0
-    return 0 if gives(words, *_NO_STEPS) else training_steps(plan.job.training) or 0
+    return 0 if gives(words, *_NO_STEPS) else plan.job.training.steps or 0

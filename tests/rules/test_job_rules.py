@@ -64,9 +64,9 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
     "ARG002": (
         job(output=Output(save_interval=500), launch={"arguments": ("--save-interval=500",)}),
         job(output=Output(save_interval=500), launch={"arguments": ("--save-interval=100",)}),
-        "/output/save_interval",
+        "/launch/arguments/0",
         ("output.save_interval is 500", "--save-interval 100"),
-        "keep one",
+        "remove --save-interval, or set output.save_interval: 100",
     ),
     "ARG003": (
         job("deepspeed", config={"zero_optimization": {"sub_group_size": 1}}),

@@ -25,7 +25,6 @@ from ..program import (
     group,
     holds,
     make_program,
-    training_steps,
 )
 from .options import EIGHT_BIT, PLANNED, batch_ranks, derives_train_batch, uses_autotp, written
 
@@ -203,7 +202,7 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
         texts.append(f"recompute {layout.recompute.label}: the script must checkpoint every layer itself.")
     if job.training.precision == "fp8":
         texts.append("fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) must compute in fp8.")
-    if steps := training_steps(job.training):
+    if steps := job.training.steps:
         texts.append(f"training.duration is {steps} optimizer steps: the script must stop there.")
     return tuple(texts)
 

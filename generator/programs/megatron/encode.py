@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ...dataclass import dataclass
 from ...job.bindings import bindings
 from ...job.records import Job, Training
-from ..program import DEFAULT_STEPS, Value, training_steps
+from ..program import DEFAULT_STEPS, Value
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
     from ...catalog.records import Model
@@ -209,7 +209,7 @@ def narrow(dtype: str | None) -> str | None:
 def steps(p: Planned) -> int | None:
     """Optimizer steps; `None` where the batch ramps up, which it does over sequences alone."""
     training = p.job.training
-    return (training_steps(training) or DEFAULT_STEPS) if training.batch_ramp is None else None
+    return (training.steps or DEFAULT_STEPS) if training.batch_ramp is None else None
 
 
 def samples(p: Planned) -> int | None:

@@ -378,6 +378,8 @@ REQUIRED: Final = _names(Mark.REQUIRED)
 SIZES: Final = _names(Mark.SIZE)
 #: Options of the files by the keys of `data` and `output` that they say.
 OF_FILES: Final = {row.key: (row.option,) for row in (*_DATA, *_FILES) if row.key.startswith(("data.", "output."))}
+#: Keys of `training` and `layout` by the options that say them.
+DECIDED: Final = {row.option: row.key for row in ROWS if row.key.startswith(("training.", "layout."))}
 
 
 @lru_cache(maxsize=2)

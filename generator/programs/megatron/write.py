@@ -18,7 +18,7 @@ from ...search.plan import Plan
 from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, gives, group, make_program
 from .encode import Planned
 from .options import Flavour
-from .table import EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES
+from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES
 from .tokenizer import tokenizer_type
 
 NEEDS: Final = (
@@ -179,6 +179,7 @@ FRAMEWORK: Final = Framework(
     only={"kernels": "fused"},
     exit_option=EXIT_OPTION,
     options=OF_FILES,
+    decides=DECIDED,
     needs=NEEDS,
     data_paths="several",
     data_prefix=True,

@@ -16,7 +16,7 @@ from ..deepspeed import write as ds_config
 from ..deepspeed.options import PLANNED
 from ..program import Program, make_program
 from .encode import Planned
-from .table import EVALUATION, EXIT_OPTION, OF_FILES
+from .table import DECIDED, EVALUATION, EXIT_OPTION, OF_FILES
 from .write import COMMENTS, NEEDS, Comment, common_notes, groups_of, planned, sizes
 
 
@@ -67,6 +67,7 @@ FRAMEWORK: Final = Framework(
     only={"kernels": "fused", "cross_entropy": "unfused"},
     exit_option=EXIT_OPTION,
     options=OF_FILES,
+    decides=DECIDED,
     planned=PLANNED,
     needs=NEEDS,
     data_paths="weighted",

@@ -18,7 +18,7 @@ from ...estimate.layout import Recompute
 from ...search.plan import Plan
 from ..deepspeed.options import EIGHT_BIT
 from ..deepspeed.write import FILE_NAME
-from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, gives, log_interval, training_steps, warmup_steps
+from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, gives, log_interval, warmup_steps
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
 LENGTHS: Final = ("model_max_length", "max_seq_length", "max_seq_len", "max_length", "block_size", "cutoff_len")
@@ -131,7 +131,7 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         Row("max_grad_norm", _CLIPPING, None, _not_negative, ("/gradient_clipping",), by_default=True),
     ),
     "duration, warm-up, and a line of the log a minute": (
-        Row("max_steps", "training.duration.steps", lambda plan: training_steps(plan.job.training), _count),
+        Row("max_steps", "training.duration.steps", lambda plan: plan.job.training.steps, _count),
         Row("warmup_steps", encode=_warmup),
         Row("logging_steps", encode=log_interval),
     ),

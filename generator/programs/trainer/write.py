@@ -206,6 +206,7 @@ FRAMEWORK: Final = Framework(
     # DefaultFlowCallback, which then saves after the last step as well.
     saves_nothing=("--save_strategy", "no"),
     options=OPTIONS,
+    decides={row.option: row.key for row in ROWS if row.key.startswith(("training.", "layout."))},
     planned=PLANNED,
     in_environment=frozenset({"output.logs"}),
     needs=NEEDS,

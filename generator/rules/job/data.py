@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
+from ...catalog import find_model
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.bindings import ASSET, EXPRESSION, bindings, binds, bound_values, is_uri, only_mounted
+from ...job.hf_config import model_from_config
 from ...job.needs import argument_values, spec_values
 from ...job.records import Job
 from ...job.wording import NOTHING, counted, value_at
@@ -145,15 +148,98 @@ def keys_have_options(job: Job) -> Violations:
 
 @jobs.rule("ARG002", ERROR, "silent", derived("of an option that is given twice, the last one wins"))
 def arguments_agree(job: Job) -> Violations:
-    """Options in launch.arguments don't contradict data and output.
+    """Options in launch.arguments don't contradict the spec: its model, lengths, batch, adapters, layout, data, output.
     Prevents: No error: one of the two values is used, and the plan counts with the other.
     Fix: give each of them once"""
-    for key, value in spec_values(job).items():
-        for option in job.framework.options.get(key, ()):
-            own = argument_values(job.launch.arguments, option)
-            if own is not None and own != value:
-                message = f"{key} is {' '.join(value)}, but launch.arguments have {' '.join((option, *own))}"
-                yield violation(job, "/" + key.replace(".", "/"), message, "keep one of the two")
+    said = {option: key for key in spec_values(job) for option in job.framework.options.get(key, ())}
+    texts, words = spec_values(job), job.launch.arguments
+    for option, index in {word.partition("=")[0]: at for at, word in enumerate(words) if word[:1] == "-"}.items():
+        text = " ".join(argument_values(words, option) or ())
+        if option in said:
+            key, value = said[option], " ".join(texts[said[option]])
+            found = (key, value, f"{key}: {text}") if text not in ("", value) else None
+        else:
+            found = _other_model(job, option, text) or _other_number(job, option, text)
+        if found:
+            key, value, other = found
+            message = f"{key} is {value}, but launch.arguments have {option} {text}"
+            written = option in said or option in job.framework.decides  # by dsgen, and so not asked of its script
+            write = f"remove {option}" if written else f"write {option} {value.replace(',', '')}"
+            write = f"write the name of {value} there" if key == "model" else write
+            yield violation(job, f"/launch/arguments/{index}", message, f"{write}, or set {other}")
+
+
+#: Options of training scripts by the key of the spec that says the same, whatever the framework: those of examples of
+#: Megatron, transformers, accelerate, trl and LLaMA-Factory, which scripts of people's own take over.
+_COMMON: Final = {
+    name: f"training.{key}" if key else "model"
+    for key, names in {
+        "sequence_length": "sequence_length seq_length seq_len max_seq_length max_seq_len cutoff_len block_size",
+        "global_batch": "global_batch_size",
+        "duration.steps": "steps max_steps train_steps max_train_steps num_train_steps total_steps train_iters",
+        "learning_rate": "learning_rate lr",
+        "lora.rank": "lora_rank lora_r",
+        "lora.alpha": "lora_alpha",
+        "": "model model_id model_name model_name_or_path pretrained_model_name_or_path base_model",
+    }.items()
+    for name in names.split()
+}
+_SPARES: Final = ("training.learning_rate", "training.weight_decay", "training.gradient_clipping")
+_PATH: Final = re.compile(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")  #: begins so: a file's, which says little of what is in it
+_SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
+
+
+def _common(option: str) -> str | None:
+    return _COMMON.get(option.lstrip("-").replace("-", "_").lower())
+
+
+def _other_model(job: Job, option: str, name: str) -> tuple[str, str, str] | None:
+    """The model of the spec, where an option names another one of the catalog, of another shape."""
+    if _common(option) != "model" or _PATH.match(name) or any(at.startswith("/model/") for at in job.origin.locations):
+        return None
+    entry = find_model(name)
+    if entry is None or entry.name == job.model.name:
+        return None
+    other = model_from_config(entry.config, name=entry.name, source=entry.source)
+    return ("model", job.model.name, f"model: {name}") if _SHAPE(other) != _SHAPE(job.model) else None
+
+
+def _other_number(job: Job, option: str, text: str) -> tuple[str, str, str] | None:
+    """The key of the spec that an option says, with its number, where the option has another one; and the other."""
+    key = job.framework.decides.get(option) or _common(option)
+    if key is None or (key in _SPARES and not _counts(job, key)):
+        return None
+    value = _number_of(job, key)
+    try:
+        given = float(text)
+    except ValueError:
+        return None
+    rounds = key.startswith("training.duration") and job.training.duration_steps is None  # up or down, both are right
+    if value is None or given <= 0 or abs(given - value) <= rounds:
+        return None
+    section, _, last = key.rpartition(".")
+    nested = section in ("training.duration", "training.lora")
+    return key, f"{value:,}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
+
+
+def _counts(job: Job, key: str) -> bool:
+    """Ask whether a number of no weight in a plan is the spec's own, or repeated in a file that has to agree."""
+    return job.framework.runs("Trainer") or f"/{key.replace('.', '/')}" in job.origin.locations
+
+
+def _number_of(job: Job, key: str) -> float | None:
+    """A number of the spec; of a layout, where it is pinned."""
+    training, lora = job.training, job.training.lora
+    if key.startswith("training.duration"):
+        per = training.sequence_length if key.endswith("samples") else None
+        if training.batch_ramp is not None or training.duration_tokens is None:
+            return None
+        return training.duration_tokens / per if per else training.steps
+    if key.startswith("training.lora"):
+        return None if lora is None else getattr(lora, key.rpartition(".")[2])
+    section, _, name = key.partition(".")
+    value = getattr(training if section == "training" else job.pins, name, None)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 @jobs.rule("DATA009", ERROR, "silent", derived("the text of data.path goes to the script as it is"))
