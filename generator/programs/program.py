@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -159,7 +159,8 @@ _WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's
 def warmup_steps(plan: Plan) -> int | None:
     """Steps in which the learning rate rises; `None` where the length isn't known."""
     steps = plan.job.training.steps
-    share = WARMUP_FRACTION if plan.job.training.weight_decay else _WARMUP_OF_TUNING
+    is_tuned = is_fine_tuning(plan.job.training.lora, plan.job.launch.arguments)
+    share = _WARMUP_OF_TUNING if is_tuned else WARMUP_FRACTION
     return None if steps is None else ceil(steps * share)
 
 
@@ -197,9 +198,12 @@ def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
 
 
 def _number(value: float) -> str:
-    """The shortest text that is read as the same number: a config beside it may hold that number too."""
-    short = format(value, "g")
-    return short if float(short) == value else repr(value)
+    """The shortest text of a number, without the rounding error of a product: 3e-05 for 2.9999999999999997e-05.
+
+    Any other number is read back as the same, as a config beside it may hold it too.
+    """
+    short = format(value, ".12g")
+    return short if isclose(float(short), value, rel_tol=1e-15) else repr(value)
 
 
 def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
@@ -220,7 +224,9 @@ def make_program(
 
     An option that the job's own arguments give is left to them; they come last.
     """
-    own = ArgumentGroup(comment="from the job's launch.arguments", arguments=job.launch.arguments)
+    named = "; --model_name_or_path is its model on the Hub where they name none"
+    weights = named if job.framework.runs("Trainer") and gives(job.launch.arguments, "--model_name_or_path") else ""
+    own = ArgumentGroup(comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments)
     given = {word.partition("=")[0] for word in job.launch.arguments if word.startswith("--")}
     filled = tuple(g for g in (*(_less(group, given) for group in groups), own) if g.arguments)
     return Program(

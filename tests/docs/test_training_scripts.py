@@ -45,6 +45,42 @@ made.train_from_iterator(open("data.json"), trainers.BpeTrainer(vocab_size=300, 
 PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>", unk_token="<unk>").save_pretrained("tiny")
 AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("tiny")).save_pretrained("tiny")
 """
+#: Asks the functions of both scripts, without a run.
+ASK = """
+import json, os, runpy, sys, types
+from argparse import Namespace
+os.environ["DS_ACCELERATOR"] = "cpu"
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+own, made = (types.SimpleNamespace(**runpy.run_path(name)) for name in ("deepspeed.py.txt", "trainer.py.txt"))
+tokenizer = AutoTokenizer.from_pretrained("tiny")
+samples = made.Samples("data.json", 64, tokenizer)
+json.dump({"zero_optimization": {"stage": 0}}, open("ds_config.json", "w"))
+options = {"deepspeed_config": "ds_config.json", "gradient_checkpointing": False, "data_path": "data.json"}
+options |= {"sequence_length": 64, "model_name_or_path": "tiny", "config_name": None}
+rows = own.read_samples(Namespace(**options))
+tiny = AutoModelForCausalLM.from_pretrained("tiny").lm_head.weight
+loaded = own.build(Namespace(**options))
+fresh = own.build(Namespace(**options | {"model_name_or_path": None, "config_name": "tiny"}))
+peft = sys.modules["peft"] = types.ModuleType("peft")
+peft.LoraConfig = dict
+peft.get_peft_model = lambda model, lora: Namespace(lora=lora, enable_input_require_grads=lambda: None)
+adapters = lambda **given: made.add_adapters(None, made.Options("tiny", "data.json", 64, **given)).lora
+count = len(rows)
+print(json.dumps({
+    "position_ids": samples[1]["position_ids"].tolist(),
+    "same rows": samples[1]["input_ids"].tolist() == rows[1].tolist() == samples[1]["labels"].tolist(),
+    "bytes": rows.element_size(),
+    "epoch": sorted(own.batch_at(rows, 0, count).tolist()) == sorted(rows.tolist()),
+    "in order": own.batch_at(rows, 0, count).tolist() == rows.tolist(),
+    "next epoch": own.batch_at(rows, 0, count).tolist() == own.batch_at(rows, count, count).tolist(),
+    "resumed": own.batch_at(rows, 0, 8)[4:].tolist() == own.batch_at(rows, 4, 4).tolist(),
+    "loaded": torch.equal(loaded.lm_head.weight, tiny),
+    "fresh": torch.equal(fresh.lm_head.weight, tiny),
+    "lora": [adapters(lora_rank=4), adapters(lora_rank=4, lora_alpha=16, lora_modules=["q_proj", "v_proj"])],
+    "attention": adapters(lora_rank=4, lora_modules=["attention"])["target_modules"],
+}))
+"""
 
 
 @pytest.fixture
@@ -93,10 +129,27 @@ def trained(folder: Path, framework: str, steps: int, arguments: list[str]) -> s
     return done.stdout
 
 
-def write_script(name: str, folder: Path) -> None:
+def write_script(name: str, folder: Path, target: str = "train.py") -> None:
     """Put a script of the page into the folder."""
     (script,) = (block.text for block in blocks(PAGE) if block.options.get("title") == name)
-    (folder / "train.py").write_text(script)
+    (folder / target).write_text(script)
+
+
+def test_the_scripts_read_what_the_plan_counts_on(folder: Path) -> None:
+    """Batches have position_ids, adapters are those of the spec, weights are loaded, and the order is the step's."""
+    for name in ("trainer", "deepspeed"):
+        write_script(f"{name}/train.py", folder, f"{name}.py.txt")
+    done = subprocess.run([sys.executable, "-c", ASK], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["position_ids"] == list(range(64))
+    assert told["same rows"] and told["bytes"] == 4
+    assert told["epoch"] and told["resumed"] and not told["in order"] and not told["next epoch"]
+    assert told["loaded"] and not told["fresh"]
+    rest = {"task_type": "CAUSAL_LM"}
+    assert told["lora"][0] == {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", **rest}
+    assert told["lora"][1] == {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"], **rest}
+    assert told["attention"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
 def test_the_script_for_the_trainer_trains_and_goes_on(folder: Path) -> None:
@@ -112,7 +165,7 @@ def test_the_script_for_the_trainer_trains_and_goes_on(folder: Path) -> None:
 def test_the_script_for_deepspeed_trains_and_goes_on(folder: Path) -> None:
     """DeepSpeed's script makes its steps, and started again goes on from the last checkpoint."""
     write_script("deepspeed/train.py", folder)
-    arguments = ["--model", "tiny", "--sequence_length", "64", "--steps"]
+    arguments = ["--model_name_or_path", "tiny", "--sequence_length", "64", "--steps"]
     assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 2, [*arguments, "2"]), re.M) == ["1", "2"]
     assert re.findall(r"^step (\d)", trained(folder, "deepspeed", 4, [*arguments, "4"]), re.M) == ["3", "4"]
     assert (folder / "out" / "latest").read_text() == "global_step4"

@@ -16,7 +16,7 @@ import pytest
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.job.records import Lora
 from dsgen.programs.frameworks import program_for
-from dsgen.programs.program import Program
+from dsgen.programs.program import Program, group
 from tests.programs.plans import LLAMA, make_job, make_plan, words
 from tests.workers import HANGS_S
 
@@ -87,6 +87,13 @@ def test_ulysses_is_set_up_by_accelerates_variables() -> None:
     assert program_of("data").environment == {}
 
 
+def test_unfused_attention_has_one_name_with_ulysses() -> None:
+    """Where nothing is fused, the notes and accelerate's variable name the same attention, which Ulysses takes."""
+    made = program_of("ulysses", attention="unfused")
+    assert made.environment["PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION"] == "sdpa"
+    assert "attn_implementation=sdpa" in made.notes[0]
+
+
 @pytest.mark.integration
 def test_accelerate_reads_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """accelerate's own ParallelismConfig takes the Ulysses size and the sequence length from the environment."""
@@ -122,8 +129,23 @@ def test_notes_say_what_the_script_does_for_adapters() -> None:
     )
 
 
+def test_own_arguments_say_where_a_model_comes_from() -> None:
+    """The comment above --model_name_or_path says that dsgen takes it from `model`; other arguments have none such."""
+    (*_, named), (*_, other) = (
+        program_of("data", arguments=words).groups for words in (("--model_name_or_path", "a/b"), ("--seed", "1"))
+    )
+    assert "is its model on the Hub" in named.comment and other.comment == "from the job's launch.arguments"
+
+
+def test_computed_numbers_have_no_rounding_error() -> None:
+    """A tenth of 3e-4 is written as 3e-05, and a number that was given as it was given."""
+    rates = group("", {"--min-lr": 3e-4 * 0.1, "--half": 1.5e-4 * 0.1, "--lr": 1.234567890123e-4})
+    assert rates.arguments[1::2] == ("3e-05", "1.5e-05", "0.0001234567890123")
+
+
 def test_notes_say_how_the_batch_is_counted() -> None:
     """Tensor parallelism and Ulysses each come with a note that names both batch sizes."""
     assert any("6144" in note or "1024" in note for note in program_of("tensor").notes)
     assert any("1536" in note for note in program_of("ulysses").notes)
+    assert any("has to hold position_ids" in note for note in program_of("ulysses").notes)
     assert len(program_of("data").notes) == 1

@@ -62,9 +62,9 @@ _ALSO: Final = ("--block_size", "--max_length", "--max_seq_length")
 _FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
 
 
-def _attention(job: Job) -> str:
-    """The implementation of attention that the plan counts on."""
-    return "flash_attention_2" if job.training.attention == "flash" else "eager"
+def _attention(job: Job, layout: Layout) -> str:
+    """The implementation of attention that the plan counts on, of which Ulysses takes no `eager`."""
+    return "flash_attention_2" if job.training.attention == "flash" else "sdpa" if layout.context > 1 else "eager"
 
 
 def _trl_adapters(job: Job) -> dict[str, Value]:
@@ -110,7 +110,6 @@ def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
     logs = {"TENSORBOARD_LOGGING_DIR": job.output.logs} if job.output.logs is not None else {}
     if layout.context == 1:
         return logs
-    attention = "flash_attention_2" if job.training.attention == "flash" else "sdpa"
     return {
         **logs,
         "ACCELERATE_USE_PARALLELISM_CONFIG": "true",
@@ -118,7 +117,7 @@ def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
         "PARALLELISM_CONFIG_SP_SIZE": str(layout.context),
         "PARALLELISM_CONFIG_SP_SEQ_LENGTH": str(job.training.sequence_length),
         "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE": "false",
-        "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": attention,
+        "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": _attention(job, layout),
     }
 
 
@@ -126,10 +125,15 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """Notes on what isn't in TrainingArguments, and on numbers that look wrong but aren't."""
     script = PurePosixPath(job.launch.script).name
     told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
-    told += [] if script in _TRL else [f"attn_implementation={_attention(job)}"]
+    told += [] if script in _TRL else [f"attn_implementation={_attention(job, layout)}"]
     counted = f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
     texts = [*([counted] if told else []), *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count")]
     if layout.context > 1:
+        # Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py, UlyssesSPDataLoaderAdapter.refill
+        texts.append(
+            "Each batch has to hold position_ids (0, 1, ... of each sequence), or Ulysses refuses it: neither the "
+            "Trainer nor accelerate adds them."
+        )
         texts.append(
             f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
             f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
@@ -184,7 +188,7 @@ def program(plan: Plan) -> Program:
     if script in _LENGTHS and not gives(own, *_ALSO):
         left[_LENGTHS[script]] = job.training.sequence_length
     if script in _TRL:
-        left |= {"--attn_implementation": _attention(job), **_trl_adapters(job)}
+        left |= {"--attn_implementation": _attention(job, layout), **_trl_adapters(job)}
     groups.insert(-1, group("data and tokenizer, by the options of the example scripts of transformers", left))
     # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
     return make_program(
