@@ -224,7 +224,7 @@ def make_program(
 
     An option that the job's own arguments give is left to them; they come last.
     """
-    named = "; --model_name_or_path is its model on the Hub where they name none"
+    named = ", and --model_name_or_path from its model where these name none"
     weights = named if job.framework.runs("Trainer") and gives(job.launch.arguments, "--model_name_or_path") else ""
     own = ArgumentGroup(comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments)
     given = {word.partition("=")[0] for word in job.launch.arguments if word.startswith("--")}

@@ -105,7 +105,7 @@ ARGUMENTS=(
   --save_strategy steps
   --save_steps 293
   --save_total_limit 4
-  # from the job's launch.arguments
+  # from the job's launch.arguments, and --model_name_or_path from its model where these name none
   --model_name_or_path Qwen/Qwen2.5-7B
 )
 if ((LAST_STEP >= 0)); then
