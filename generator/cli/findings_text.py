@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,19 +25,32 @@ _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions
 
 
-def finding_text(finding: Finding, *, colour: bool = False, width: int = 0) -> str:
+def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: int = 0) -> str:
     """`path:line:column: severity: message [ID]`, the source line with a caret, and `hint:`.
 
-    With a width in columns, text wraps between words, and notes have no source line.
+    With a width in columns, text wraps between words, and notes have no source line. `more` findings are at the same
+    place, with the same hint.
     """
-    severity = finding.severity.value
-    first = _folded(f"{_place(finding.where)}: {severity}: {_line(counted(finding))} [{finding.rule}]", width)
-    if colour and wanted():
-        shown = click.style(severity, fg=_COLOURS[severity], bold=True)
-        first = first.replace(f": {severity}:", f": {shown}:", 1)
+    firsts = []
+    for one in (finding, *more):
+        severity = one.severity.value
+        first = _folded(f"{_place(one.where)}: {severity}: {_line(counted(one))} [{one.rule}]", width)
+        if colour and wanted():
+            shown = click.style(severity, fg=_COLOURS[severity], bold=True)
+            first = first.replace(f": {severity}:", f": {shown}:", 1)
+        firsts.append(first)
     hint = [_folded(f"hint: {_line(finding.hint)}", width)] if finding.hint else []
     excerpt = [] if width and finding.severity is Severity.NOTE else _excerpt(finding.where, width)
-    return "\n".join((first, *excerpt, *hint))
+    return "\n".join((*firsts, *excerpt, *hint))
+
+
+def together(findings: Iterable[Finding], alone: Container[int] = ()) -> list[list[Finding]]:
+    """Findings of one cause: at one place, with one hint; those of an `id` in `alone` each by itself."""
+    found: dict[object, list[Finding]] = {}
+    for finding in findings:
+        by_itself = id(finding) in alone or finding.again
+        found.setdefault(id(finding) if by_itself else (finding.where, finding.hint), []).append(finding)
+    return [*found.values()]
 
 
 def _folded(text: str, width: int) -> str:
@@ -61,10 +74,10 @@ def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
         if len({where.path for finding in group for where in (finding.where, *finding.again)}) >= _MANY_FILES:
             many |= {id(finding) for finding in group}
     texts = list[str]()
-    for finding in findings:
+    for finding, *more in together(findings, alone=many):
         group = first.get(id(finding), []) if id(finding) in many else [finding]
         if strict or group:
-            texts.append(finding_text(finding, colour=True))
+            texts.append(finding_text(finding, *more, colour=True))
         others = [where for one in group[1:] for where in (one.where, *one.elsewhere)]
         if not strict and (elsewhere := [*(finding.elsewhere if group else ()), *others]):
             texts.append(_others(elsewhere))
@@ -93,8 +106,8 @@ def counted(finding: Finding) -> str:
 
 def print_findings(findings: Iterable[Finding]) -> None:
     """Print every finding to stderr, as wide as the terminal."""
-    for finding in findings:
-        click.echo(finding_text(finding, colour=True, width=_columns()), err=True)
+    for same in together(findings):
+        click.echo(finding_text(*same, colour=True, width=_columns()), err=True)
 
 
 def _columns() -> int:
@@ -117,8 +130,8 @@ def height_below() -> int:
     """The number of lines that the findings below the answer take."""
     context = click.get_current_context(silent=True)
     return sum(
-        finding_text(each, width=_columns()).count("\n") + 1
-        for each in (context.meta.get(_LATER, ()) if context else ())
+        finding_text(*same, width=_columns()).count("\n") + 1
+        for same in together(context.meta.get(_LATER, ()) if context else ())
     )
 
 

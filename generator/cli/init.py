@@ -86,9 +86,10 @@ def _head(output: Path) -> list[str]:
     from importlib.resources import files  # here, to save start-up time
 
     package = __package__.rpartition(".")[0]
-    beside = (output.parent / SCHEMA_NAME).is_file()
-    schema = SCHEMA_NAME if beside else str(files(f"{package}.schemas").joinpath("job.schema.json"))
-    return [f"yaml-language-server: $schema={schema}"]
+    folder, installed = output.parent.absolute(), Path(str(files(f"{package}.schemas").joinpath("job.schema.json")))
+    inside = installed.is_relative_to(folder)  # as a virtual environment in the project is, wherever that is cloned to
+    schema = f"./{installed.relative_to(folder).as_posix()}" if inside else str(installed)
+    return [f"yaml-language-server: $schema={SCHEMA_NAME if (folder / SCHEMA_NAME).is_file() else schema}"]
 
 
 def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import islice
@@ -203,6 +204,7 @@ def _violations(document: Source) -> Iterator[Finding]:
 
 
 _MOST_FOLDERS: Final = 1000  # that are looked into
+_PLACE: Final = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]")  #: what a path begins with, and no name
 _SLIP: Final = 0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
 
 
@@ -215,6 +217,10 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     preset = find_model(value) if path is None or "/" not in value else None  # a folder here, else a name on the hub
     if preset is not None:
         return _build(source, preset.config, name=preset.name, origin=preset.source, file="the catalog's entry")
+    if path is None and _PLACE.match(value):  # of what is a path the nearest name is no help
+        message = f"there is no {show(value)}, and so no config.json of a model"
+        hint = "give the path of a Hugging Face config.json, or of its folder, relative to the job spec"
+        return None, (error(codes.UNUSABLE_MODEL, source.locate("/model"), message, hint),)
     if path is None:
         return None, (unknown_name(source, "/model", value, "model", ", and no such config.json"),)
     if outside := source.refused(codes.UNUSABLE_MODEL, "/model", path):

@@ -65,6 +65,7 @@ _BOUNDS: Final = {
 _SIZES: Final = {"maxLength": "characters", "maxItems": "items", "maxProperties": "keys"}
 _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps", "samples")}
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
+_KNOWN: Final = {"examples", "default", "enum"}  #: one of them gives an example
 _MOST_KEYS: Final = 100  # that are named one by one
 
 
@@ -205,7 +206,8 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
         expected = f"`{name}` is {shown}; expected {_types(types)}"
-        return codes.WRONG_TYPE, expected, _type_hint(problem.instance, shown, types, key, hint)
+        hint = hint or _of_keys(problem.schema, key)
+        return codes.WRONG_TYPE, expected, _type_hint(problem.instance, shown, types, name, hint)
     if keyword == "enum":
         choices = [str(choice) for choice in wanted]
         near = _meant(problem.instance, choices) if isinstance(problem.instance, str) else None
@@ -240,11 +242,18 @@ def _types(types: list[str]) -> str:
     return " or ".join(_TYPE_NAMES[kind] for kind in types if kind != "null")
 
 
-def _type_hint(value: object, shown: str, types: list[str], key: str, hint: str | None) -> str:
+def _of_keys(schema: Mapping[str, Any], key: str) -> str | None:
+    """A mapping with its first key, as a hint."""
+    first = next((one for one, part in schema.get("properties", {}).items() if _KNOWN.intersection(part)), None)
+    return first and f"write its keys, as in `{key}: {{{first}: {_example(schema['properties'][first])}}}`"
+
+
+def _type_hint(value: object, shown: str, types: list[str], name: str, hint: str | None) -> str:
+    section, _, key = name.rpartition(".")
     if "string" in types and "object" not in types and (value is None or isinstance(value, (bool, int, float))):
         text = f'"{"" if value is None else shown}"'
         return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
-    if types == ["object"] and isinstance(value, (int, float)) and (home := _sections().get(key)):
+    if types == ["object"] and isinstance(value, (int, float)) and (home := _sections().get(key, section)) != section:
         return f"write `{key}: {shown}` under `{home}`"  # `data: 8` is the layout's
     if types == ["boolean"]:
         return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"

@@ -201,6 +201,15 @@ def test_a_spec_without_a_plan_is_written_and_said_to_be() -> None:
     assert Path("dsgen.yaml").exists()
 
 
+def test_a_schema_below_the_spec_is_named_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spec beside the environment that has dsgen names the schema by its path from there, which others have too."""
+    schemas = tmp_path / ".venv" / "schemas"
+    monkeypatch.setattr("importlib.resources.files", lambda _: schemas)
+    run("init", *ANSWERS, "--target", "slurm")
+    first = Path("dsgen.yaml").read_text().splitlines()[0]
+    assert first == "# yaml-language-server: $schema=./.venv/schemas/job.schema.json"
+
+
 def test_editors_get_the_schema_beside_the_spec() -> None:
     """A schema that lies beside the spec is the one that it names, by its name alone."""
     Path("dsgen.schema.json").write_text("{}")

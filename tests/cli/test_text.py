@@ -10,6 +10,7 @@ from dsgen.estimate.uncertainty import Band
 from dsgen.estimate.wording import gib_with_band, percent, seconds_with_band, sized
 from dsgen.findings import Finding, Location, Severity
 from dsgen.units import GIB, count, gib, long_time, seconds
+from tests.cli.running import run
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,19 @@ def test_a_band_is_in_the_unit_of_its_estimate() -> None:
     assert seconds_with_band(0.35, Band(low=0.3, high=1.2)) == "350 ms (300-1200)"
     assert seconds_with_band(7200.0, Band(low=6000.0, high=9000.0)) == "2.0 hours (1.67-2.50)"
     assert gib_with_band(52 * GIB, Band(low=50 * GIB, high=54 * GIB)) == "52.0 GiB (50.0-54.0)"
+
+
+def test_findings_of_one_cause_share_line_and_hint() -> None:
+    """A tensor size that divides nothing has one block of lines, with one hint whose values pass every rule."""
+    job = ["--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "128", "--sequence-length", "4096"]
+    told = run("plan", *job, "--global-batch", "128", "--set", "layout.tensor=3").stderr.splitlines()
+    errors = [line[-7:-1] for line in told if ": error: " in line]
+    assert errors == ["MLM001", "MLM004", "MLM005", "MLM006"]
+    assert [line for line in told if line.startswith("hint: ")] == ["hint: use tensor: 1, 2, 4 or 8"]
+
+
+def test_a_hint_never_repeats_what_is_written() -> None:
+    """For a mapping that is written as one value the hint has its first key, and isn't that value."""
+    for key, hint in (("training.lora=true", "lora: {rank: 16}"), ("launch=slurm", "launch: {target: slurm}")):
+        told = run("plan", "--set", key).stderr
+        assert f"write its keys, as in `{hint}`" in told

@@ -172,6 +172,11 @@ def test_a_preset_comes_before_a_folder(models: Path) -> None:
         ("empty", "the folder 'empty' has no config.json", "give the folder that holds the model's config.json"),
         (".", "the folder '.' has no config.json", "use ./one"),
         ("three", "unknown model 'three', and no such config.json", None),
+        (
+            "./llama31",
+            "there is no './llama31', and so no config.json of a model",
+            "give the path of a Hugging Face config.json, or of its folder, relative to the job spec",
+        ),
     ],
 )
 @pytest.mark.usefixtures("models")

@@ -17,6 +17,7 @@ from ...job.wording import Vocabulary
 from ...rule import InFiles, Rule
 from ..planned import NO_RAMP_UP, Judgement, autotp_layouts, lm_layouts, mds_layouts
 from ..violations import deepspeed, divisors, megatron_deepspeed, megatron_lm, nearest, neighbours
+from .tensor import tensor_values
 
 WORLD_FACTORS = ("data", "tensor", "pipeline", "context")
 BATCH_FACTORS = ("micro_batch", "gradient_accumulation", "data")
@@ -31,6 +32,7 @@ class Product:
     key: str  #: the job's key for the total
     step: int = 1  #: totals come in multiples of this (whole nodes)
     data_divides: int  #: the other product's total: `data` is a factor of both
+    tensors: tuple[int, ...] = ()  #: sizes of `tensor` that all other rules allow; empty: not known
     vocabulary: Vocabulary
 
     @property
@@ -46,7 +48,8 @@ class Product:
     def hint(self, whole: bool) -> str:
         """Values of one factor, and of the total, that pass; `whole` when the factors must make the total exactly."""
         totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
-        choices = [self._factors(whole), self.vocabulary.says(self.key, *totals)]
+        keeps = not self.tensors or self.factors.get("tensor", 1) in self.tensors  # else no total helps
+        choices = [self._factors(whole), self.vocabulary.says(self.key, *totals) if keeps else None]
         return f"use {', or '.join(choice for choice in choices if choice)}"
 
     def explain(self, *, whole: bool) -> tuple[str, str]:
@@ -63,8 +66,9 @@ class Product:
                 passing = [room] if whole else divisors(room)
                 if name == "data":
                     passing = [size for size in passing if self.data_divides % size == 0]
+                allowed = [size for size in passing if size in self.tensors] if name == "tensor" else []
                 if passing:
-                    return self.vocabulary.says(name, *nearest(passing, value, 3))
+                    return self.vocabulary.says(name, *(allowed or nearest(passing, value, 3)))
         return None
 
 
@@ -77,6 +81,7 @@ def world_product(job: Job, values: Mapping[str, int]) -> Product:
         key="gpus",
         step=node if job.gpus > node else 1,
         data_divides=job.training.global_batch if knows(job, "global_batch") else 0,
+        tensors=tuple(tensor_values(job)),
         vocabulary=job.origin.vocabulary,
     )
 

@@ -53,7 +53,8 @@ def tensor_values(job: Job) -> list[int]:
     cuts += [tensor_domain(job)] if knows(job, "accelerators_per_node") else []
     cuts += widths(job).values() if knows(job, "hidden", "ffn", "experts") else []
     cuts += expert_widths(job).values() if knows(job, "experts", "moe_ffn") else []
-    return [t for t in divisors(gcd(*cuts)) if not knows(job, "kv_heads") or divide_either_way(t, job.model.kv_heads)]
+    matches = divides if job.framework.runs("Megatron-DeepSpeed") else divide_either_way
+    return [t for t in divisors(gcd(*cuts)) if not knows(job, "kv_heads") or matches(t, job.model.kv_heads)]
 
 
 def has_grouped_heads(job: Job) -> bool:
@@ -111,9 +112,7 @@ def tensor_divides_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.tensor to a divisor of the key-value heads"""
     kv_heads = job.model.kv_heads
     yield divides(layout.tensor, kv_heads)
-    fitting = [t for t in tensor_values(job) if kv_heads % t == 0]
-    message = f"{job.says('tensor', layout.tensor)} does not divide the {kv_heads} key-value heads"
-    yield message, f"use {job.says('tensor', *fitting)}"
+    yield f"{job.says('tensor', layout.tensor)} does not divide the {kv_heads} key-value heads", _hint(job)
 
 
 @autotp_layouts("tensor", "heads", "kv_heads", applies=has_grouped_heads).rule(
