@@ -172,6 +172,38 @@ def test_a_missing_device_of_the_network_is_told(resources: list[str], gpus: int
     assert ("No device of the network is requested" in text) == told
 
 
+def test_cores_and_memory_are_requested_where_they_are_known() -> None:
+    """A known node's cores and memory are requested, three quarters of the share, without a limit, unless the spec asks."""
+    known = {"cpu_cores": 192, "host_memory_bytes": 2048 * 2**30}
+    made = plan("kubernetes", gpus=8)
+    for share, gpus in ((144, 8), (72, 4)):
+        job = replace(made.job, gpus=gpus, cluster=replace(made.job.cluster, **known))
+        (file,) = launch_files(replace(made, job=job), program())[:1]
+        (main, *_) = containers(list(yaml.safe_load_all(file.text)))
+        assert main["resources"]["requests"] == {"nvidia.com/gpu": gpus, "cpu": share, "memory": f"{share * 32 // 3}Gi"}
+        assert main["resources"]["limits"] == {"nvidia.com/gpu": gpus}
+    bare = replace(made.job, cluster=replace(made.job.cluster, cpu_cores=None, host_memory_bytes=None))
+    assert "first to be evicted" in launch_files(replace(made, job=bare), program())[0].text
+    asked = plan("kubernetes", options={"resources": ["cpu=96", "memory=512Gi"]})
+    assert "evicted" not in launch_files(asked, program())[0].text
+
+
+def test_the_header_says_what_the_image_and_the_volumes_need() -> None:
+    """A path of the script is called relative only where it is; data on no mounted volume is named; so is a limit."""
+    made = plan("kubernetes", gpus=16, options={"volumes": ["data:/data:ro"]})
+    absolute = replace(program(), script="/opt/train.py")
+    for path, told in (("/data/a", False), ("/other/a", True), ("org/set", False)):
+        job = replace(made.job, data=replace(made.job.data, path=(path,)))
+        (file,) = launch_files(replace(made, job=job), absolute)[:1]
+        head = re.sub(r"\n# ", " ", file.text)
+        assert (f"data.path {path} is on no mounted volume" in head) == told
+        assert "The image has to have /opt/train.py and what it imports." in head
+        assert "backoffLimit counts the restarts of every pod: 3 of the job × 2 pods, and one." in head
+    assert "train.py, a path from its working directory, and" in re.sub(
+        r"\n# ", " ", launch_files(made, program())[0].text
+    )
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_network_and_priority_are_where_they_act(kind: str) -> None:
     """Labels are the job's and its pods'; network and priority the pods', or a TrainJob's runtime's."""

@@ -12,12 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from math import ceil, sqrt
+from pathlib import PurePosixPath
+from posixpath import isabs
 from typing import Any, Final
 
 from ...dataclass import dataclass
 from ...job.needs import IMAGES
 from ...job.records import Job
 from ...search.plan import Plan
+from ...units import GIB
 from ..launching.call import (
     environment,
     fill,
@@ -34,6 +37,10 @@ _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
 _SHM_SIZE: Final = "64Gi"
 _RESTARTS: Final = 3
+#: Of the accelerators' share of a node's cores and memory; the rest is for the system, kubelet and daemon sets. Source:
+#: the largest part that GKE keeps for itself is 25%, of the first 4 GiB (cloud.google.com/kubernetes-engine/docs/
+#: concepts/plan-node-sizes).
+_REQUESTED: Final = 0.75
 _DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
 _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
 _OF_MACHINE: Final = ("host_network", "priority_class")
@@ -150,13 +157,25 @@ class _Job:
         return [{"name": name, **entry} for name, entry in found.items()]
 
     def resources(self) -> Entry:
-        """Limits and requests, which have to be the same for devices."""
+        """Requests and limits, which have to be the same for devices; cores and memory by default have no limit."""
         vendor = self.plan.job.cluster.accelerator.vendor
         name = str(self.options.get("gpu_resource", _RESOURCES[vendor]))
         pairs = (text.partition("=") for text in self.options.get("resources", ()))
         given = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
         amounts = {name: processes_per_node(self.plan), **given}
-        return {"requests": amounts, "limits": dict(amounts)}
+        return {"requests": {**amounts, **self._shares()}, "limits": amounts}
+
+    def _shares(self) -> Entry:
+        """Requests of cores and memory that the spec hasn't: without any, a pod is the first to be evicted."""
+        cluster = self.plan.job.cluster
+        share = _REQUESTED * processes_per_node(self.plan) / cluster.accelerators_per_node
+        cores, memory = int(share * (cluster.cpu_cores or 0)), int(share * (cluster.host_memory_bytes or 0) / GIB)
+        found = {"cpu": cores, "memory": f"{memory}Gi" if memory else 0}
+        return {key: value for key, value in found.items() if value and key not in self._asked()}
+
+    def _asked(self) -> set[str]:
+        """Names of the resources in the spec."""
+        return {text.partition("=")[0] for text in self.options.get("resources", ())}
 
     def _pins_memory(self) -> bool:
         """Return whether devices of the network are requested."""
@@ -217,10 +236,21 @@ class _Job:
     def notes(self) -> Iterator[str]:
         """Return what a reader has to know."""
         yield _WRITTEN_FOR[self.kind]
-        yield (
-            f"The image has to have {self.program.script}, a relative path from its working directory, and what it "
-            "imports."
-        )
+        relative = ", a path from its working directory," * (not self.program.script.startswith("/"))
+        yield f"The image has to have {self.program.script}{relative} and what it imports."
+        if shares := self._shares():
+            yield (
+                f"The requests of {' and '.join(shares)} are {_REQUESTED:.0%} of the accelerators' share of "
+                f"{self.plan.job.cluster.name}, without a limit: launch.kubernetes.resources sets others."
+            )
+        elif not {"cpu", "memory"} & self._asked():
+            yield (
+                "Neither cpu nor memory is requested, so these pods are the first to be evicted (BestEffort): "
+                "launch.kubernetes.resources sets them, such as memory=512Gi."
+            )
+        if self.kind == "PyTorchJob" and self.restarts:
+            nodes = self.plan.job.nodes
+            yield f"backoffLimit counts the restarts of every pod: {self.restarts} of the job × {nodes} pods, and one."
         if self.plan.job.nodes > 1 and not self._pins_memory():
             yield (
                 "No device of the network is requested, without which NCCL may be left to TCP: "
@@ -231,6 +261,9 @@ class _Job:
         asked = " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
         if self.kind == "TrainJob" and asked:
             yield f"{asked} has no place in a TrainJob: its runtime says it."
+        for path in filter(isabs, self.plan.job.data.path):
+            if not any(PurePosixPath(path).is_relative_to(folder) for _, folder, _ in _claims(self.options)):
+                yield f"data.path {path} is on no mounted volume: set launch.kubernetes.volumes, or use the image."
         yield from _lost(self.plan.job)
 
 
