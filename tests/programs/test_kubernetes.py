@@ -173,7 +173,7 @@ def test_a_missing_device_of_the_network_is_told(resources: list[str], gpus: int
 
 
 def test_cores_and_memory_are_requested_where_they_are_known() -> None:
-    """A known node's cores and memory are requested, three quarters of the share, without a limit, unless the spec asks."""
+    """Pods request three quarters of a known node's cores and memory, without a limit, unless the spec has them."""
     known = {"cpu_cores": 192, "host_memory_bytes": 2048 * 2**30}
     made = plan("kubernetes", gpus=8)
     for share, gpus in ((144, 8), (72, 4)):
