@@ -86,7 +86,7 @@ def test_a_band_is_in_the_unit_of_its_estimate() -> None:
 
 def test_findings_of_one_cause_share_line_and_hint() -> None:
     """A tensor size that divides nothing has one block of lines, with one hint whose values pass every rule."""
-    job = ["--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "128", "--sequence-length", "4096"]
+    job = ["--framework", "megatron-lm", "--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "128"]
     told = run("plan", *job, "--global-batch", "128", "--set", "layout.tensor=3").stderr.splitlines()
     errors = [line[-7:-1] for line in told if ": error: " in line]
     assert errors == ["MLM001", "MLM004", "MLM005", "MLM006"]
