@@ -38,6 +38,8 @@ _COMPARED = 3
 #: Factors by which a change has to be faster, in tokens a second and GPU, to be offered beside a nearer one, or beside
 #: a plan that works.
 _FASTER, _MUCH_FASTER = 1.05, 1.10
+#: As for a batch that divides better: it also makes a plainer plan.
+_LITTLE_FASTER = 1.02
 #: Factor by which a batch nearby has to have more in common with the GPU count, for any layout of it to be searched.
 _AWKWARD = 4
 
@@ -151,18 +153,19 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
         for name, value, other in lighter(job):
             if smaller := searches.best(replace(other, pins=pins)):
                 found.append(_key(f"training.{name}", value, smaller))
-    yield from (change for change in found if _speed(change.plan) > _MUCH_FASTER * _speed(plan))
+    yield from (change for change in found if change is batch or _speed(change.plan) > _MUCH_FASTER * _speed(plan))
 
 
 def dividing_batch(plan: Plan) -> Suggestion | None:
-    """The nearest batch that has far more in common with the GPU count, where its best plan is clearly faster."""
+    """The nearest batch that has far more in common with the GPU count, where its best plan is faster."""
     job = plan.job
     other = next(_round_batches(job), None)
     shared = _AWKWARD * gcd(job.training.global_batch, job.gpus)
     if other is None or gcd(other.training.global_batch, job.gpus) < shared:
         return None
-    faster = _Searches(_MUCH_FASTER * _speed(plan)).best(other)
-    return _changed("training.global_batch", faster) if faster else None
+    least = _LITTLE_FASTER * _speed(plan)
+    faster = _Searches(least).best(other)
+    return _changed("training.global_batch", faster) if faster and _speed(faster) > least else None
 
 
 def _changed(path: str, plan: Plan) -> Suggestion:

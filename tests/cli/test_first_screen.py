@@ -208,6 +208,16 @@ def test_the_disk_figure_has_its_checkpoints_and_what_keeps_fewer() -> None:
         assert re.search(rf"B in [\d,]+ saves \(fewer: {fewer}\)", said)
 
 
+def test_a_batch_that_costs_little_says_why_the_plan_is_odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that makes context parallelism of short sequences is named with the GPUs that it doesn't divide by."""
+    monkeypatch.chdir(tmp_path)
+    job = ["--framework", "huggingface", "--model", "llama-3.1-8b", "--cluster", "dgx-h100", "--gpus", "16"]
+    sizes = ["--sequence-length", "8192", "--global-batch", "100", "--set", "training.lora={rank: 16}"]
+    for command in ("plan", "generate"):
+        told = " ".join(run(command, *job, *sizes).stdout.split())
+        assert re.search(r"training\.global_batch: 96 \+\d% \(100 is no multiple of the 16 GPUs\)", told)
+
+
 def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
     """Of 101 sequences on 16 GPUs, the nearest batch that all can share is named with what it gains."""
     job = ("--model", "llama-3-8b", "--framework", "huggingface", "--cluster", "dgx-h100", "--gpus", "16")
