@@ -52,9 +52,9 @@ def limit_hit(run: Watched, losses: Losses) -> str:
     assert all(before <= start <= before + FIRST + 1 for before, start in pairwise(starts)), starts
     if run.program == TRAINER:  # it saves nothing when told
         assert all(start % INTERVAL == 0 for start in starts), starts
-        return f"goes on from the last checkpoint; {STEPS} steps"
+        return f"resumes from the last checkpoint; {STEPS} steps"
     assert len(run.losses()) == STEPS, run.losses()
-    return f"saves the step in flight and goes on from it: none is done twice; {STEPS} steps"
+    return f"saves the step in flight and resumes from it: none is done twice; {STEPS} steps"
 
 
 def rank_killed(run: Watched, losses: Losses) -> str:
@@ -63,7 +63,7 @@ def rank_killed(run: Watched, losses: Losses) -> str:
     run.wait_for_end()
     assert run.attempts() == [0, 12], run.attempts()
     whole_and_continuous(run, losses)
-    return f"all ranks end, goes on from step 12; {STEPS} steps"
+    return f"all ranks end, resumes from step 12; {STEPS} steps"
 
 
 def node_down(run: Watched, losses: Losses) -> str:
@@ -80,7 +80,7 @@ def node_down(run: Watched, losses: Losses) -> str:
     assert len(starts) == 2, run.said()[-4000:]
     assert starts[1] >= 8, starts
     whole_and_continuous(run, losses)
-    return f"goes on from the last checkpoint on the nodes that are left, or when it is back; {STEPS} steps"
+    return f"resumes from the last checkpoint on the nodes that are left, or when it is back; {STEPS} steps"
 
 
 def disk_full(run: Watched, losses: Losses) -> str:
@@ -99,7 +99,7 @@ def disk_full(run: Watched, losses: Losses) -> str:
         run.wait_for_end()
         assert run.attempts()[-1] == 8, run.attempts()
         whole_and_continuous(run, losses)
-    return f"stops with a message; with room again and submitted again, it goes on from step 8; {STEPS} steps"
+    return f"stops with a message; with room again and submitted again, it resumes from step 8; {STEPS} steps"
 
 
 def in_vain(run: Watched, _: Losses) -> str:

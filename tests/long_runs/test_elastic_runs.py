@@ -66,6 +66,6 @@ def down(cluster: SlurmCluster) -> Iterator[None]:
 def convert(run: Watched) -> None:
     """Do what the launch script says."""
     (told,) = set(re.findall(r"^  python (-m deepspeed.checkpoint.ds_to_universal .*)$", run.said(), re.MULTILINE))
-    assert re.search(r"was saved by 4 replicas, but this plan has 2: convert it", run.said())
+    assert re.search(r"was saved by 4 data-parallel ranks, but this plan has 2: convert it", run.said())
     done = subprocess.run(f"{sys.executable} {told}", shell=True, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr

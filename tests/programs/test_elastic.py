@@ -136,7 +136,7 @@ def test_states_of_another_count_are_converted_first(tmp_path: Path, own: dict[s
     assert shell_complaints(script) == []
     saved_by_four(saved)
     said = subprocess.run([script], text=True, capture_output=True, check=False).stderr
-    assert "saved by 4 replicas, but this plan has 2: convert it" in said
+    assert "saved by 4 data-parallel ranks, but this plan has 2: convert it" in said
     assert "ds_to_universal --inject_missing_state --input_folder" in said
     (saved / "latest_universal").write_text("global_step8_universal")
     said = subprocess.run([script], text=True, capture_output=True, check=False).stderr
@@ -161,7 +161,7 @@ def test_files_of_nodes_own_disks_are_not_counted(own: object, counts: bool) -> 
     job = load_job({"model": "gpt2", "gpus": 2, "cluster": cluster, "training": {"global_batch": 8}, "launch": launch},
                    overrides=changed)  # fmt: skip
     text = next(file.text for file in render(search(job).plans[0]) if file.path == "launch.sh")
-    assert ("REPLICAS=" in text) is counts
+    assert ("DATA_RANKS=" in text) is counts
 
 
 @needs_slurm

@@ -124,7 +124,7 @@ def test_the_job_behind_a_cancelled_one_starts_nothing(tmp_path: Path) -> None:
     """A chain's job that waited when the one before was cancelled ends, where that had no time to cancel it."""
     run(tmp_path, "kill -KILL $PPID", **{"continue": "chain"})
     before = "JobState=CANCELLED Reason=None EndTime=2026-01-02T03:04:05 Deadline=N/A"
-    (tmp_path / "c" / "dsgen-attempts.txt").write_text("attempt=1 in_vain=0 from_step=0 job=7\n")
+    (tmp_path / "c" / "dsgen-attempts.txt").write_text("attempt=1 failed=0 from_step=0 job=7\n")
     (tmp_path / "job-7").write_text(f"JobId=7 {before}\n")
     for submitted, starts in (("2026-01-02T03:04:04", False), ("2026-01-02T03:04:06", True)):
         script = f"   Command={tmp_path}/launch.sbatch"
@@ -238,7 +238,7 @@ def test_a_job_of_another_cluster_is_asked_for_there(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_attempts_in_vain_end(tmp_path: Path, attempts: int) -> None:
+def test_failed_attempts_end(tmp_path: Path, attempts: int) -> None:
     """So many attempts in a row without a newer checkpoint stop the run; a job submitted later begins anew."""
     for number in range(1, attempts + 1):
         status, said = run(tmp_path, "exit 5", attempts=attempts)
@@ -266,7 +266,7 @@ def test_an_empty_tracker_is_written_anew(tmp_path: Path) -> None:
 
 
 def test_the_trainer_goes_on_from_a_whole_checkpoint(tmp_path: Path) -> None:
-    """A checkpoint whose trainer_state.json is cut off is put aside, and the one before is handed to the script."""
+    """A checkpoint whose trainer_state.json is cut off is renamed, and the one before is handed to the script."""
     for step, text in ((8, '{"global_step": 8}\n'), (12, '{"global')):
         (tmp_path / "c" / f"checkpoint-{step}").mkdir(parents=True)
         (tmp_path / "c" / f"checkpoint-{step}" / "trainer_state.json").write_text(text)

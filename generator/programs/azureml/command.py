@@ -49,7 +49,7 @@ class Command:
         tracker = f"{self._word(str(output.checkpoints))}/{_data(str(form.checkpoints.tracker))}"
         saved, why = (
             f'grep -qE "(^|[^0-9]){step}$" {tracker}',
-            f"step {step} is not saved: submit the job again to go on",
+            f"step {step} is not saved: submit the job again to resume",
         )
         return f' && {{ [ "$RANK" != 0 ] || {saved} || {{ echo "{why}"; exit 143; }}; }}'
 

@@ -238,11 +238,11 @@ def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) 
 
 
 def across_counts(plan: Plan) -> str:
-    """Say which checkpoints of an elastic job go on with another number of replicas."""
+    """Say which checkpoints of an elastic job resume with another number of replicas."""
     if plan.job.framework.runs("Megatron-LM"):
-        return "Distributed checkpoints (--ckpt-format torch_dist) go on with any number of replicas."
+        return "Distributed checkpoints (--ckpt-format torch_dist) resume with any number of replicas."
     if plan.layout.zero_stage == 0:
-        return "A checkpoint has the whole optimizer state, and goes on with any number of replicas."
+        return "A checkpoint has the whole optimizer state, and resumes with any number of replicas."
     return (
         "DeepSpeed refuses ZeRO's states with another number of replicas: when the count changes, the launch file "
         "says how to convert the checkpoint, and loads what was converted."
@@ -250,9 +250,9 @@ def across_counts(plan: Plan) -> str:
 
 
 def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
-    """In how many files a checkpoint has ZeRO's states, which no other number of replicas loads; 0: any does.
+    """In how many files a checkpoint has ZeRO's states, one a data-parallel rank; 0: any number of ranks loads it.
 
-    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a replica is a rank of data times sequence parallelism.
+    **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a rank is one of data times sequence parallelism.
     """
     job, layout = plan.job, plan.layout
     cut = job.framework.runs("DeepSpeed engine") and layout.zero_stage > 0 and job.output.checkpoints is not None
@@ -268,7 +268,7 @@ def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
     # Where nodes save on their own disks, none of them has all the files.
     counted = cut and job.output.resume and not own.get("use_node_local_storage")
     return {
-        "replicas": layout.data * layout.context if counted else 0,
+        "data_ranks": layout.data * layout.context if counted else 0,
         "universal_argument": job.framework.universal_option,
         "loads_universal": loads,
     }

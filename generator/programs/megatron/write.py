@@ -101,7 +101,7 @@ def _batch(p: Planned) -> str:
 
 def _written(p: Planned) -> str:
     resumes = p.saves and p.job.output.resume
-    return f"output{'; a start goes on from the last checkpoint' if resumes else ''}"
+    return f"output{'; a start resumes from the last checkpoint' if resumes else ''}"
 
 
 Comment = Callable[[Planned], str]

@@ -94,7 +94,7 @@ def _run_notes(job: Job) -> Iterator[str]:
     """Notes on what the script has to do with checkpoints and logs."""
     if _resume(job) is not None:
         yield (
-            "To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint, "
+            "To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the option of that name, "
             "which the launch file sets to the last whole checkpoint, or with what "
             "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
         )

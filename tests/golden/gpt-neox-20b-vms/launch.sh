@@ -16,7 +16,7 @@
 # Run on any machine that reaches every host by ssh without a password, in the folder that holds the training
 # script; that folder and this one must have the same path on every host. Usage: launch.sh [HOSTFILE]
 
-# Text in single quotes is data.
+# Text in single quotes is not expanded on purpose.
 # shellcheck disable=SC1003,SC2016,SC2088
 set -euo pipefail
 
@@ -42,24 +42,24 @@ ENVIRONMENT=(
 
 SAVED_IN=/mnt/checkpoints/gpt-neox-20b
 
-# ZeRO's states are one file a replica, and DeepSpeed refuses them on another number of replicas.
-REPLICAS=32
+# ZeRO's states are one file a data-parallel rank (data × context), and DeepSpeed refuses them on another number.
+DATA_RANKS=32
 TAG="" UNIVERSAL=""
 if [[ -r "$SAVED_IN/latest" ]]; then
   read -r TAG <"$SAVED_IN/latest" || true # it ends without a newline
 fi
 STATES=("$SAVED_IN/$TAG"/*zero_pp_rank_*_mp_rank_00_optim_states.pt)
-if [[ -n "$TAG" && -e "${STATES[0]:-}" && "${#STATES[@]}" -ne "$REPLICAS" ]]; then
+if [[ -n "$TAG" && -e "${STATES[0]:-}" && "${#STATES[@]}" -ne "$DATA_RANKS" ]]; then
   if [[ -r "$SAVED_IN/latest_universal" ]]; then
     read -r UNIVERSAL <"$SAVED_IN/latest_universal" || true
   fi
   if [[ "$UNIVERSAL" != "${TAG}_universal" ]]; then
-    echo "$SAVED_IN/$TAG was saved by ${#STATES[@]} replicas, but this plan has $REPLICAS: convert it and start again:" >&2
+    echo "$SAVED_IN/$TAG was saved by ${#STATES[@]} data-parallel ranks, but this plan has $DATA_RANKS: convert it and start again:" >&2
     printf '  python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder %q --output_folder %q\n' \
       "$SAVED_IN/$TAG" "$SAVED_IN/${TAG}_universal" >&2
     exit 1
   fi
-  echo "loading $UNIVERSAL, saved by ${#STATES[@]} replicas, on $REPLICAS" >&2
+  echo "loading $UNIVERSAL, saved by ${#STATES[@]} data-parallel ranks, on $DATA_RANKS" >&2
   mkdir -p -- "$CONFIG_DIR/universal"
   sed '1s/{/{ "checkpoint": {"load_universal": true},/' "$CONFIG_DIR/ds_config.json" \
     >"$CONFIG_DIR/universal/ds_config.json"

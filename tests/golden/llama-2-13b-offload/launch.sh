@@ -11,7 +11,7 @@
 #
 # Run in the folder that holds the training script.
 
-# Text in single quotes is data.
+# Text in single quotes is not expanded on purpose.
 # shellcheck disable=SC1003,SC2016,SC2088
 set -euo pipefail
 

@@ -6,13 +6,13 @@
 # Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, DeepSpeed 0.19.8.
 # The plan counts on sequences of 2048 tokens and attn_implementation=flash_attention_2, which the script sets:
 # TrainingArguments can't.
-# To go on, the script must call trainer.train(resume_from_checkpoint=PATH): with --resume_from_checkpoint,
+# To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the option of that name,
 # which the launch file sets to the last whole checkpoint, or with what
 # transformers.trainer_utils.get_last_checkpoint finds in output_dir.
 #
 # Run in the folder that holds the training script.
 
-# Text in single quotes is data.
+# Text in single quotes is not expanded on purpose.
 # shellcheck disable=SC1003,SC2016,SC2088
 set -euo pipefail
 
@@ -40,7 +40,7 @@ is_whole() {
   [[ ! -e "${1%/*}/checkpoint-is-incomplete.txt" && "$(tail -c 2 -- "$1" 2>/dev/null)" == *"}"* ]]
 }
 
-# The last whole checkpoint: the script is told to go on from it.
+# The last whole checkpoint: the script is told to resume from it.
 LAST_STEP=-1
 for file in out/checkpoint-*/trainer_state.json; do
   step="${file%/*}" && step="${step##*-}"
@@ -51,24 +51,24 @@ done
 
 SAVED_IN=out/checkpoint-"$LAST_STEP"
 
-# ZeRO's states are one file a replica, and DeepSpeed refuses them on another number of replicas.
-REPLICAS=8
+# ZeRO's states are one file a data-parallel rank (data × context), and DeepSpeed refuses them on another number.
+DATA_RANKS=8
 TAG="" UNIVERSAL=""
 if [[ -r "$SAVED_IN/latest" ]]; then
   read -r TAG <"$SAVED_IN/latest" || true # it ends without a newline
 fi
 STATES=("$SAVED_IN/$TAG"/*zero_pp_rank_*_mp_rank_00_optim_states.pt)
-if [[ -n "$TAG" && -e "${STATES[0]:-}" && "${#STATES[@]}" -ne "$REPLICAS" ]]; then
+if [[ -n "$TAG" && -e "${STATES[0]:-}" && "${#STATES[@]}" -ne "$DATA_RANKS" ]]; then
   if [[ -r "$SAVED_IN/latest_universal" ]]; then
     read -r UNIVERSAL <"$SAVED_IN/latest_universal" || true
   fi
   if [[ "$UNIVERSAL" != "${TAG}_universal" ]]; then
-    echo "$SAVED_IN/$TAG was saved by ${#STATES[@]} replicas, but this plan has $REPLICAS: convert it and start again:" >&2
+    echo "$SAVED_IN/$TAG was saved by ${#STATES[@]} data-parallel ranks, but this plan has $DATA_RANKS: convert it and start again:" >&2
     printf '  python -m deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder %q --output_folder %q\n' \
       "$SAVED_IN/$TAG" "$SAVED_IN/${TAG}_universal" >&2
     exit 1
   fi
-  echo "loading $UNIVERSAL, saved by ${#STATES[@]} replicas, on $REPLICAS" >&2
+  echo "loading $UNIVERSAL, saved by ${#STATES[@]} data-parallel ranks, on $DATA_RANKS" >&2
   mkdir -p -- "$CONFIG_DIR/universal"
   sed '1s/{/{ "checkpoint": {"load_universal": true},/' "$CONFIG_DIR/ds_config.json" \
     >"$CONFIG_DIR/universal/ds_config.json"
