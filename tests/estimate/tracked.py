@@ -19,7 +19,7 @@ _CLASSES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracked:
-    """Bytes of a training loop that has moments, and adds the gradients of a micro-batch to those of another."""
+    """Bytes of the second step of a training loop that accumulates two micro-batches."""
 
     parameters: int
     gradients: int
@@ -63,8 +63,11 @@ def track(
             tracker._param_to_grad_hook_handles[parameter] = handles
         tracker.track_external(model, optimizer, tokens)
         with tracker:
-            model(input_ids=tokens, labels=tokens).loss.backward()
-            optimizer.step()  # leaves moments, and gradients to add to
+            _pass(model, tokens)
+            optimizer.step()
+            optimizer.zero_grad()
+            tracker.reset_mod_stats()
+            _pass(model, tokens)  # leaves gradients to add to
             tracker.reset_mod_stats()
             tracker._peak_mem, tracker._peak_mem_snap = {}, {}
             loss = model(input_ids=tokens, labels=tokens).loss
@@ -90,6 +93,10 @@ def build(config: dict[str, Any], attention: str) -> Any:
     settings._attn_implementation = attention
     settings.use_cache = False
     return getattr(transformers, _CLASSES[kind])(settings)
+
+
+def _pass(model: Any, tokens: Any) -> None:
+    model(input_ids=tokens, labels=tokens).loss.backward()
 
 
 def _parts(tracker: Any, when: str) -> dict[str, int]:
