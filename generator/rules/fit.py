@@ -20,6 +20,12 @@ def device_limit_bytes(job: Job, memory: Memory) -> Any:
     return memory.capacity_bytes * (1 - job.headroom)
 
 
+def host_limit_bytes(job: Job) -> float:
+    """Host memory that offloaded states may take: as of the device, the headroom is left, to the system and loaders."""
+    capacity = job.cluster.host_memory_bytes
+    return float("inf") if capacity is None else capacity * (1 - job.headroom)
+
+
 def _can_shard_more(job: Job, layout: Layout) -> bool:
     """Ask whether a higher ZeRO stage is legal: 0 for LAMB, 1 in pipelines and Megatron-LM, 2 with DeepSpeed's MoE."""
     if job.training.optimizer == "lamb":
@@ -70,14 +76,14 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
 
 @layouts("offload", checks="fit").rule("MEM002", ERROR, "training", deepspeed("runtime/zero/stage3.py:3755"))
 def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
-    """Offloaded states fit in the node's memory, where that is known.
+    """Offloaded states fit in the node's memory less the job's headroom, where that is known.
     Prevents: The kernel kills the process (exit code -9) or Slurm ends the step out of memory, without a Python error.
     Fix: use more nodes, nodes with more memory, or offload: none"""
-    capacity = job.cluster.host_memory_bytes
-    yield memory.host_bytes_per_node <= (float("inf") if capacity is None else capacity)
+    yield memory.host_bytes_per_node <= host_limit_bytes(job)
     less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
     message = (
         f"{job.says('offload', layout.offload)} needs {gib(memory.host_bytes_per_node)} GiB of host memory a node;"
     )
-    message += f" {job.cluster.name} has {gib(capacity or 0)} GiB"
+    has, left = gib(job.cluster.host_memory_bytes or 0), f", less {job.headroom:.0%} headroom" if job.headroom else ""
+    message += f" {job.cluster.name} has {has} GiB{left}"
     yield message, f"use {job.says('offload', less)}, or more nodes"

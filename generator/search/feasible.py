@@ -17,6 +17,7 @@ from ..estimate.memory import memory
 from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import memory_shares, required_band, uncertainty
 from ..job.records import Job
+from ..rules.fit import host_limit_bytes
 from ..rules.registry import FIT_RULES
 from ..rules.run import check_fit, check_layout
 from .enumerate import STAGES, Enumeration, joined
@@ -177,7 +178,7 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     ledger = memory(job, first)
     # Need over what may be used of device and host memory: the tighter decides what comes nearest.
     device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
-    host = ledger.host_bytes_per_node / (job.cluster.host_memory_bytes or np.inf)
+    host = ledger.host_bytes_per_node / host_limit_bytes(job)
     tighter, other = np.maximum(device, host), np.minimum(device, host)
     least = int(np.lexsort((other, tighter))[0])
     fits = _fit(job, first, ledger, removed, np.bincount(group))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, islice
-from math import gcd
+from math import gcd, inf
 from typing import Any
 
 from ..estimate.layout import FIELDS, Offload, Recompute
@@ -270,7 +270,8 @@ def _less_headroom(job: Job, searches: _Searches) -> Iterator[Suggestion]:
     plan = searches.best(replace(job, headroom=0.0))
     if plan is None:
         return
-    needed = 1 - float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes)
+    host = float(plan.memory.host_bytes_per_node) / (job.cluster.host_memory_bytes or inf)
+    needed = 1 - max(float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes), host)
     value = int(needed * 100) / 100
     plan = searches.best(replace(job, headroom=max(value, 0.0)))
     if plan is not None:

@@ -23,6 +23,7 @@ _CAUSES: Final = (
 )
 _COMMUNICATION: Final = ("tensor", "context", "expert", "pipeline", "data")
 _SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
+_GOOD: Final = 0.9  #: share of a run in steps, below which the cause is named
 _JOULES_A_KWH: Final = 3.6e6
 
 
@@ -167,11 +168,18 @@ def _length(plan: Plan, run: Run) -> Iterator[str]:
     passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
     batch = plan.layout.global_batch
     steps = f"{run.steps:,} step{'s' * (run.steps != 1)} of {batch:,} sequence{'s' * (batch != 1)}"
-    yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}"
+    yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}{_lost(run)}"
     limit_s = plan.job.launch.time_limit_s
     if limit_s is not None and run.segments != 1:
         jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs, each"
         yield f"{jobs} within the time limit of {clock(limit_s)}"
+
+
+def _lost(run: Run) -> str:
+    """The cause that takes most time beside steps, where all together take much of the run."""
+    lost = {"evaluation": run.evaluation_s, "saves": run.steps / run.save_interval_steps * run.save_s}
+    lost["restarts"] = run.wall_s - run.duration_s - sum(lost.values())
+    return f" (most lost to {max(lost, key=lost.__getitem__)})" if run.goodput_fraction < _GOOD else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -218,6 +218,24 @@ def test_a_batch_that_costs_little_says_why_the_plan_is_odd(tmp_path: Path, monk
         assert re.search(r"training\.global_batch: 96 \+\d% \(100 is no multiple of the 16 GPUs\)", told)
 
 
+def test_offloading_leaves_the_headroom_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States that take 96 % of a node's memory don't fit; the headroom with which they do is offered, and true."""
+    monkeypatch.chdir(tmp_path)
+    job = ["plan", "--framework", "deepspeed", "--model", "llama-3.1-70b", "--cluster", "dgx-h100", "--gpus", "8"]
+    job += ["--sequence-length", "4096", "--global-batch", "64"]
+    refused = " ".join(run(*job).stdout.split())
+    assert "nvidia/dgx-h100 has 2,048.0 GiB, less 5% headroom" in refused
+    assert "memory.headroom: 0.03" in refused
+    assert "Host 1,971.2 of 2,048.0 GiB" in " ".join(run(*job, "--set", "memory.headroom=0.03").stdout.split())
+
+
+def test_lost_time_has_its_main_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A goodput below 90 % says what takes most of the rest."""
+    monkeypatch.chdir(tmp_path)
+    said = run("generate", "--set", "training.duration.steps=1000", "--set", "output.save_interval=1").stdout
+    assert re.search(r"goodput \d\d% \(most lost to saves\)", " ".join(said.split()))
+
+
 def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
     """Of 101 sequences on 16 GPUs, the nearest batch that all can share is named with what it gains."""
     job = ("--model", "llama-3-8b", "--framework", "huggingface", "--cluster", "dgx-h100", "--gpus", "16")

@@ -61,14 +61,18 @@ def test_hint_breaks_no_rule() -> None:
 
 
 def test_host_memory_is_a_nodes() -> None:
-    """What is offloaded has to fit in the node's memory."""
-    small = job(cluster={"host_memory_bytes": 100 * GIB})
+    """What is offloaded has to fit in the node's memory less the job's headroom."""
+    small = replace(job(cluster={"host_memory_bytes": 100 * GIB}), headroom=0.0)
     assert check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=100 * GIB)) == ()
     (finding,) = check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=101 * GIB))
     assert finding.rule == "MEM002"
     assert "101.0 GiB" in finding.message
     assert "100.0 GiB" in finding.message
     assert finding.hint == "use offload: none, or more nodes"
+    kept = replace(small, headroom=0.05)
+    assert check_fit(kept, LAYOUT, replace(EMPTY, host_bytes_per_node=95 * GIB)) == ()
+    (finding,) = check_fit(kept, LAYOUT, replace(EMPTY, host_bytes_per_node=96 * GIB))
+    assert "100.0 GiB, less 5% headroom" in finding.message
 
 
 def test_unknown_host_memory_allows_offload() -> None:
