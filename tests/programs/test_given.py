@@ -91,18 +91,21 @@ def test_the_program_ends_before_the_limit_where_no_signal_ends_it(slurm: dict[s
     assert after(program_for(plan), "--exit-duration-in-mins") == minutes
 
 
+HUNDRED: dict[str, Any] = {"training__duration": {"steps": 100}}
+
+
 @pytest.mark.parametrize(
     ("spec", "step"),
     [
-        ({"training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000}}, 0),
+        ({**HUNDRED, "training__batch_ramp": {"start": 16, "increment": 16, "samples": 1000}}, 0),
         ({"launch__arguments": ["--train-samples", "4096"]}, 0),
         ({"launch__arguments": ["--train-iters=70"]}, 70),
-        ({}, 100),
+        (HUNDRED, 100),
     ],
 )
 def test_no_step_is_the_last_of_a_run_over_samples(spec: dict[str, Any], step: int) -> None:
     """Of a run that is given samples, whose batch may grow, the job's script takes no step for the last one."""
-    plan = planned("megatron-lm", output=OUTPUT, training__duration={"steps": 100}, **spec)
+    plan = planned("megatron-lm", output=OUTPUT, **spec)
     assert last_step(plan, program_for(plan)) == step
 
 

@@ -180,7 +180,7 @@ _COMMON: Final = {
         "learning_rate": "learning_rate lr",
         "lora.rank": "lora_rank lora_r",
         "lora.alpha": "lora_alpha",
-        "": "model model_id model_name model_name_or_path pretrained_model_name_or_path base_model",
+        "": "model_name_or_path pretrained_model_name_or_path",
     }.items()
     for name in names.split()
 }
@@ -194,8 +194,8 @@ def _common(option: str) -> str | None:
 
 
 def _other_model(job: Job, option: str, name: str) -> tuple[str, str, str] | None:
-    """The model of the spec, where an option names another one of the catalog, of another shape."""
-    if _common(option) != "model" or _PATH.match(name) or any(at.startswith("/model/") for at in job.origin.locations):
+    """The model of the spec, where both it and an option name one of the catalog, of different shapes."""
+    if _common(option) != "model" or _PATH.match(name) or find_model(job.model.name) is None:
         return None
     entry = find_model(name)
     if entry is None or entry.name == job.model.name:
