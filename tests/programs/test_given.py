@@ -142,6 +142,7 @@ def test_the_trainer_is_told_in_its_own_terms() -> None:
     assert {option: after(program, option) for option in pairs} == pairs
     assert program.environment["TENSORBOARD_LOGGING_DIR"] == "/l"
     assert after(program_for(planned("huggingface", data={"path": "/d/a"})), "--dataset_name") == "/d/a"
+    assert after(program_for(planned("huggingface", data={"path": "a.jsonl"})), "--train_file") == "a.jsonl"
 
 
 def test_the_trainers_examples_are_told_to_train() -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dsgen import load_job, search
-from dsgen.programs.launchers import launch_files
+from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.program import Resume
 from dsgen.render import render
 from tests.programs.cluster_schemas import validator
@@ -197,6 +197,7 @@ def test_the_header_says_what_the_image_and_the_volumes_need() -> None:
         (file,) = launch_files(replace(made, job=job), absolute)[:1]
         head = re.sub(r"\n# ", " ", file.text)
         assert (f"data.path {path} is on no mounted volume" in head) == told
+        assert any(f"data.path {path}" in note for note in LAUNCHERS["kubernetes"].lost(job)) == told
         assert "The image has to have /opt/train.py and what it imports." in head
         assert "backoffLimit counts the restarts of every pod: 3 of the job × 2 pods, and one." in head
     assert "train.py, a path from its working directory, and" in re.sub(

@@ -261,9 +261,6 @@ class _Job:
         asked = " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
         if self.kind == "TrainJob" and asked:
             yield f"{asked} has no place in a TrainJob: its runtime says it."
-        for path in filter(isabs, self.plan.job.data.path):
-            if not any(PurePosixPath(path).is_relative_to(folder) for _, folder, _ in _claims(self.options)):
-                yield f"data.path {path} is on no mounted volume: set launch.kubernetes.volumes, or use the image."
         yield from _lost(self.plan.job)
 
 
@@ -275,7 +272,13 @@ def _claims(options: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _lost(job: Job) -> Iterator[str]:
-    return not_kept(job, (path for _, path, _ in _claims(job.launch.options)), "launch.kubernetes.volumes")
+    """Notes on paths of data and output that are on no mounted volume."""
+    folders = [path for _, path, _ in _claims(job.launch.options)]
+    read = [*(("data.path", path) for path in job.data.path), ("data.tokenizer.path", job.data.tokenizer.path or "")]
+    for key, path in read:
+        if isabs(path) and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
+            yield f"{key} {path} is on no mounted volume: set launch.kubernetes.volumes, or use the image."
+    yield from not_kept(job, folders, "launch.kubernetes.volumes")
 
 
 def _literal(text: str) -> str:

@@ -59,7 +59,8 @@ _LENGTHS: Final = {
     **dict.fromkeys(_TRL, "--max_length"),
 }
 _ALSO: Final = ("--block_size", "--max_length", "--max_seq_length")
-_FILES: Final = (".csv", ".json", ".txt")  #: what --train_file takes (examples/pytorch/language-modeling/run_clm.py)
+#: What --train_file takes (examples/pytorch/language-modeling/run_clm.py); JSON lines too are no dataset of the Hub.
+_FILES: Final = (".csv", ".json", ".jsonl", ".txt")
 
 
 def _attention(job: Job, layout: Layout) -> str:
