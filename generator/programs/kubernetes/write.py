@@ -38,8 +38,7 @@ _PORT: Final = 29500
 _SHM_SIZE: Final = "64Gi"
 _RESTARTS: Final = 3
 #: Of the accelerators' share of a node's cores and memory; the rest is for the system, kubelet and daemon sets. Source:
-#: the largest part that GKE keeps for itself is 25%, of the first 4 GiB (cloud.google.com/kubernetes-engine/docs/
-#: concepts/plan-node-sizes).
+#: AKS keeps at most 25% of a node's memory (learn.microsoft.com/azure/aks/node-resource-reservations, 1.29 and later).
 _REQUESTED: Final = 0.75
 _DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
 _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
