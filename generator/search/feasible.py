@@ -73,19 +73,23 @@ class Feasible(Estimates):
         return replace(self, **_joined([self, *more]))
 
 
-def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
-    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand.
+def asks_script(job: Job) -> bool:
+    """Return whether context parallelism is left to the user: outside Megatron the training script has to know of it.
 
-    Context parallelism that the training script has to know of is left out where it isn't pinned and others fit.
+    Source: DeepSpeed's Ulysses refuses batches without position_ids (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8).
     """
-    if job.pins.context is None and not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed"):
-        own = _feasible_layouts(replace(job, pins=replace(job.pins, context=1)), without)
-        if len(own.layouts):
-            return own
-    return _feasible_layouts(job, without)
+    pins = job.pins
+    implied = None not in (pins.data, pins.tensor, pins.pipeline)
+    return pins.context is None and not implied and not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed")
 
 
-def _feasible_layouts(job: Job, without: Collection[str]) -> Feasible:
+def _tried(job: Job) -> Job:
+    return replace(job, pins=replace(job.pins, context=1)) if asks_script(job) else job
+
+
+def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
+    """All layouts that break no rule, but for the rules `without`, and fit, with step time and memory demand."""
+    job = _tried(job)
     np.empty(_FREED_ONCE, np.uint8)
     legal, count, fitted = Enumeration(job, without=without), 0, 0
     removed: dict[str, int] = {}
@@ -155,6 +159,7 @@ def roomy_bytes(job: Job) -> float:
 def has_plan(job: Job) -> tuple[bool, int]:
     """Tell whether any layout breaks no rule and fits, and how many were looked at to know."""
     looked_at = 0
+    job = _tried(job)
     for rows in _chunks(Enumeration(job)):
         looked_at += len(rows)
         if len(_promising(job, rows, {})[0]):

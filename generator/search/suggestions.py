@@ -19,7 +19,7 @@ from ..job.wording import in_spec
 from ..rules.run import lighter
 from ..rules.violations import divisors
 from .choice import ranking
-from .feasible import Feasible, feasible_layouts, has_plan, make_plan
+from .feasible import Feasible, asks_script, feasible_layouts, has_plan, make_plan
 from .plan import Plan, Suggestion
 from .refine import least_s, refined
 
@@ -107,6 +107,9 @@ def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
 def suggestions(job: Job) -> Iterator[Suggestion]:
     """Changes of one key after which there is a plan, or of two pinned keys; nearest first."""
     searches = _Searches()
+    if asks_script(job) and (plan := searches.first(_with_context(job))):
+        size = plan.layout.context
+        yield Suggestion(path="layout.context", value=size, text=f"layout.context: {size}", plan=plan)
     yield from _without_pins(job, searches)
     yield from _other_gpu_counts(job, searches)
     yield from _other_batches(job, searches)
@@ -114,6 +117,12 @@ def suggestions(job: Job) -> Iterator[Suggestion]:
     for name, value, other in lighter(job):  # these may change results, so that they stay the user's to set
         if plan := searches.best(other):
             yield _key(f"training.{name}", value, plan)
+
+
+def _with_context(job: Job) -> Iterator[Job]:
+    """The job with context parallelism, the least first."""
+    for size in divisors(job.gpus)[1:]:
+        yield replace(job, pins=replace(job.pins, context=size))
 
 
 def _key(path: str, value: Any, plan: Plan) -> Suggestion:

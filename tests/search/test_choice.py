@@ -209,12 +209,15 @@ def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None
 
 
 @pytest.mark.parametrize("framework", ["deepspeed", "huggingface"])
-def test_a_script_is_asked_for_context_parallelism_last(framework: str) -> None:
-    """Where the script has to know of it, context parallelism is planned if it is pinned, or if nothing else fits."""
+def test_context_parallelism_of_a_script_is_the_users(framework: str) -> None:
+    """Where the script has to know of it, context parallelism is planned if pinned, and offered if nothing fits."""
     keys: dict[str, Any] = {"framework": framework, "model": "llama-3.1-8b", "gpus": 8, "training__global_batch": 8}
     usual, _ = found(**keys, training__sequence_length=8192)
     pinned, _ = found(**keys, training__sequence_length=8192, layout__context=2)
-    long, _ = found(**keys, training__sequence_length=65536)
+    implied, _ = found(**keys, training__sequence_length=8192, layout__data=4, layout__tensor=1, layout__pipeline=1)
     assert {plan.layout.context for plan in (*usual.plans, *usual.named.values())} == {1}
-    assert pinned.plans[0].layout.context == 2
-    assert long.plans[0].layout.context > 1
+    assert pinned.plans[0].layout.context == implied.plans[0].layout.context == 2
+    none = dsgen.search(job(**keys, training__sequence_length=65536))
+    assert not isinstance(none, SearchResult)
+    (offer,) = (offer for offer in none.suggestions if offer.path == "layout.context")
+    assert dsgen.search(job(**keys, training__sequence_length=65536, layout__context=offer.value)).plans
