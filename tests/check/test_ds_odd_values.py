@@ -56,8 +56,8 @@ def count(content: str, **context: Any) -> int:
 
 #: Every so many members are tried with a value: all of them with some, in a few seconds. A number that JSON doesn't
 #: have takes longer, as the config is then read by our own reader.
-EVERY = 4
-EVERY_OF = {"1e999": 3 * EVERY}
+EVERY = 8
+EVERY_OF = {"1e999": 2 * EVERY}
 
 #: Ways to go through the rules: a ZeRO stage, an optimizer, a schedule.
 WAYS = (

@@ -252,7 +252,7 @@ PLAIN = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(wild_lines(), st.one_of(st.none(), st.integers(1, 5000)))
 def test_no_arguments_make_a_rule_fail(case: tuple[Flavour, str], gpus: int | None) -> None:
     """Whatever the arguments say, every rule answers, with a place and a text."""

@@ -300,7 +300,7 @@ def test_sizes_that_no_run_has_are_refused_with_their_range(repo: Path, spec: di
             | {"network_gbits_per_s_per_node": 1600},
             "gpus": "16..32:16",
             "training": {"global_batch": 256, "sequence_length": 512},
-            "layout": {"data": 1},  # 16 heads in a context of 16, and no plan on 32
+            "layout": {"data": 1, "tensor": 1, "pipeline": 1},  # 16 heads in a context of 16, and no plan on 32
             "launch": {"target": "slurm", "script": "train.py"},
         },
         {

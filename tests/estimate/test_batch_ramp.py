@@ -34,6 +34,7 @@ def stepped(ramp: BatchRamp, batch: int, samples: int) -> list[tuple[int, int]]:
     return merged(found)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", range(20))
 def test_megatron_makes_the_same_steps(seed: int) -> None:
     """Batches, and how many steps each is used for, are those of megatron-core 0.16.1."""

@@ -46,9 +46,9 @@ def test_every_example_passes(name: str) -> None:
 
 
 def test_random_specs_pass() -> None:
-    """So are 300 seeded specs with odd values in `launch`, those that are accepted."""
+    """So are 150 seeded specs with odd values in `launch`, those that are accepted."""
     rng, passed = random.Random(SEED), 0
-    while passed < 300:
+    while passed < 150:
         spec: dict[str, Any] = spec_of(rng)
         if spec["launch"]["target"] not in ("kubernetes", "skypilot"):
             continue
