@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..check.runs.trial_logs import Outcome
+from ..check.runs.run import Outcome
 from ..dataclass import dataclass
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.wording import percent, seconds_with_band

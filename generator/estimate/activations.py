@@ -12,8 +12,8 @@ import numpy as np
 
 from ..job.records import Job
 from .adapters import unsaved_elements
-from .attention import attention_widths, kept_elements
 from .layout import LayoutLike, Modules, Recompute
+from .model_size import attention_widths, kept_elements
 from .stages import StageLayers
 from .states import INPUT_SCALES, weight_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
-from .attention import Projection, attention_projections
+from .model_size import Projection, attention_projections
 from .stages import StageParameters
 
 ALL_LINEAR, ATTENTION = "all-linear", "attention"

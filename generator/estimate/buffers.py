@@ -21,8 +21,8 @@ from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
 from .adapters import adapter_parameters
-from .attention import attention_parameters
 from .layout import LayoutLike, Offload
+from .model_size import attention_parameters
 from .states import FP32, has_flat_gradients, summed_bytes, weight_bytes
 
 BUCKET_ELEMENTS = 200_000_000  #: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default

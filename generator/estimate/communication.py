@@ -12,10 +12,10 @@ import numpy as np
 
 from ..job.records import Job
 from .activations import local_tokens, sequence_cut
-from .attention import attention_widths
 from .compute import LayerTime, attention_core, busiest, repeated, repeated_share, ring_steps
 from .groups import Group, group, sends_tokens_once_per_node
 from .layout import LayoutLike, Modules, once_each
+from .model_size import attention_widths
 from .products import Passes, exposed_s
 from .rates import rates
 from .states import weight_bytes

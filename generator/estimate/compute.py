@@ -10,9 +10,9 @@ from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import local_tokens, repeated_layers, repeats, sequence_cut
 from .adapters import adapted
-from .attention import attention_widths, input_product, latent_products, mean_keys
 from .groups import sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Recompute
+from .model_size import attention_widths, input_product, latent_products, mean_keys
 from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
 from .stages import inner_layers, vocabulary_rows

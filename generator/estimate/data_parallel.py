@@ -9,11 +9,11 @@ import numpy as np
 from ..dataclass import dataclass
 from ..job.records import Job
 from .adapters import base_share, trained
-from .attention import attention_widths
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .communication import all_gather_s, all_reduce_s
 from .groups import group
 from .layout import LayoutLike, Offload, Recompute
+from .model_size import attention_widths
 from .products import exposed_s, spread_s
 from .stages import StageParameters, expert_replicas
 from .states import summed_bytes, weight_bytes

@@ -11,8 +11,8 @@ from ..job.records import Job
 from . import model_size
 from .activations import repeats
 from .adapters import adapter_parameters
-from .attention import attention_parameters, attention_widths, latent_products, mean_keys
 from .layout import LayoutLike, Modules, Recompute
+from .model_size import attention_parameters, attention_widths, latent_products, mean_keys
 
 
 def active_matrix_parameters(job: Job) -> float:

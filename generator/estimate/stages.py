@@ -16,8 +16,8 @@ from ..catalog.records import Model
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
-from .attention import attention_parameters
 from .layout import Layout, LayoutLike, once_each
+from .model_size import attention_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from ..facts.words import is_placeholder
 from ..findings import ERROR, WARNING, Violation, Violations
 from ..job.wording import counted, dotted, show
 from .kubernetes.job import KubernetesJob
-from .launching.command_line import CommandLine
 from .launching.rules.ranks import TRAINING
+from .launching.script import CommandLine
 from .skypilot.read import SkyPilotTask
 
 _SHOWN: Final = 8  # of many choices

@@ -47,8 +47,7 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
     "trainer": _has_transformers,
     "megatron": lambda submission: submission.megatron,
     "deepspeed.rules.compile": _has("/compile"),
-    "deepspeed.rules.compression": _has("/compression_training"),
-    "deepspeed.rules.data": _has("/data_efficiency", "/curriculum_learning"),
+    "deepspeed.rules.data": _has("/data_efficiency", "/curriculum_learning", "/compression_training"),
     "deepspeed.rules.elastic": _has("/elasticity"),
     "deepspeed.rules.schedule": _has("/scheduler"),
     "launching.rules.hostfiles": lambda submission: (

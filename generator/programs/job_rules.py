@@ -7,8 +7,8 @@ from typing import Final
 from ..findings import Finding, in_file_order
 from ..job.records import Job
 from ..rule import findings_of, rules_in
-from ..rules.registry import FIT_RULES, IDENTITY_RULES, LAYOUT_RULES, LENGTH_RULES
-from ..rules.registry import JOB_RULES as _JOB_RULES
+from ..rules.run import FIT_RULES, IDENTITY_RULES, LAYOUT_RULES, LENGTH_RULES
+from ..rules.run import JOB_RULES as _JOB_RULES
 from .megatron import tokenizer
 from .skypilot import accelerators
 from .slurm.rules import job as slurm

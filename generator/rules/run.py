@@ -1,4 +1,4 @@
-"""The rules of planning applied: to a job, to its pins, to one layout, to one ledger."""
+"""The rules of planning, applied: to a job, to its pins, to one layout, to one ledger."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ from ..estimate.whole_run import Run
 from ..facts.facts import Facts, knows
 from ..findings import Finding, Violation, Violations, in_file_order
 from ..job.records import Job
-from ..rule import Rule, findings_of
+from ..rule import Rule, findings_of, rules_in
 from ..units import gib
+from . import fit, length
 from .fit import fits_device
+from .job import data, machines, model, training
+from .layout import expert, identities, offload, overlap, pipeline, ramp, recompute, sequence, tensor, zero
 from .layout.identities import BATCH_RULES, WORLD_RULES, batch_product, world_product
 from .layout.pins import known_values, layout_of, pinned_values, whole_layout
-from .registry import FIT_RULES, IDENTITY_RULES, JOB_RULES, LAYOUT_RULES, LENGTH_RULES
+
+JOB_RULES: Final = rules_in(machines, data, model, training)
+IDENTITY_RULES: Final = rules_in(identities)
+LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, offload, recompute, overlap, ramp)
+FIT_RULES: Final = rules_in(fit)
+LENGTH_RULES: Final = rules_in(length)
+
 
 #: Share of device memory that a key has to free to be named.
 LEAST_FREED: Final = 0.01

@@ -15,8 +15,7 @@ from ..job.records import Job
 from ..rules.fit import device_limit_bytes, fits_device
 from ..rules.layout.identities import BATCH_RULES, batch_product
 from ..rules.layout.pins import known_values
-from ..rules.registry import FIT_RULES
-from ..rules.run import binding_rules, check_pins
+from ..rules.run import FIT_RULES, binding_rules, check_pins
 from ..units import GIB
 from .choice import TIME_BAND, why_first
 from .feasible import Feasible, feasible_layouts, make_plan

@@ -18,8 +18,7 @@ from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import memory_shares, required_band, uncertainty
 from ..job.records import Job
 from ..rules.fit import host_limit_bytes
-from ..rules.registry import FIT_RULES
-from ..rules.run import check_fit, check_layout
+from ..rules.run import FIT_RULES, check_fit, check_layout
 from .enumerate import STAGES, Enumeration, joined
 from .plan import Plan, by_count
 

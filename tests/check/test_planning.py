@@ -28,7 +28,7 @@ from dsgen.programs.megatron.run import megatron_runs
 from dsgen.programs.megatron.vocabulary import OF_OPTIONS
 from dsgen.programs.submission import Context, Submission
 from dsgen.rule import Rule, rules_in
-from dsgen.rules.registry import LAYOUT_RULES
+from dsgen.rules.run import LAYOUT_RULES
 from tests.case import NAMES, read_case
 from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsgen.estimate.attention import mean_keys
 from dsgen.estimate.flops import attention_flops_per_token
 from dsgen.estimate.layout import Layout
+from dsgen.estimate.model_size import mean_keys
 from dsgen.estimate.stages import stage_layers
 from dsgen.job.records import Job
 from tests.jobs import job

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dsgen.catalog import Model, ModelEntry, load_catalog
-from dsgen.estimate.attention import attention_parameters
 from dsgen.estimate.model_size import (
     active_parameter_count,
+    attention_parameters,
     dense_layers,
     embedding_parameters,
     expert_parameters,

@@ -13,7 +13,7 @@ from dsgen.estimate.layout import Layout, Modules, Recompute
 from dsgen.estimate.stages import stage_layers
 from dsgen.estimate.step_time import step_time
 from dsgen.rules.layout.recompute import module_choices, own_modules
-from dsgen.rules.registry import LAYOUT_RULES
+from dsgen.rules.run import LAYOUT_RULES
 from tests.estimate.test_memory import job
 
 DEEPSEEK = job(model="deepseek-v3", framework="megatron-lm")

@@ -9,9 +9,9 @@ from dsgen.facts.hjson.text import read_json
 from dsgen.facts.places import Reader, ValueKind
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.document import DsConfig
-from dsgen.programs.launching.command_line import CommandLine
 from dsgen.programs.launching.hostfile import read_environment_file, read_hostfile
 from dsgen.programs.launching.launch_line import sbatch_options
+from dsgen.programs.launching.script import CommandLine
 from dsgen.programs.megatron.arguments import read_argument_file
 from dsgen.programs.shell.reader import read_script
 from dsgen.programs.trainer.training_arguments import from_file

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import dsgen
 from dsgen.estimate.stages import in_flight
-from dsgen.report.order import Pass, Shape, Timed, passes_of, timed
-from dsgen.report.schedule import BACKWARD, FORWARD, Timeline, drawn, timeline
+from dsgen.report.schedule import BACKWARD, FORWARD, Pass, Shape, Timed, Timeline, drawn, passes_of, timed, timeline
 from dsgen.search.plan import Plan
 from tests.jobs import job
 

@@ -16,8 +16,7 @@ from dsgen.job.records import Cluster, Job, Origin, Pins, Training
 from dsgen.programs.job_rules import PLANNING_RULES
 from dsgen.rule import Rule
 from dsgen.rules.layout.pins import layout_of, pinned_values
-from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES
-from dsgen.rules.run import violations_of
+from dsgen.rules.run import IDENTITY_RULES, LAYOUT_RULES, violations_of
 from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job
 
 IN_FILES = [rule for rule in PLANNING_RULES if rule.in_files is not None]

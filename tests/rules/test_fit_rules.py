@@ -9,8 +9,7 @@ import numpy as np
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.uncertainty import memory_shares
-from dsgen.rules.registry import FIT_RULES
-from dsgen.rules.run import check_fit
+from dsgen.rules.run import FIT_RULES, check_fit
 from dsgen.units import GIB
 from tests.rules.jobs import job
 

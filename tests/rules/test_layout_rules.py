@@ -14,7 +14,7 @@ from dsgen.estimate.layout import FIELDS, Layout, LayoutLike, Layouts, Offload, 
 from dsgen.job.wording import Vocabulary
 from dsgen.rule import Rule
 from dsgen.rules.layout.pins import OFFLOAD, RECOMPUTE
-from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES
+from dsgen.rules.run import IDENTITY_RULES, LAYOUT_RULES
 from tests.rules.layout_cases import CASES, Case
 
 RULES = {rule.id: rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES)}

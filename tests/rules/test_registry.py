@@ -11,7 +11,7 @@ from dsgen.findings import Severity
 from dsgen.job import codes
 from dsgen.programs.job_rules import PLANNING_RULES
 from dsgen.rule import rules_in
-from dsgen.rules.registry import IDENTITY_RULES, LAYOUT_RULES
+from dsgen.rules.run import IDENTITY_RULES, LAYOUT_RULES
 
 ALL_RULES = (*PLANNING_RULES, *rules_in(codes, of_files, measurement))
 

@@ -19,7 +19,7 @@ from dsgen.estimate.step_time import step_time
 from dsgen.estimate.uncertainty import required_band
 from dsgen.findings import Severity
 from dsgen.job.records import Job
-from dsgen.rules.registry import FIT_RULES, LAYOUT_RULES
+from dsgen.rules.run import FIT_RULES, LAYOUT_RULES
 from dsgen.rules.violations import divisors
 from dsgen.search.enumerate import STAGES, Enumeration, joined
 from dsgen.search.feasible import Floats, feasible_layouts, fitting, roomy_bytes

@@ -11,9 +11,9 @@ from ...dataclass import dataclass
 from ...facts.around import is_readable, text_around
 from ...findings import Location
 from ..submission import Submission
-from .command_line import CommandLine
 from .hostfile import Hostfile
 from .launch_line import Call, Launch
+from .script import CommandLine
 
 #: Programs that start the rest of the line on every node.
 ON_EVERY_NODE: Final = frozenset({"srun", "mpirun", "pdsh", "ssh"})

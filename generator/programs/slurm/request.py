@@ -10,10 +10,9 @@ from typing import Final
 from ...dataclass import dataclass
 from ...facts.words import is_placeholder
 from ...findings import Edit, Location
-from ..launching.command_line import Argument, CommandLine
 from ..launching.launch_line import Call, Launch, Option
 from ..launching.options import TABLES, Options, Table
-from ..launching.script import LaunchScript
+from ..launching.script import Argument, CommandLine, LaunchScript
 from ..shell.records import Word
 from .values import gpus, gres_list, node_range, number, seconds
 

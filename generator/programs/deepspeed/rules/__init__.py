@@ -1,6 +1,6 @@
 """The rules on DeepSpeed configs, but for those on one block, which `file_rules` names."""
 
 MODULES = (
-    *("text", "reported", "batch", "choices", "precision", "zero", "zero_limits"),
+    *("reported", "batch", "choices", "precision", "zero", "zero_limits"),
     *("offload", "optimizer", "parallel", "running"),
 )

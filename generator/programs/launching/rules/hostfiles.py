@@ -14,9 +14,9 @@ from ....rules.violations import deepspeed_now, listed, note_if_to_fill
 from ...subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files, submissions
 from ...submission import Submission
 from ...world import FLAGS, world_of
-from ..command_line import Argument
 from ..hostfile import EnvironmentFile, HostEntry, Hostfile
 from ..launcher_call import ON_EVERY_NODE, LauncherCall
+from ..script import Argument
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there

@@ -14,11 +14,10 @@ from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
 from ...subjects import accelerate_calls, commands, launcher_calls, launches
 from ...world import world_of
-from ..command_line import CommandLine
 from ..launch_line import Launch
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall, program_text
 from ..options import TABLES
-from ..script import LaunchScript
+from ..script import CommandLine, LaunchScript
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root

@@ -10,9 +10,8 @@ from ....facts.words import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import slurm, slurm_manual
-from ...launching.command_line import Argument
 from ...launching.options import TABLES, Table
-from ...launching.script import LaunchScript
+from ...launching.script import Argument, LaunchScript
 from ...subjects import blocks, requests, scripts
 from ..request import Request
 

@@ -11,8 +11,8 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.records import Cluster
 from ....rules.violations import slurm, slurm_manual
 from ....units import MIB
-from ...launching.command_line import Argument
 from ...launching.launch_line import Call, Launch
+from ...launching.script import Argument
 from ...subjects import blocks, requests, subject
 from ...submission import Submission
 from ..request import LAUNCHERS, Request
