@@ -57,7 +57,7 @@ def yaml_keys(content: str) -> frozenset[str]:
 
 
 def _is_azureml(schema: object) -> bool:
-    from ..programs.azureml.read import is_of_azureml
+    from ..programs.azureml.job import is_of_azureml
 
     return is_of_azureml(schema)
 
@@ -131,7 +131,7 @@ class File:
             return "prompt flow"
         if self._kind != "AzureML job":
             return None
-        from ..programs.azureml.read import other_than_command
+        from ..programs.azureml.job import other_than_command
 
         return other_than_command(self.yaml())
 
@@ -139,7 +139,7 @@ class File:
     def _on_clusters(self) -> Kind | None:
         """The kind of Kubernetes' or SkyPilot's files that it is; None where it is none that is read."""
         if self._program == "Kubernetes" and self.is_yaml:
-            from ..programs.kubernetes.read import is_training_job
+            from ..programs.kubernetes.job import is_training_job
 
             return "Kubernetes job" if is_training_job(self.content) else None
         if self._program == "SkyPilot" and self.is_yaml:

@@ -8,7 +8,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from ..estimate.layout import in_words
-from ..estimate.wording import percent
+from ..estimate.uncertainty import percent
 from ..job.records import Job
 from ..job.wording import counted
 from ..search import Infeasible, Plan, SearchResult, Suggestion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..estimate.layout import details, dimensions, in_words
-from ..estimate.wording import MFU_NOTE, band_note, gib_with_band, percent, seconds_with_band
+from ..estimate.uncertainty import MFU_NOTE, band_note, gib_with_band, percent, seconds_with_band
 from ..job.wording import in_spec
 from ..search.compare import Cause, Comparison, Difference
 from ..search.elastic import SMALLEST_SHARE, Spare, Spares

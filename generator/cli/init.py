@@ -230,7 +230,7 @@ def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
 def _tell(outcome: Outcome) -> None:
     """Print what came of planning the spec."""
     from ..estimate.layout import in_words
-    from ..estimate.wording import seconds_with_band
+    from ..estimate.uncertainty import seconds_with_band
     from .answers import obstacle  # here, to save start-up time
     from .printing import echo
     from .tables import print_parts

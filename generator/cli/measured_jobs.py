@@ -19,7 +19,7 @@ from ..estimate.calibration import (
 )
 from ..estimate.layout import Layout
 from ..estimate.posterior import LEAST_RUNS
-from ..estimate.wording import percent
+from ..estimate.uncertainty import percent
 from ..facts.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
 from ..findings import Finding, Location, Severity
 from ..job.records import Job

@@ -7,8 +7,8 @@ from math import log
 
 from ..estimate.model_size import active_parameter_count, parameter_count
 from ..estimate.saving import Assumption, assumptions
+from ..estimate.uncertainty import percent, sized
 from ..estimate.whole_run import input_bytes_per_s, token_bytes
-from ..estimate.wording import percent, sized
 from ..search.plan import Plan
 from ..search.summary import energy
 from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, long_time, seconds

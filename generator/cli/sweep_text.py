@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 from math import ceil, floor, log, log10
 
-from ..estimate.wording import MFU_NOTE, percent, time_range
+from ..estimate.uncertainty import MFU_NOTE, percent, time_range
 from ..job.wording import counted
 from ..rules.layout.identities import BATCH_RULES
 from ..search.plan import Plan

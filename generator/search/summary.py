@@ -8,9 +8,17 @@ from typing import Final
 from ..dataclass import dataclass
 from ..estimate.layout import Layout, differing, dimensions, in_words
 from ..estimate.model_size import parameter_count
-from ..estimate.uncertainty import Band
+from ..estimate.uncertainty import (
+    MFU_NOTE,
+    Band,
+    band_note,
+    evidence_note,
+    percent,
+    seconds_with_band,
+    sized,
+    time_range,
+)
 from ..estimate.whole_run import Run
-from ..estimate.wording import MFU_NOTE, band_note, evidence_note, percent, seconds_with_band, sized, time_range
 from ..job.records import Job
 from ..job.wording import counted
 from ..units import KB, clock, count, gib, long_time, seconds

@@ -6,8 +6,7 @@ import pytest
 
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.tables import file_name
-from dsgen.estimate.uncertainty import Band
-from dsgen.estimate.wording import gib_with_band, percent, seconds_with_band, sized
+from dsgen.estimate.uncertainty import Band, gib_with_band, percent, seconds_with_band, sized
 from dsgen.findings import Finding, Location, Severity
 from dsgen.units import GIB, count, gib, long_time, seconds
 from tests.cli.running import run

@@ -8,8 +8,7 @@ from typing import Final
 import dsgen
 from dsgen.facts.document import read_yaml
 from dsgen.job.text import Text
-from dsgen.programs.azureml.job import AzureMLJob
-from dsgen.programs.azureml.read import other_than_command, read_jobs
+from dsgen.programs.azureml.job import AzureMLJob, other_than_command, read_jobs
 
 PIPELINE: Final = """\
 $schema: https://azuremlschemas.azureedge.net/latest/pipelineJob.schema.json

@@ -1,14 +1,28 @@
-"""A Kubernetes job that trains, and its pods: which there are, how many, and what each asks for."""
+"""Kubernetes jobs that train: their pods, and the command of these as a shell script with places in the file.
+
+A command is a list of words that no shell reads, or a shell with a script. What the container and the controllers set
+in its environment comes first, as exports.
+Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go and elastic.go @ v1.9.4, pkg/runtime/framework/plugins/
+torch/torch.go @ v2.3.0; Kubernetes' Job controller (JOB_COMPLETION_INDEX of indexed jobs).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from pathlib import PurePath
 from typing import ClassVar, Final
 
 from ...dataclass import dataclass
-from ...facts.document import Claim, Kind, YamlDocument, claims_of_nodes
+from ...facts.document import Claim, FileText, Kind, YamlDocument, claims_of_nodes, read_yaml
+from ...findings import Finding, Location
+from ...job.source import Source
+from ...job.text import Text
 from ..launching.script import CommandDocument
+from ..launching.yaml_commands import NAME, UNKNOWN, Piece, documents_of, exported, is_template, places, script_of
 
 #: API version of each kind that is read, as of the schemas that are carried.
 API_VERSIONS: Final = {
@@ -152,3 +166,123 @@ class KubernetesJob(CommandDocument):
         """The nodes and GPUs that the job asks for."""
         at = next(((role.count_at, role.resources) for role in self.trainers), ("spec", "spec"))
         return claims_of_nodes(self.nodes, self.gpus, self.locate(at[0]), self.locate(at[1]))
+
+
+_KIND: Final = re.compile(
+    rf"^[\"']?kind[\"']?:[ \t]*[\"']?({'|'.join(API_VERSIONS)})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
+)
+_VERSIONS: Final = "|".join(map(re.escape, API_VERSIONS.values()))
+_VERSION: Final = re.compile(rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSIONS})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
+_INDEXED: Final = re.compile(r"completionMode[\"']?:[ \t]*[\"']?Indexed")
+_SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
+_RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
+_CHARACTER: Final = re.compile(r"\$\$|.", re.DOTALL)
+_QUOTE: Final = "'\"'\"'"  # a quote within quotes
+_MASTER: Final = ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "RANK")
+_TRAINER: Final = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+
+
+def is_training_job(content: str) -> bool:
+    """Return whether a file of Kubernetes' has a job that is read, and is no template of one."""
+    kinds, known = set(_KIND.findall(content)), _VERSION.search(content) is not None
+    trains = kinds != {"Job"} or (_INDEXED.search(content) and GPU_RESOURCE.search(content))
+    return bool(kinds) and known and bool(trains) and not is_template(content)
+
+
+def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
+    """The jobs of a file, and what is wrong with its text; of text that can't be read to its end, that alone."""
+    for part in documents_of(file.text):
+        if _KIND.search(part.content):
+            source = read_yaml(part)
+            data = source.data if isinstance(source.data, dict) else {}
+            kind = data.get("kind")
+            known = isinstance(kind, str) and data.get("apiVersion") == API_VERSIONS.get(kind)
+            if kind == "Job" and not is_training_job(part.content):
+                continue
+            if known or not source.complete:
+                yield from source.findings
+            if known and source.complete:
+                yield _job(source, part, str(kind))
+
+
+def _job(source: Source, text: Text, kind: str) -> KubernetesJob:
+    view = YamlDocument(source=source)
+    roles = roles_of(view, kind)
+    main = next(iter(trainers_of(roles, kind)), None)
+    pieces, script = _command(view, text, main) if main else None, None
+    if main is not None and pieces is not None:
+        script = script_of([*_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
+    return KubernetesJob(source=source, script=script, kind_of_job=kind, roles=roles)
+
+
+def _at(where: Location) -> Callable[[int], Location]:
+    return lambda _: where
+
+
+def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece] | None:
+    """Return what a container starts: the text that a shell is given, else its words, quoted; None without any."""
+    words: list[tuple[str, str]] = []
+    for name in ("command", "args"):
+        words += [(str(item), at) for at, item in job.items(f"{role.container}/{name}")]
+    texts = [word for word, _ in words]
+    if texts and PurePath(texts[0]).name in _SHELLS:
+        after = next((index + 1 for index, word in enumerate(texts) if _RUNS_TEXT.fullmatch(word)), len(texts))
+        if after < len(texts):
+            script, at = words[after]
+            reduced, where = _reduced(script, places(job.source, text, f"/{at}", script))
+            if after + 1 == len(texts):
+                return [(reduced, where)] if script.strip() else None
+            before, behind = words[:after], words[after + 1 :]
+            return [*_words(job, before), _quoted(reduced, where), (" ", where), *_words(job, behind)]
+    return list(_words(job, words)) or None
+
+
+def _words(job: YamlDocument, words: Iterable[tuple[str, str]]) -> Iterator[Piece]:
+    """Words with their places, as words of bash."""
+    return ((f"{_word(word)} ", _at(job.locate(at))) for word, at in words)
+
+
+def _reduced(script: str, where: Callable[[int], Location]) -> Piece:
+    """A script as the shell gets it: Kubernetes makes `$` of `$$`."""
+    kept = [match.start() for match in _CHARACTER.finditer(script)]
+    return "".join(script[index] for index in kept), lambda offset: where(kept[min(offset, len(kept) - 1)])
+
+
+def _quoted(script: str, where: Callable[[int], Location]) -> Piece:
+    """A script as one word in single quotes."""
+    parts = ["'", *(_QUOTE if char == "'" else char for char in script), "'"]
+    ends = list(accumulate(map(len, parts)))
+    return "".join(parts), lambda offset: where(max(bisect_right(ends, offset) - 1, 0))
+
+
+def _word(text: str) -> str:
+    """A word of a command as a word of bash: what has variables, which Kubernetes or `envsubst` expands, in quotes."""
+    if "$" not in text:
+        return shlex.quote(text)
+    variables = re.sub(r"\$\((\w+)\)", r"${\1}", text)
+    return '"' + re.sub(r'["\\`]', r"\\\g<0>", variables) + '"'
+
+
+def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
+    """The environment of a container: literal values, and those from elsewhere, which can't be known."""
+    for at, item in job.items(f"{container}/env"):
+        name, value = (item.get("name"), item.get("value")) if isinstance(item, dict) else (None, None)
+        if isinstance(name, str) and NAME.fullmatch(name):
+            known = isinstance(value, str) and "$" not in value
+            written = shlex.quote(str(value)) if known else UNKNOWN
+            yield exported(name, written, job.locate(f"{at}/{'value' if known else 'name'}"))
+
+
+def _controllers(job: YamlDocument, kind: str, roles: tuple[Role, ...]) -> Iterator[Piece]:
+    """Return what the controller of a kind sets in every pod that trains."""
+    where = job.locate_key("kind")
+    names: tuple[str, ...] = ("JOB_COMPLETION_INDEX",)
+    if kind == "TrainJob":
+        names = _TRAINER
+    elif kind == "PyTorchJob":
+        master = any(role.name.lower() == "master" for role in roles)
+        elastic = ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND") if job.value("spec/elasticPolicy") is not None else ()
+        of_master = (*_MASTER, "WORLD_SIZE") if master else ()
+        names = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE", *of_master, *elastic)
+    for name in names:
+        yield exported(name, UNKNOWN, where)

@@ -15,8 +15,7 @@ from ....rule import Rule
 from ....rules.violations import azureml, listed, suggest, violation
 from ...subjects import Subject
 from ...submission import Submission
-from ..job import AzureMLJob
-from ..read import OTHER_TYPES
+from ..job import OTHER_TYPES, AzureMLJob
 from ..schema import DISTRIBUTIONS, READER, section_of
 
 _jobs: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.azureml_jobs).where(
