@@ -211,7 +211,7 @@ def row_keys(columns: Sequence[NDArray[Any]]) -> Column:
     return keys
 
 
-def _alike(keys: Column) -> tuple[Column, Column]:
+def _alike(keys: Column) -> tuple[Column, NDArray[np.intp]]:
     """A row of every key, or a few, and for each row the place of one with its key among these.
 
     Rows share slots of a table by the first bits of their keys: faster than to sort them.
@@ -233,23 +233,30 @@ _MANY_ROWS = 200
 Figures = TypeVar("Figures")
 
 
+def distinct(layout: LayoutLike, names: Sequence[str]) -> tuple[LayoutLike, NDArray[np.intp] | None]:
+    """Few rows, and for each row the place of one that is like it in the fields `names`; of few, no places but all."""
+    if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
+        return layout, None
+    first, number = _alike(row_keys([getattr(layout, name) for name in names]))
+    return layout.take(first), number
+
+
+def spread(value: Any, number: NDArray[np.intp], count: int) -> Any:
+    """Take the values of every row from those of `count` distinct ones; a figure of all rows may be one number."""
+    if isinstance(value, dict):
+        return {name: spread(column, number, count) for name, column in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{f.name: spread(getattr(value, f.name), number, count) for f in fields(value)})
+    column = np.asarray(value)
+    return column.take(number, axis=-1) if column.ndim and column.shape[-1] == count else column
+
+
 def once_each(layout: LayoutLike, names: Sequence[str], computed: Callable[[LayoutLike], Figures]) -> Figures:
     """Columns that depend on the fields `names` alone, along their last axis: of many rows, few differ in these."""
-    if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
-        return computed(layout)
-    first, number = _alike(row_keys([getattr(layout, name) for name in names]))
-
-    def spread(value: Any) -> Any:
-        """Take the values of every row; a figure of all rows may be one number."""
-        if isinstance(value, dict):
-            return {name: spread(column) for name, column in value.items()}
-        if is_dataclass(value) and not isinstance(value, type):
-            return type(value)(**{f.name: spread(getattr(value, f.name)) for f in fields(value)})
-        column = np.asarray(value)
-        return column.take(number, axis=-1) if column.ndim and column.shape[-1] == len(first) else column
-
-    found: Figures = spread(computed(layout.take(first)))
-    return found
+    rows, number = distinct(layout, names)
+    found = computed(rows)
+    whole: Figures = found if number is None else spread(found, number, len(rows.data))
+    return whole
 
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))

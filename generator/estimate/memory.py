@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..job.records import Job
 from . import activations, adapters, model_size
@@ -21,7 +22,7 @@ from .buffers import (
     sent_bytes,
     step_bytes,
 )
-from .layout import FIELDS, Layout, LayoutLike, Offload, once_each
+from .layout import FIELDS, Layout, LayoutLike, Offload, distinct, once_each, spread
 from .ledgers import Memory
 from .rates import rates
 from .stages import (
@@ -41,11 +42,44 @@ from .states import FP32, has_flat_gradients, host_bytes, state_bytes, summed_by
 _GATHERS_IN_PLACE = (0, 13)  #: DeepSpeed's first release with pull request 4705
 
 
-def memory(job: Job, layout: LayoutLike) -> Memory:
+def memory(
+    job: Job,
+    layout: LayoutLike,
+    found: Mapping[str, Any] | None = None,
+    number: NDArray[np.intp] | None = None,
+) -> Memory:
     """Memory of the fullest stage.
 
-    Only four stages can be the fullest: the first (embedding, most micro-batches in flight), the second (no embedding,
-    but possibly one layer more), the first without dense layers (experts are larger), and the last (logits).
+    `found` is what `lasting` says of these rows or, with a `number` for each, of fewer.
+    """
+    if found is None:
+        # Of the micro-batches, all but activations depends on no more than whether a step has several.
+        rows = replace(layout, gradient_accumulation=np.minimum(layout.gradient_accumulation, 2))
+        rows, number = distinct(rows, _LASTING_BY)
+        found = lasting(job, rows)
+    count = found["stage"].size // len(found["stage"])
+
+    def every(name: str) -> Any:
+        return found[name] if number is None else spread(found[name], number, count)
+
+    peaks = _peaks(job, layout, {name: every(name) for name in _AT_PEAK})
+    fullest = np.argmax(peaks["allocated_bytes"], axis=0)
+    own = np.arange(fullest.size).reshape(fullest.shape)
+    # By index: np.take refuses 64-bit places where pointers have 32, as in a browser.
+    here, there = fullest * fullest.size + own, fullest * count + (own if number is None else number)
+    staged = {name: part.ravel()[here] for name, part in peaks.items()}
+    staged |= {
+        name: found[name].ravel()[there] if np.ndim(found[name]) == found["stage"].ndim else every(name)
+        for name in _AFTER_PEAK
+    }
+    return _whole(job, staged)
+
+
+def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
+    """Bytes by cause that the micro-batch doesn't change, of the stages that can be the fullest along the first axis.
+
+    These are four: the first (embedding, most micro-batches in flight), the second (no embedding, but possibly one
+    layer more), the first without dense layers (experts are larger), and the last (logits).
     """
 
     def held(rows: LayoutLike) -> Mapping[str, Any]:
@@ -57,25 +91,16 @@ def memory(job: Job, layout: LayoutLike) -> Memory:
             stages.append(np.minimum(all_moe, last))
         return _contents(job, rows, np.stack(stages))
 
-    # Of the micro-batches, all but activations depends on no more than whether a step has several.
-    rows = replace(layout, gradient_accumulation=np.minimum(layout.gradient_accumulation, 2))
-    found = once_each(rows, _LASTING_BY, lambda rows: _lasting(job, rows, once_each(rows, HELD_BY, held)))
-    parts = _stage_memory(job, layout, found)
-    allocated = parts["allocated_bytes"]
-    fullest = np.argmax(allocated, axis=0)
-    place = fullest * (allocated.size // len(allocated)) + np.arange(fullest.size).reshape(fullest.shape)
-    staged = {  # by index: np.take refuses 64-bit places where pointers have 32, as in a browser
-        name: part if np.ndim(part) < allocated.ndim else part.ravel()[place] for name, part in parts.items()
-    }
+    found = once_each(layout, HELD_BY, held)
     first = StageParameters(shared=found["shared"][0], experts=found["experts"][0])
-    return _whole(job, layout, staged, first)
+    return _lasting(job, layout, found, first)
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
     first = stage_parameters(job, layout, 0)
-    found = (_lasting(job, layout, _contents(job, layout, stage)) for stage in range(layout.pipeline))
-    return tuple(_whole(job, layout, _stage_memory(job, layout, held), first) for held in found)
+    found = (_lasting(job, layout, _contents(job, layout, stage), first) for stage in range(layout.pipeline))
+    return tuple(_whole(job, held | _peaks(job, layout, held)) for held in found)
 
 
 def _contents(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
@@ -90,8 +115,8 @@ def _contents(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
 _LASTING_BY = tuple(name for name in FIELDS if name != "micro_batch")
 
 
-def _lasting(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes of stages that hold what was `found`, whatever the micro-batch: states, buffers, activations a token."""
+def _lasting(job: Job, layout: LayoutLike, found: Mapping[str, Any], first: StageParameters) -> dict[str, Any]:
+    """Bytes of stages that hold what was `found`, and of the host: states, buffers, activations a token."""
     layers = StageLayers(layers=found["layers"], dense=found["dense"], moe=found["moe"])
     count, stage = StageParameters(shared=found["shared"], experts=found["experts"]), found["stage"]
     trained = adapters.trained(job, count)
@@ -114,8 +139,7 @@ def _lasting(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str
         **states,
         **activations.workspace_per_token(job, layout),
         "stage": stage,
-        "shared": count.shared,
-        "experts": count.experts,
+        "whole": sum(states.values()),
         "ahead": overlapped_layers(layout, layers),
         "kept": activations.kept_per_token(job, layout, layers) + activations.ends_per_token(job, layout, stage),
         "vocabulary": rows,
@@ -127,11 +151,24 @@ def _lasting(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str
         "reduced": buckets + reduction,
         "due": returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts),
         "loaded": loaded,
+        "context": rates(job).context_bytes + rates(job).nccl_bytes * (layout.world > 1),
+        "host": _host_bytes_per_node(job, layout, first),
     }
 
 
-def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Bytes by cause of stages of which `_lasting` was found, with their peak and the allocator's blocks for it."""
+#: What decides which stage is the fullest, and what is asked of that one alone.
+_AT_PEAK = (
+    *("stage", "ahead", "kept", "repeated", "mlp", "attention", "weight_gradient", "vocabulary", "embedding", "due"),
+    *("whole", "buffers", "end", "loaded"),
+)
+_AFTER_PEAK = (
+    *("parameters_bytes", "gradients_bytes", "optimizer_bytes", "stage", "whole", "buffers", "embedding", "reduction"),
+    *("reduced", "step", "context", "host"),
+)
+
+
+def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Bytes of activations and logits of stages of which `_lasting` was found, and the peak that these come to."""
     stage, embedding, due = found["stage"], found["embedding"], found["due"]
     flying = in_flight(layout, stage) + found["ahead"]
     stored = flying * activations.local_tokens(job, layout) * found["kept"]
@@ -143,18 +180,8 @@ def _stage_memory(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dic
     last = stored * (1 - 1 / np.maximum(flying, 1)) + embedding
     # Gradients that come and go with a micro-batch take the place of activations in the backward pass.
     passes = np.maximum(forward - due, np.maximum(last, backward * (due > 0)) if np.any(due) else last)
-    states = {name: found[name] for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")}
-    whole, buffers = sum(states.values()), found["buffers"]
-    alive = stored + backward + output + embedding + found["step"]
-    return {
-        **states,
-        "activations_bytes": stored + backward,
-        "output_bytes": output,
-        "buffers_bytes": np.maximum(buffers, found["reduced"]),
-        "allocated_bytes": np.maximum(whole + np.maximum(buffers + passes, found["end"]), found["loaded"]),
-        "held_bytes": whole + buffers + np.maximum(found["reduction"], alive),
-        "stage": stage,
-    }
+    peak = np.maximum(found["whole"] + np.maximum(found["buffers"] + passes, found["end"]), found["loaded"])
+    return {"activations_bytes": stored + backward, "output_bytes": output, "allocated_bytes": peak}
 
 
 def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
@@ -225,14 +252,8 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
     return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)
 
 
-def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StageParameters) -> Memory:
-    """A stage's bytes completed with the allocator's cache, context, capacity and, by the `first` stage, the host's."""
-    constants = rates(job)
-    context = constants.context_bytes + constants.nccl_bytes * (layout.world > 1)
-    # States come to lie between blocks of an earlier phase, which then can't be joined again. Near the end of the card
-    # the allocator frees its cache instead, at the cost of time.
-    reserved = np.maximum(staged["held_bytes"] * constants.fragmentation_factor, staged["allocated_bytes"])
-    # The fullest pipeline stage's ranks may share a node.
+def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageParameters) -> Any:
+    """Host memory for the `first` stage: the fullest one's ranks may share a node."""
     shared, experts = _sharers(layout)
     share = first.shared / shared + first.experts / experts
     if job.training.lora is None:
@@ -240,12 +261,24 @@ def _whole(job: Job, layout: LayoutLike, staged: dict[str, Any], first: StagePar
     else:
         base = np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, weight_bytes(job) * share, 0)
         own = host_bytes(job, layout, adapters.trained(job, first).shared / shared)
-        host = own + base * constants.pinned_memory_factor
+        host = own + base * rates(job).pinned_memory_factor
+    return host * np.minimum(job.cluster.accelerators_per_node, layout.world)
+
+
+def _whole(job: Job, found: Mapping[str, Any]) -> Memory:
+    """A stage's bytes completed with the allocator's cache, context and capacity."""
+    buffers, allocated = found["buffers"], found["allocated_bytes"]
+    alive = found["activations_bytes"] + found["output_bytes"] + found["embedding"] + found["step"]
+    held = found["whole"] + buffers + np.maximum(found["reduction"], alive)
+    # States come to lie between blocks of an earlier phase, which then can't be joined again. Near the end of the card
+    # the allocator frees its cache instead, at the cost of time.
+    reserved = np.maximum(held * rates(job).fragmentation_factor, allocated)
     return Memory(
-        **{f.name: staged[f.name] for f in fields(Memory) if f.name in staged},
+        **{f.name: found[f.name] for f in fields(Memory) if f.name in found},
+        buffers_bytes=np.maximum(buffers, found["reduced"]),
         reserved_bytes=reserved,
-        device_bytes=reserved + context,
-        required_bytes=staged["allocated_bytes"] + context,
+        device_bytes=reserved + found["context"],
+        required_bytes=allocated + found["context"],
         capacity_bytes=job.cluster.accelerator.memory_bytes + 0 * reserved,
-        host_bytes_per_node=host * np.minimum(job.cluster.accelerators_per_node, layout.world),
+        host_bytes_per_node=found["host"],
     ).corrected(job.calibration.memory_factor)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute, is_constant
+from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute, is_constant, row_keys
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
@@ -30,8 +30,10 @@ Column = NDArray[np.int64]
 FACTORS = ("tensor", "context", "pipeline", "data")
 
 
-#: Rows that one variable may grow a block to; beyond, the block is grown in pieces.
+#: Rows that one variable may grow a block to; beyond, the block is grown in pieces. Those that differ in `ALTERNATIVES`
+#: and the micro-batch alone stay together: of these, one may make another needless.
 _BLOCK_ROWS = 1 << 16
+ALTERNATIVES = ("offload", "recompute")
 
 
 class Variable(NamedTuple):
@@ -180,7 +182,8 @@ class Enumeration:
             return
         name, domain = variables[0].name, self._domains[variables[0].name]
         number = domain.number(table)
-        for piece in _pieces(domain.sizes[number]):
+        own = row_keys([column for name, column in table.columns.items() if name not in ALTERNATIVES])
+        for piece in _pieces(domain.sizes[number], own):
             grown = self._judged(self._crossed(table.take(piece), name, domain, number[piece]), name)
             if len(grown):
                 yield from self._grown(grown, variables[1:])
@@ -235,12 +238,13 @@ def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     return stages
 
 
-def _pieces(counts: Column) -> Iterator[slice]:
-    """Consecutive rows that grow to a block each; a row alone may grow to more."""
-    ends = np.cumsum(counts)
-    start = 0
+def _pieces(counts: Column, keys: Column) -> Iterator[slice]:
+    """Consecutive rows that grow to a block each; rows of one key, which are not separated, may grow to more."""
+    stops = np.flatnonzero(np.append(keys[1:] != keys[:-1], True)) + 1
+    ends = np.cumsum(counts)[stops - 1]
+    start = grown = number = 0
     while start < len(counts):
-        grown = int(ends[start - 1]) if start else 0
-        stop = max(int(np.searchsorted(ends, grown + _BLOCK_ROWS, side="right")), start + 1)
+        number = max(int(np.searchsorted(ends, grown + _BLOCK_ROWS, side="right")), number + 1)
+        stop, grown = int(stops[number - 1]), int(ends[number - 1])
         yield slice(start, stop)
         start = stop

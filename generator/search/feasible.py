@@ -13,13 +13,13 @@ from ..dataclass import dataclass
 from ..estimate.communication import exchange_saves
 from ..estimate.layout import Layout, Layouts, Offload, Recompute, row_keys
 from ..estimate.ledgers import Memory, StepTime
-from ..estimate.memory import memory
+from ..estimate.memory import lasting, memory
 from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import memory_shares, required_band, uncertainty
 from ..job.records import Job
 from ..rules.fit import host_limit_bytes
 from ..rules.run import FIT_RULES, check_fit, check_layout
-from .enumerate import STAGES, Enumeration, joined
+from .enumerate import ALTERNATIVES, STAGES, Enumeration, joined
 from .plan import Plan, by_count
 
 Floats = NDArray[np.float64]
@@ -95,12 +95,12 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     kept: list[tuple[Layouts, Floats, Floats]] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
-        promising, least = _promising(job, rows, removed)
+        promising, found, least = _promising(job, rows, removed)
         count += len(rows)
         if nearest is None or least[0] < nearest[0]:
             nearest = least
         if len(promising):
-            ledger = memory(job, promising)
+            ledger = memory(job, promising, *found)
             fits = _fit(job, promising, ledger, removed)
             fitted += int(fits.sum())
             fits &= ~_dominated(job, promising, fits, ledger)
@@ -128,16 +128,16 @@ def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory)
     whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
     twice = ledger.device_bytes + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
     recomputes, offloads = rows.recompute != Recompute.NONE, rows.offload != Offload.NONE
-    others = [getattr(rows, name) for name in STAGES if name not in ("recompute", "offload")]
-    _, group = np.unique(row_keys(others), return_inverse=True)
+    keys = row_keys([getattr(rows, name) for name in STAGES if name not in ALTERNATIVES])
     dominated = np.zeros(len(rows), np.bool_)
     for spent, plain in (
         (recomputes, ~recomputes & ~offloads & (twice <= roomy_bytes(job))),
         (offloads, ~offloads & (ledger.device_bytes <= roomy_bytes(job))),
     ):
-        spared = np.zeros(len(rows), np.bool_)
-        spared[group[fits & plain]] = True
-        dominated |= spent & spared[group]
+        own, spared = np.flatnonzero(fits & spent), np.sort(keys[fits & plain])
+        if len(spared):
+            place = np.minimum(np.searchsorted(spared, keys[own]), len(spared) - 1)
+            dominated[own[spared[place] == keys[own]]] = True
     return dominated
 
 
@@ -166,8 +166,10 @@ def has_plan(job: Job) -> tuple[bool, int]:
     return False, looked_at
 
 
-def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layouts, tuple[tuple[float, float], Layout]]:
-    """The rows that may fit, and the nearest of all with its demand; counts the others by rule.
+def _promising(
+    job: Job, rows: Layouts, removed: dict[str, int]
+) -> tuple[Layouts, tuple[dict[str, Any], NDArray[np.intp]], tuple[tuple[float, float], Layout]]:
+    """The rows that may fit, what lasts of their memory, and the nearest of all with its demand; counts the others.
 
     Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the ledger shrinks as it
     grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
@@ -179,14 +181,16 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> tuple[Layout
     smallest[1:] |= others[1:] != others[:-1]
     group = np.cumsum(smallest) - 1
     first = rows.take(smallest)
-    ledger = memory(job, first)
+    found = lasting(job, first)
+    ledger = memory(job, first, found)
     # Need over what may be used of device and host memory: the tighter decides what comes nearest.
     device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
     host = ledger.host_bytes_per_node / host_limit_bytes(job)
     tighter, other = np.maximum(device, host), np.minimum(device, host)
     least = int(np.lexsort((other, tighter))[0])
     fits = _fit(job, first, ledger, removed, np.bincount(group))
-    return rows.take(fits[group]), ((float(tighter[least]), float(other[least])), first[least])
+    own = np.flatnonzero(fits[group])
+    return rows.take(own), (found, group[own]), ((float(tighter[least]), float(other[least])), first[least])
 
 
 def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Floats) -> Estimates:

@@ -11,6 +11,7 @@ import pytest
 import dsgen
 from dsgen.estimate.memory import memory
 from dsgen.search import enumerate as enumeration
+from dsgen.search import feasible
 from dsgen.search.enumerate import Enumeration, joined
 from dsgen.search.feasible import feasible_layouts, fitting, has_plan
 from dsgen.search.plan import Infeasible
@@ -57,6 +58,20 @@ def test_blocks_hold_the_same_rows_in_the_same_order(monkeypatch: pytest.MonkeyP
     assert pieces.considered == whole.considered
     assert pieces.rejected_by == whole.rejected_by
     assert all(np.array_equal(getattr(in_blocks, name), getattr(at_once, name)) for name in enumeration.STAGES)
+
+
+@pytest.mark.parametrize("name", TIGHT)
+def test_choice_is_the_same_whatever_the_size_of_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layout that another one makes needless is left out wherever a block ends: what is left is the same."""
+
+    def found(block: int, chunk: int) -> list[Any]:
+        monkeypatch.setattr(enumeration, "_BLOCK_ROWS", block)
+        monkeypatch.setattr(feasible, "CHUNK_ROWS", chunk)
+        each = feasible_layouts(job(**TIGHT[name]))
+        return [*each.layouts, each.total_s.tolist(), each.device_bytes.tolist(), each.rejected_by, each.nearest]
+
+    whole = found(1 << 30, 1 << 30)
+    assert all(found(size, size) == whole for size in (40, 1000))
 
 
 @pytest.mark.parametrize(
