@@ -21,7 +21,7 @@ from ..programs.program import RenderedFile
 from ..search.plan import Plan
 from ..search.summary import Line, unlike
 from ..units import GIB, gib, long_time, same_unit
-from .measured_jobs import rendered
+from .calibrate import rendered
 from .options import Request, bold_option, form_option, job_options, top_option
 from .printing import ExitStatus, echo
 from .submit import announce, ask_first, check_dry_run, command_of, plan_of, refuse, run, submit_file, wait_for

@@ -6,7 +6,6 @@ from .carry_over import carry_over
 from .draft import LeftOut
 from .find import ExistingRun, find_runs
 from .refused import Outcome
-from .run import DraftedRun, draft_run
-from .text import spec_text
+from .run import DraftedRun, draft_run, spec_text
 
 __all__ = ["DraftedRun", "ExistingRun", "LeftOut", "Outcome", "carry_over", "draft_run", "find_runs", "spec_text"]

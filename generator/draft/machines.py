@@ -17,9 +17,9 @@ from ..programs.kubernetes.job import KubernetesJob
 from ..programs.launching.launch_line import Option
 from ..programs.launching.script import LaunchScript
 from ..programs.skypilot.read import SkyPilotTask
-from ..programs.slurm.options import NAMED
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
+from ..programs.slurm.write import NAMED
 from ..programs.world import world_of
 from ..secrets import Likeness, likeness
 from ..units import GBIT_PER_S

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..dataclass import dataclass
+from ..facts.places import is_placeholder
 from ..facts.shapes import AS_WRITTEN, Problem, differences
-from ..facts.words import is_placeholder
 from ..findings import ERROR, WARNING, Violation, Violations
 from ..job.wording import counted, dotted, show
 from .kubernetes.job import KubernetesJob

@@ -1,4 +1,4 @@
-"""The page: one file of HTML with its styles, its scripts and its data inside; it loads nothing."""
+"""The page: one file of HTML with its words, tables, styles and scripts inside; it loads nothing."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..dataclass import dataclass
 from ..estimate.layout import in_words
+from ..estimate.model_size import parameter_count
+from ..estimate.uncertainty import Band, accuracy_by_source, bands
+from ..job.wording import in_spec
+from ..programs.job_rules import PLANNING_RULES
 from ..search.feasible import Feasible
-from ..search.plan import SearchResult
-from ..search.summary import further
+from ..search.plan import Plan, SearchResult
+from ..search.summary import compared, dimension_cells, further, money, price_text, rows, unlike
 from ..search.sweep import Sweep
+from ..units import GIB, count, gib, long_time, same_unit, seconds
 from ..version import __version__
-from . import facts
-from .points import chosen_points, drawn_points, drawn_stages
+from .points import TIMES, chosen_points, drawn_points, drawn_stages
 from .schedule import drawn, timeline
 
 #: In the order in which they run.
@@ -54,9 +58,9 @@ def report_page(contents: Contents) -> str:
     document, texts = _document(contents), _texts(contents)
     return environment.get_template("report.html.j2").render(
         **texts,
-        memory=facts.memory_table(document["memory"]),
-        bars=[*facts.memory_bars(document["memory"])],
-        sweep=facts.sweep_rows(document["sweep"]) if document["sweep"] else None,
+        memory=memory_table(document["memory"]),
+        bars=[*memory_bars(document["memory"])],
+        sweep=sweep_rows(document["sweep"]) if document["sweep"] else None,
         data=document,
         json=_inline_json(document),
         style=_asset("report.css"),
@@ -71,11 +75,11 @@ def _document(contents: Contents) -> dict[str, Any]:
     best, found = contents.answer.plans[0], contents.found
     return {
         "memory": drawn_stages(best),
-        "names": facts.MEMORY_NAMES,
+        "names": MEMORY_NAMES,
         "step": drawn(best, timeline(best)),
         "plans": drawn_points(best.job, found, chosen_points(contents.answer, found))
         | {"tokens_per_step_per_gpu": best.tokens_per_step / best.layout.world},
-        "sweep": facts.sweep_document(contents.sweep) if contents.sweep else None,
+        "sweep": sweep_document(contents.sweep) if contents.sweep else None,
     }
 
 
@@ -89,16 +93,16 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
         "timed": contents.found.timed,
         "plan": best,
         "answer": answer,
-        "headline": facts.headline(best),
+        "headline": headline(best),
         "short": in_words(best.layout),
-        "tiles": [*facts.tiles(best)],
-        "table": facts.plans_table(answer),
+        "tiles": [*tiles(best)],
+        "table": plans_table(answer),
         "decisions": best.decisions,
         "further": [line for line in further(best) if line[0] not in ("Job", "Step", "Length")],
-        "run": [*facts.run_facts(best)],
-        "ledger": facts.time_ledger(best),
-        "rejected": facts.rejected(answer),
-        "certainty": facts.certainty(best),
+        "run": [*run_facts(best)],
+        "ledger": time_ledger(best),
+        "rejected": rejected(answer),
+        "certainty": certainty(best),
     }
 
 
@@ -116,3 +120,230 @@ def _inline_json(document: object) -> str:
 def _hash(script: str) -> str:
     """Return the hash that allows this script, and no other, to run."""
     return b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+_MOST_BARS = 16
+
+#: What each part of the step time is.
+MEANINGS: Mapping[str, str] = {
+    "compute": "forward and backward passes: matrix products, attention, memory-bound operations",
+    "recompute": "activations computed again in the backward pass",
+    "tensor": "tensor parallel collectives, as far as compute doesn't hide them",
+    "context": "context parallel communication, as far as attention doesn't hide it",
+    "expert": "all-to-all of tokens to their experts and back",
+    "pipeline": "sends and receives between pipeline stages",
+    "bubble": "idle time while the pipeline fills and drains",
+    "data": "data parallel communication of gradients and parameters, as far as compute doesn't hide it",
+    "optimizer": "parameter update, and fixed work at the start of a step",
+    "offload": "copies to and from host memory, and the update on the CPU",
+}
+#: What the parts of the memory are called.
+MEMORY_NAMES: Mapping[str, str] = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer states",
+    "activations": "activations",
+    "output": "logits and loss",
+    "buffers": "buffers",
+    "other": "temporary copies of the optimizer step",
+    "context": "context and NCCL",
+}
+#: What bands of step times are made of.
+REGIMES: Mapping[str, str] = {
+    "dense": "dense models, up to ZeRO-2 or within a node",
+    "sharded": "full sharding (ZeRO-3, FSDP) between nodes",
+    "recent": "Hopper and later",
+    "moe": "mixture-of-experts models",
+    "unknown": "accelerators without measured runs",
+    "calibrated": "runs of your own calibration",
+}
+
+
+class Fact(NamedTuple):
+    """A figure with its name, and what is to be known about it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def band(duration_s: Band) -> str:
+    """Both ends of a band of times: `18.3 s to 26.8 s`."""
+    return f"{seconds(float(duration_s.low))} to {seconds(float(duration_s.high))}"
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage with one decimal."""
+    return f"{100 * float(fraction):.1f} %"
+
+
+def headline(plan: Plan) -> str:
+    """Name the model and the machines."""
+    job = plan.job
+    return (
+        f"{job.model.name} ({count(parameter_count(job.model))} parameters) with {job.framework} on {job.gpus:,} × "
+        f"{job.cluster.accelerator.name}, {job.nodes:,} node{'s' if job.nodes > 1 else ''} of {job.cluster.name}"
+    )
+
+
+def tiles(plan: Plan) -> Iterator[Fact]:
+    """The figures that people ask for first."""
+    rates, run, memory = plan.throughput, plan.run, plan.memory
+    limit = float(memory.capacity_bytes) * (1 - plan.job.headroom)
+    high = float(plan.uncertainty.required.high)
+    yield Fact("Memory per GPU", f"{gib(memory.required_bytes)} GiB", f"at most {gib(high)}; limit {gib(limit)} GiB")
+    yield Fact("Step", seconds(float(plan.step_time.total_s)), band(plan.uncertainty.step_time))
+    yield Fact("Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} per GPU")
+    yield Fact("MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU")
+    if run is None:
+        yield Fact("Training", "unknown", "set training.duration in the spec")
+        return
+    yield Fact("Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}")
+    if run.wall_cost is None:
+        yield Fact("GPU-hours", f"{run.wall_gpu_hours:,.0f}", "no price: set cluster.price_per_node_hour")
+    else:
+        at = f"{run.wall_gpu_hours:,.0f} GPU-hours at {price_text(plan.job)}"
+        yield Fact("Cost", money(plan.job, run.wall_cost), at)
+
+
+def plans_table(answer: SearchResult) -> dict[str, Any]:
+    """The named plans and the next best: a column for each dimension that any of them uses."""
+    shown, best = rows(answer, len(answer.plans)), answer.plans[0]
+    cells = dimension_cells([row.plan for row in shown])
+    steps = same_unit([float(row.plan.step_time.total_s) for row in shown], steps=True)
+    return {
+        "dimensions": [*cells[0]],
+        "rows": [
+            {
+                "name": row.name,
+                "reason": row.reason,
+                "cells": [*own.values()],
+                "gib": gib(row.plan.memory.required_bytes),
+                "step": step,
+                "mfu": percent(row.plan.throughput.mfu),
+                "change": compared(row.plan, best),
+                "unlike": unlike(row.plan, best),
+            }
+            for row, own, step in zip(shown, cells, steps, strict=True)
+        ],
+    }
+
+
+def run_facts(plan: Plan) -> Iterator[Fact]:
+    """The whole run; nothing where its length isn't known."""
+    run = plan.run
+    if run is None:
+        return
+    yield Fact("Tokens", f"{count(run.tokens)} in {run.steps:,} steps", f"{long_time(run.duration_s)} of steps alone")
+    saved = f"every {run.save_interval_steps:,} steps, in {seconds(run.save_s)}"
+    yield Fact("Checkpoints", f"{run.checkpoint_bytes / 1e12:,.3g} TB", saved)
+    failures = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
+    yield Fact("Failures expected", failures, f"{long_time(run.restart_s)} and the steps since the last save each")
+    if run.segments is not None and run.segments > 1:
+        yield Fact("Jobs", f"{run.segments:,}", "one after another, within the time limit")
+
+
+def time_ledger(plan: Plan) -> list[dict[str, Any]]:
+    """The step time by cause, the largest first."""
+    total = float(plan.step_time.total_s)
+    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in TIMES}
+    size, unit = (1.0, "s") if total >= 1 else (1e-3, "ms")
+    return [
+        {"name": name, "seconds": f"{spent / size:,.2f} {unit}", "share": spent / total, "meaning": MEANINGS[name]}
+        for name, spent in sorted(parts.items(), key=lambda item: -item[1])
+        if spent > 0
+    ]
+
+
+def memory_table(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """The memory of each stage: one row a stage, one column a cause, in GiB."""
+    own = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
+    names = [MEMORY_NAMES.get(name, name) for name in own]
+    return {"names": names, "rows": [[gib(size) for size in row] for row in zip(*own.values(), strict=True)]}
+
+
+def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A bar for each stage, in shares of the card; of many, evenly spaced ones with the ends and the fullest."""
+    peaks, required = stages["peak"], stages["own"]["required"]
+    whole = max(stages["capacity_bytes"], *required)
+    every = range(0, len(required), -(-len(required) // _MOST_BARS))
+    for stage in sorted({*every, stages["fullest"], len(required) - 1}):
+        parts = ((name, sizes[stage]) for name, sizes in peaks.items() if sizes[stage])
+        yield {
+            "stage": stage + 1,
+            "required": gib(required[stage]),
+            "parts": [
+                {"key": key, "name": MEMORY_NAMES[key], "gib": gib(size), "share": size / whole} for key, size in parts
+            ],
+            "limit": stages["limit_bytes"] / whole,
+        }
+
+
+def rejected(answer: SearchResult) -> list[dict[str, Any]]:
+    """List what was ruled out: rule, how many layouts, and what the rule requires."""
+    titles = {rule.id: rule.title for rule in PLANNING_RULES}
+    whole = max(answer.considered, 1)
+    return [
+        {"rule": rule, "count": number, "share": number / whole, "title": titles.get(rule, "")}
+        for rule, number in answer.to_dict()["rejected_by"].items()  # type: ignore[attr-defined]  # a mapping
+        if number
+    ]
+
+
+def certainty(plan: Plan) -> dict[str, Any]:
+    """Say how far such estimates are off, and what speaks for this one."""
+    known, regime = plan.uncertainty.evidence, plan.uncertainty.regime
+    widths = {name: float(width.high) for name, width in bands("step_time").items()}
+    own = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
+    return {
+        "coverage": f"{plan.uncertainty.coverage:.0%}",
+        "runs": known.runs,
+        "beyond": known.beyond,
+        "octaves": known.octaves,
+        "regime": REGIMES[regime],
+        "regime_key": regime,
+        "sources": accuracy_by_source(),
+        "measured": sum(source["runs"] for source in accuracy_by_source()),
+        "factor": own,
+        "bands": [
+            {"name": REGIMES[name], "factor": width, "own": name == regime} for name, width in sorted(widths.items())
+        ],
+        "memory": {name: float(width.high) for name, width in bands("memory").items()},
+        "step": band(plan.uncertainty.step_time),
+        "required": f"{gib(plan.uncertainty.required.low)} to {gib(plan.uncertainty.required.high)} GiB",
+        "device": f"{gib(plan.uncertainty.device.low)} to {gib(plan.uncertainty.device.high)} GiB",
+    }
+
+
+def sweep_document(found: Sweep) -> dict[str, Any]:
+    """The sweep as plain data: the keys, and a point for each combination of values."""
+    from ..estimate.layout import in_words  # here, to save start-up time
+
+    points = []
+    for point in found.points:
+        row = point.to_dict()
+        run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
+        kept = {name: row[name] for name in ("gpus", "step_time_s", "step_time_low_s", "step_time_high_s")}
+        kept |= {name: row[name] for name in ("mfu", "tokens_per_s", "required_bytes", "rule", "message")}
+        layout = in_words(point.plan.layout) if point.plan else None
+        kept |= {"values": [*point.values.values()], "layout": layout}
+        points.append(kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")})
+    return {"keys": [axis.path for axis in found.axes], "points": points}
+
+
+def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The points as rows of a table."""
+    rows, planned = [], [point for point in document["points"] if point["layout"] is not None]
+    steps = iter(same_unit([point["step_time_s"] for point in planned], steps=True))
+    runs = iter(same_unit([point["wall_s"] for point in planned if point["wall_s"] is not None]))
+    for point in document["points"]:
+        cells = [f"{value:,}" if type(value) is int else in_spec(value) for value in point["values"]]
+        if point["layout"] is None:
+            rows.append({"values": cells, "rule": point["rule"], "message": point["message"] or ""})
+            continue
+        figures = [next(steps), percent(point["mfu"]), count(point["tokens_per_s"])]
+        figures.append(f"{point['required_bytes'] / GIB:.1f}")
+        if point["wall_s"] is not None:
+            figures += [next(runs), f"{point['wall_gpu_hours']:,.0f}"]
+        rows.append({"values": cells, "layout": point["layout"], "figures": figures})
+    return rows

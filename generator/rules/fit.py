@@ -10,7 +10,7 @@ from ..estimate.uncertainty import required_band
 from ..findings import ERROR
 from ..job.records import Job
 from ..units import gib
-from .layout.offload import HOST_OPTIMIZERS
+from .layout.recompute import HOST_OPTIMIZERS
 from .planned import Judgement, layouts
 from .violations import deepspeed
 

@@ -18,13 +18,21 @@ from ..units import gib
 from . import fit, length
 from .fit import fits_device
 from .job import data, machines, model, training
-from .layout import expert, identities, offload, overlap, pipeline, ramp, recompute, sequence, tensor, zero
-from .layout.identities import BATCH_RULES, WORLD_RULES, batch_product, world_product
-from .layout.pins import known_values, layout_of, pinned_values, whole_layout
+from .layout import expert, identities, overlap, pipeline, ramp, recompute, sequence, tensor, zero
+from .layout.identities import (
+    BATCH_RULES,
+    WORLD_RULES,
+    batch_product,
+    known_values,
+    layout_of,
+    pinned_values,
+    whole_layout,
+    world_product,
+)
 
 JOB_RULES: Final = rules_in(machines, data, model, training)
 IDENTITY_RULES: Final = rules_in(identities)
-LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, offload, recompute, overlap, ramp)
+LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, recompute, overlap, ramp)
 FIT_RULES: Final = rules_in(fit)
 LENGTH_RULES: Final = rules_in(length)
 

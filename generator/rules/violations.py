@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, Protocol
 
-from ..facts.words import is_to_fill, is_words
+from ..facts.places import is_to_fill, is_words
 from ..findings import NOTE, Edit, Location, Severity, Violation
 from ..job.wording import listed as listed
 

@@ -13,8 +13,7 @@ from ..estimate.uncertainty import required_band
 from ..findings import Finding, Severity
 from ..job.records import Job
 from ..rules.fit import device_limit_bytes, fits_device
-from ..rules.layout.identities import BATCH_RULES, batch_product
-from ..rules.layout.pins import known_values
+from ..rules.layout.identities import BATCH_RULES, batch_product, known_values
 from ..rules.run import FIT_RULES, binding_rules, check_pins
 from ..units import GIB
 from .choice import TIME_BAND, why_first

@@ -20,7 +20,7 @@ from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
 from ..rules.job.model import micro_batches
-from ..rules.layout.pins import pinned_values
+from ..rules.layout.identities import pinned_values
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import binding_rules
 from ..rules.violations import divisors

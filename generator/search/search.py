@@ -16,8 +16,7 @@ from ..estimate.step_time import step_time
 from ..findings import Severity
 from ..job.records import Job
 from ..job.wording import in_spec
-from ..rules.layout.identities import BATCH_RULES
-from ..rules.layout.pins import pinned_values
+from ..rules.layout.identities import BATCH_RULES, pinned_values
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import binding_rules, check_length, check_pins
 from .choice import named_rows, ranking, reason, why_first

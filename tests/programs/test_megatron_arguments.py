@@ -18,8 +18,7 @@ from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron import options as megatron_options
 from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_argument_file
-from dsgen.programs.megatron.options import Flavour, option_table
-from dsgen.programs.megatron.words import parse_words
+from dsgen.programs.megatron.options import Flavour, option_table, parse_words
 from dsgen.programs.shell.reader import read_script
 from dsgen.programs.shell.records import Word
 

@@ -15,7 +15,7 @@ from dsgen.findings import Location
 from dsgen.job.records import Cluster, Job, Origin, Pins, Training
 from dsgen.programs.job_rules import PLANNING_RULES
 from dsgen.rule import Rule
-from dsgen.rules.layout.pins import layout_of, pinned_values
+from dsgen.rules.layout.identities import layout_of, pinned_values
 from dsgen.rules.run import IDENTITY_RULES, LAYOUT_RULES, violations_of
 from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job
 

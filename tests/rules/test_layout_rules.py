@@ -13,7 +13,7 @@ import pytest
 from dsgen.estimate.layout import FIELDS, Layout, LayoutLike, Layouts, Offload, Recompute
 from dsgen.job.wording import Vocabulary
 from dsgen.rule import Rule
-from dsgen.rules.layout.pins import OFFLOAD, RECOMPUTE
+from dsgen.rules.layout.identities import OFFLOAD, RECOMPUTE
 from dsgen.rules.run import IDENTITY_RULES, LAYOUT_RULES
 from tests.rules.layout_cases import CASES, Case
 

@@ -25,7 +25,7 @@ from ...programs.slurm.values import mebibytes
 from ...programs.subjects import blocks, subject, submissions
 from ...programs.submission import Submission
 from ...programs.world import world_of
-from ...rules.layout.pins import known_values, whole_layout
+from ...rules.layout.identities import known_values, whole_layout
 from ...rules.run import FIT_RULES
 from ...rules.violations import deepspeed_now, derived
 from ...units import GB, GIB, MIB

@@ -10,16 +10,25 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
-from ...facts.places import Lines, Reader, ValueKind, kind_of_value
-from ...facts.words import IN_WORDS
+from ...facts.places import IN_WORDS, Lines, Reader, ValueKind, kind_of_value
 from ...findings import Location
 from ...job.text import Text
 from ...job.wording import whole_number
 from ..launching.launch_line import Launch
 from ..launching.program_options import ProgramOptions, find_program, options_beside, program_path
 from ..shell.records import Word
-from .options import A_FORK, REMOVED, Flavour, OptionTable, fork_of, option_table
-from .words import GivenOption, ParsedWords, Stray, parse_words
+from .options import (
+    A_FORK,
+    REMOVED,
+    Flavour,
+    GivenOption,
+    OptionTable,
+    ParsedWords,
+    Stray,
+    fork_of,
+    option_table,
+    parse_words,
+)
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(

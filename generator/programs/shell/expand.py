@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...facts.words import IN_WORDS
+from ...facts.places import IN_WORDS
 from .records import Word
 from .tokens import EASY_EXPANSION, EASY_QUOTED, scan
 from .values import HOLE, Element, Piece, Source, State, Value, blanks, parts_of_pieces, region_of, text_of_pieces

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ...dataclass import dataclass
-from ...facts.words import IN_WORDS
+from ...facts.places import IN_WORDS
 from .values import HOLE
 
 WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)

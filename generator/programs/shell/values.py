@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
-from ...facts.words import IN_WORDS
+from ...facts.places import IN_WORDS
 
 #: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has this non-character.
 HOLE: Final = "\ufdd0"

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from ...dataclass import dataclass
-from ...facts.words import is_placeholder
+from ...facts.places import is_placeholder
 from ...findings import Edit, Location
 from ..launching.launch_line import Call, Launch, Option
 from ..launching.options import TABLES, Options, Table

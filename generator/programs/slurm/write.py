@@ -1,16 +1,36 @@
-"""Slurm: one batch script, one task per node, torchrun inside each task."""
+"""Slurm: one batch script, one task per node, torchrun inside each task; its #SBATCH block, and containers.
+
+**Source** of what is said of containers: NVIDIA/pyxis wiki, Usage (srun --help): `[USER@][REGISTRY#]IMAGE[:TAG]|PATH`,
+mount flags joined by `+`, --container-env; NVIDIA/enroot doc/cmd/import.md; apptainer.org/docs/user/latest:
+bind_paths_and_mounts, environment_and_metadata (--no-eval, APPTAINERENV_), gpu (--nv, --rocm), docker_and_oci.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ...job.needs import continuation
 from ...search.plan import Plan
-from ...units import clock
+from ...units import GIB, clock
 from ..launching import fabric
-from ..launching.call import THREADS, Raw, environment, fill, fill_pick, header, launch_options, own_threads, plain_name
+from ..launching.call import (
+    THREADS,
+    Raw,
+    cores_per_node,
+    environment,
+    fill,
+    fill_pick,
+    header,
+    launch_options,
+    own_threads,
+    plain_name,
+    processes_per_node,
+    sbatch_word,
+    shell_word,
+)
 from ..program import (
     TRIAL,
     TRIAL_LOG,
@@ -22,8 +42,6 @@ from ..program import (
     last_step,
     saves_on_term,
 )
-from . import container
-from .options import block, shared_memory, takes_nodes
 
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")  # Megatron's, which save and end with status 0
 _SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
@@ -49,7 +67,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         modules=tuple(options.get("modules", ())),
         setup=tuple(map(Raw, options.get("setup", ()))),
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
-        torchrun=container.torchrun(options),
+        torchrun=torchrun(options),
         exclusive=takes_nodes(plan, options),
         threads=threads,
         environment=tuple((Raw(name), text) for name, text in variables.items() if not (threads and name == THREADS)),
@@ -69,7 +87,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         tracker=form.tracker,
         folder=form.folder,
         names_folder=form.names_folder,
-        **container.values(plan, options, variables),
+        **container_values(plan, options, variables),
     )
     script = RenderedFile(path="launch.sbatch", text=text)
     return (script, _submit(plan, program, command)) if way == "chain" else (script,)
@@ -86,8 +104,8 @@ def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     """Return where the script finds checkpoints and logs, and where the program does."""
     checkpoints, logs = plan.job.output.checkpoints, plan.job.output.logs
     return {
-        "checkpoints": container.host_path(checkpoints or "", options),
-        "logs": container.host_path(logs, options) if logs else "",
+        "checkpoints": host_path(checkpoints or "", options),
+        "logs": host_path(logs, options) if logs else "",
         "seen_logs": logs or "",
         "tee": Raw(' --tee=3 --log-dir="$RANK_LOGS/node$SLURM_NODEID"' if logs else ""),
     }
@@ -167,3 +185,185 @@ LAUNCHER: Final = Launcher(
         unfinished=r"(?m)^[A-Z_]+\s*$",  # squeue heads what it says of another cluster with its name
     ),
 )  # fmt: skip
+
+
+_GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
+_OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
+_REGISTRY: Final = re.compile(r"(?:[^/#]+@)?(?:[^/#]*[.:][^/#]*|localhost)/.+")  # its first part is a host
+_SCHEME: Final = re.compile(r"\A[a-z]+://")
+
+
+def container_values(plan: Plan, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, object]:
+    """Return what the templates need; `names` are the variables that the job sets."""
+    if "container_image" not in options:
+        return {"container": "none"}
+    runtime = options.get("container_runtime", "pyxis")
+    image = str(options["container_image"])
+    folder = str(options.get("container_folder", ".")).rstrip("/")
+    pulled = "" if is_file(image) else f"{folder}/{plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
+    output = plan.job.output
+    written = (folder for folder in (output.checkpoints, output.logs) if folder is not None and folder.startswith("/"))
+    own = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
+    mounts = [*options.get("container_mounts", ()), *own]
+    return {
+        "container": runtime,
+        "image": image if is_file(image) else _NAMED[runtime](image),
+        "pulled": pulled,
+        "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
+        "read": tuple(_read(plan, options)),
+        "gpu_flag": Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
+        "passed": Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
+    }
+
+
+def is_file(image: str) -> bool:
+    """Return whether an image is a file that the nodes share, not a name in a registry."""
+    return image.startswith(("/", "./", "../")) or image.endswith((".sqsh", ".squashfs", ".sif", ".img"))
+
+
+def _of_enroot(image: str) -> str:
+    """`docker://[USER@][REGISTRY#]IMAGE[:TAG]`: without `#`, the registry would be taken for a name at Docker Hub."""
+    name = image if _SCHEME.match(image) is None else image.partition("://")[2]
+    scheme = _SCHEME.match(image)[0] if _SCHEME.match(image) else "docker://"  # type: ignore[index]
+    return scheme + (name.replace("/", "#", 1) if "#" not in name and _REGISTRY.fullmatch(name) else name)
+
+
+#: apptainer's are `docker://REGISTRY/IMAGE[:TAG]`: `#` is enroot's own.
+_NAMED: Final[Mapping[str, Callable[[str], str]]] = {
+    "pyxis": _of_enroot,
+    "apptainer": lambda image: image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}",
+}
+_SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
+
+
+def _mount(mount: str, runtime: str) -> str:
+    """source[:destination[:flags]] with flags as the runtime separates them; a comma would begin the next mount."""
+    *places, flags = mount.split(":") if mount.count(":") > 1 else (mount, "")
+    joined = re.sub(r"[,+]", "+" if runtime == "pyxis" else ",", flags)
+    return ":".join(filter(None, (*places, joined)))
+
+
+def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
+    """Absolute paths of data and tokenizer that no mount has: they are the host's where the host has them."""
+    data, tokenizer = plan.job.data, plan.job.data.tokenizer
+    paths = [PurePosixPath(path) for path in data.path]
+    found = [path.parent for path in paths] if plan.job.framework.data_prefix else paths
+    found += [PurePosixPath(path) for path in (tokenizer.path, tokenizer.vocab_file, tokenizer.merges_file) if path]
+    for path in dict.fromkeys(found):
+        within = any(path != other and path.is_relative_to(other) for other in found)
+        if path.is_absolute() and len(path.parts) > 1 and not within and _mount_of(str(path), options) is None:
+            yield str(path)
+
+
+def host_path(path: str, options: Mapping[str, Any]) -> str:
+    """Return where the batch script finds `path` of the program: in a container, through the mount that has it."""
+    mount = _mount_of(path, options) if "container_image" in options else None
+    if mount is None:
+        return path
+    source, destination = mount
+    return str(PurePosixPath(source) / PurePosixPath(path).relative_to(destination))
+
+
+def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Source and destination of the mount that `path` is in."""
+    parts = [mount.split(":") for mount in options.get("container_mounts", ())]
+    pairs = [(part[0], part[1] if len(part) > 1 else part[0]) for part in parts]
+    found = [(source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to)]
+    return max(found, key=lambda pair: len(pair[1]), default=None)
+
+
+def torchrun(options: Mapping[str, Any]) -> Raw:
+    """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if there is one."""
+    if "container_image" in options and "virtual_environment" in options:
+        return Raw(shell_word(f"{options['virtual_environment']}/bin/torchrun"))
+    return Raw("torchrun")
+
+
+#: Keys of `launch.slurm` that are options of sbatch.
+PASSED_ON: Final = ("partition", "account", "qos", "constraint", "reservation", "exclude", "dependency", "array")
+#: Those of which one option is the value.
+NAMED: Final[Mapping[str, str]] = {
+    **{name: name for name in (*PASSED_ON, "output")},
+    "mem": "memory",
+    "mail-user": "mail_user",
+}
+#: Options of sbatch that keys of `launch.slurm` write, by their names.
+WRITTEN: Final[Mapping[str, str]] = {
+    **NAMED,
+    "exclusive": "exclusive",
+    "requeue": "requeue",
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"), "gpu_request"),
+    **dict.fromkeys(("mem-per-cpu", "mem-per-gpu"), "memory"),
+    **dict.fromkeys(("cpus-per-task", "cpus-per-gpu"), "cpus_per_task"),
+    "signal": "signal_seconds",
+    **dict.fromkeys(("no-requeue", "open-mode"), "continue"),
+}
+#: Those that the plan decides, and the keys of the spec.
+PLANNED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu"), "gpus"),
+    "time": "launch.time_limit",
+    "job-name": "name",
+}
+_FOR_JOBS: Final = 0.9  # of a node's memory; the system keeps the rest, and Slurm's figure leaves it out
+
+
+def block(
+    plan: Plan, options: Mapping[str, Any], way: str, signal_s: int, instead: Mapping[str, object] | None = None
+) -> tuple[Raw, ...]:
+    """The lines of the block, with the options of `instead` in the place of those."""
+    pairs = dict(_resources(plan, options))
+    pairs |= {key: options[key] for key in PASSED_ON if key in options}
+    pairs["output"] = options.get("output", "%x-%A_%a.out" if "array" in options else "%x-%j.out")
+    if way == "requeue" or options.get("requeue", False):
+        pairs["requeue"] = None
+    if way != "none" or options.get("requeue", False):
+        pairs["open-mode"] = "append"  # Slurm itself starts jobs again after a node's failure, with the same log
+    if signal_s:
+        pairs["signal"] = f"B:USR1@{signal_s}"
+    if "mail_user" in options:
+        pairs |= {"mail-user": options["mail_user"], "mail-type": "END,FAIL"}
+    own = options.get("directives", {})
+    pairs |= {key: None if value is True else value for key, value in own.items() if value is not False}
+    pairs |= instead or {}
+    values = {option: "" if value is None else f"={sbatch_word(value).text}" for option, value in pairs.items()}
+    return tuple(Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
+
+
+def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    yield "job-name", plain_name(plan.job.name)
+    yield "nodes", plan.job.nodes
+    yield "ntasks-per-node", 1
+    gpus = processes_per_node(plan)
+    request = options.get("gpu_request", "gpus-per-node")
+    typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus
+    if request == "gres":
+        yield "gres", f"gpu:{typed}"
+    elif request == "gpus-per-node":
+        yield "gpus-per-node", typed
+    exclusive = takes_nodes(plan, options)
+    cpus = options.get("cpus_per_task", None if exclusive else cores_per_node(plan))
+    if cpus:
+        yield "cpus-per-task", cpus
+    if exclusive:
+        yield "exclusive", None
+    memory = options.get("memory", "0" if exclusive else shared_memory(plan))
+    if memory is not None:
+        yield "mem", memory
+    if plan.job.launch.time_limit_s is not None:
+        yield "time", clock(plan.job.launch.time_limit_s)  # in the form that can't be read as minutes (SLM010)
+
+
+def takes_nodes(plan: Plan, options: Mapping[str, Any]) -> bool:
+    """Return whether nobody else may use the nodes: as asked for, else when nothing of them is left."""
+    cluster = plan.job.cluster
+    leaves_room = plan.job.gpus < cluster.accelerators_per_node or cluster.accelerator.is_slice
+    return bool(options.get("exclusive", not leaves_room))
+
+
+def shared_memory(plan: Plan) -> str | None:
+    """The used accelerators' share of each node's memory in Slurm's gigabytes, for which 0 would mean all of it."""
+    cluster = plan.job.cluster
+    if cluster.host_memory_bytes is None:
+        return None
+    share = processes_per_node(plan) / cluster.accelerators_per_node
+    return f"{max(1, int(cluster.host_memory_bytes / GIB * share * _FOR_JOBS))}G"

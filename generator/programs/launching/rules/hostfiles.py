@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final
 
 from ....catalog.names import closest
-from ....facts.words import is_left_open, is_placeholder, is_words
+from ....facts.places import is_left_open, is_placeholder, is_words
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill

@@ -6,14 +6,13 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import Final
 
-from ....facts.words import is_to_fill
+from ....facts.places import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
-from ..options import REMOVED, Flavour, open_choices, option_table
+from ..options import REMOVED, Flavour, GivenOption, open_choices, option_table
 from ..run import MICRO, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
-from ..words import GivenOption
 from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
 
 #: Options that bring the shape from elsewhere: a checkpoint, a file.

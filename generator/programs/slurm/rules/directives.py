@@ -6,7 +6,7 @@ import difflib
 import re
 from typing import Final
 
-from ....facts.words import is_placeholder
+from ....facts.places import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import slurm, slurm_manual

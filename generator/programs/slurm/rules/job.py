@@ -70,7 +70,7 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
     if not directives:
         return
     from ...launching.options import TABLES  # here, to save start-up time: few jobs have these keys
-    from ..options import PLANNED, WRITTEN
+    from ..write import PLANNED, WRITTEN
 
     known = TABLES["sbatch"].options
     for name, value in directives.items():

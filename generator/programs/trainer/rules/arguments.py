@@ -9,8 +9,8 @@ from math import isfinite
 from typing import Final
 
 from ....dataclass import dataclass
+from ....facts.places import is_left_open
 from ....facts.releases import numbers
-from ....facts.words import is_left_open
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
 from ....job.wording import show, whole_number
