@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from generator.facts.words import is_left_open, is_words
+from generator.facts.places import is_left_open, is_words
 
 
 @pytest.mark.parametrize("text", ["x.x.x.x", "10.0.0.x", "192.168.1.*", "...", "xx", "CHANGE_ME", "<host>", "your_ip"])
