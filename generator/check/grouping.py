@@ -9,6 +9,7 @@ from typing import Final
 
 from ..facts.document import Document, Kind
 from ..programs.launching.launch_line import Launch
+from ..programs.launching.program_options import has_programs, is_named
 from ..programs.launching.script import CommandDocument, LaunchScript
 from ..programs.lookup import Files, is_written, place_of
 from ..programs.references import references_of, templates_of
@@ -79,17 +80,19 @@ class _Graph:
                 yield target
 
     def add_neighbours(self) -> None:
-        """Let the only job of a folder, and the only one under a path that was named, use what nothing names there."""
+        """Let the only job of a folder use what nothing names there, and that of a path what code has the name of."""
         folders, roots = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for number, unit in enumerate(self._units):
             folder = dirname(place_of(unit[0].path))
             folders[folder].append(number)
             for root in self._files.roots_of(folder):
                 roots[root].append(number)
-        for members in (*folders.values(), *roots.values()):
-            self._join(members)
+        for members in folders.values():
+            self._join(members, anywhere=False)
+        for members in roots.values():
+            self._join(members, anywhere=True)
 
-    def _join(self, members: Iterable[int]) -> None:
+    def _join(self, members: Iterable[int], *, anywhere: bool) -> None:
         free = defaultdict[Kind, list[int]](list)
         for number in members:
             free[self._units[number][0].document_kind].append(number)
@@ -101,6 +104,9 @@ class _Graph:
             centre = next(iter(alone.values()), [])
         for kind, found in alone.items() if len(centre) == 1 else ():
             if len(found) == 1 and found != centre and self._takes(centre[0], kind):
+                path = self._units[found[0]][0].path
+                if anywhere and has_programs(path) and not is_named(path):
+                    continue
                 self._next[centre[0]] += found
                 self._named |= set(found)
 

@@ -79,6 +79,16 @@ def release_of(program: str, holder: str) -> Release | None:
     return found or next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
 
 
+def is_of_copy(holder: str) -> bool:
+    """Return whether a file lies in a copy of a program that its project carries in a folder: it is others' file."""
+    return any(map(_is_copy, [*folders_above(holder)][:-1]))
+
+
+@until_next_check(1024)
+def _is_copy(folder: Path) -> bool:
+    return any(is_readable(folder / sign, folder) for sign, _ in COPIES.values())
+
+
 @until_next_check(1024)
 def _named_in(program: str, folder: Path) -> Release | None:
     """The release that a copy of the program, pins, images or prose in a folder name; of several pins the newest."""

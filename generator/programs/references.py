@@ -358,10 +358,10 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
 
 
 def _is_missing(path: str, launch: Launch) -> bool:
-    """Return whether a file isn't where its launch line starts: where its program is, which doesn't name it."""
+    """Return whether a file isn't where its launch line trains: where its program is, which doesn't name it."""
     program, holder = launch.program.value if launch.program else None, launch.script.text.path
     found = find_program(program, holder) if program and not isabs(program) and not isabs(path) else None
-    if found is None or not program or options_beside(program, holder).reads(PurePath(path).name):
+    if not found or not program or not launch.makes_steps or options_beside(program, holder).reads(PurePath(path).name):
         return False
     base = found.parents[len(PurePath(program).parts) - 1]
     return (base / path).parent.is_dir() and not (base / path).exists()

@@ -271,6 +271,7 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param("LNCH025", "#!/bin/bash\ntorchrun --nnode 1 train.py\n", [], id="an abbreviation"),
         pytest.param("LNCH025", "#!/bin/bash\ntorchrun --nproc-pernode 1 x.py\n", ["error"], id="a misspelt option"),
         pytest.param("SLM036", f"{_JOB}#SBATCH --time=24:00\nsrun hostname\n", ["warning"], id="24 hours are meant"),
+        pytest.param("SLM036", f"{_JOB}#SBATCH --time=960:00\nsrun hostname\n", ["note"], id="960 minutes are meant"),
         pytest.param("SLM036", f"{_JOB}#SBATCH --time=10:00\nsrun hostname\n", ["note"], id="10 minutes, maybe"),
         pytest.param("SLM035", f"{_JOB}# SBATCH --time=10:00\nsrun hostname\n", ["note"], id="left out, maybe"),
         pytest.param("SLM035", f"{_JOB}#SBTACH --time=10:00\nsrun hostname\n", ["warning"], id="a slip"),
@@ -349,9 +350,18 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
         ),
         pytest.param(
             "PARSE003",
-            {"job.sh": "#!/bin/bash\npython train.py --deepspeed ds_config.json\n", "train.py": "import torch\n"},
+            {
+                "job.sh": "#!/bin/bash\npython train.py --lr 1 --deepspeed ds_config.json\n",
+                "train.py": "import torch\n",
+            },
             ["warning"],
             id="not beside the program",
+        ),
+        pytest.param(
+            "PARSE003",
+            {"job.sh": "#!/bin/bash\npython eval.py --deepspeed ds_config.json\n", "eval.py": "import torch\n"},
+            ["note"],
+            id="not beside a program that isn't known to train",
         ),
         pytest.param(
             "PARSE003",

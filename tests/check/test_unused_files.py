@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Final
 
@@ -70,12 +71,57 @@ def test_slips_and_broken_text_are_errors_anywhere(tmp_path: Path) -> None:
     assert _severities(tmp_path, "PARSE016") == ["error"]
 
 
-def test_folders_that_are_put_aside_draw_notes(tmp_path: Path) -> None:
-    """A script in a folder of old ones draws notes, and errors where that folder is named itself."""
-    (tmp_path / "old_scripts").mkdir()
-    (tmp_path / "old_scripts" / "run.sh").write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
+def test_copies_of_libraries_draw_notes(tmp_path: Path) -> None:
+    """A script in a copy of transformers that a project carries draws notes, and errors where the copy is named."""
+    copy = tmp_path / "transformers-4.54.0"
+    (copy / "src" / "transformers").mkdir(parents=True)
+    (copy / "src" / "transformers" / "training_args.py").write_text("")
+    (copy / "run.sh").write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
     assert _severities(tmp_path, "LNCH041") == ["note"]
-    assert _severities(tmp_path / "old_scripts", "LNCH041") == ["error"]
+    assert _severities(copy, "LNCH041") == ["error"]
+
+
+def test_arguments_in_another_folder_are_used_where_code_names_them(tmp_path: Path) -> None:
+    """The only arguments below a folder are those of its only job where a program has their name."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true}}')
+    arguments = {"output_dir": "out", "bf16": True, "per_device_train_batch_size": 1, "num_train_epochs": 1}
+    (tmp_path / "configs" / "training.json").write_text(json.dumps(arguments))
+    (tmp_path / "run.sh").write_text("#!/bin/bash\naccelerate launch --deepspeed_config_file ds.json train.py\n")
+    (tmp_path / "train.py").write_text("parser = HfArgumentParser(TrainingArguments)\n")
+    assert _severities(tmp_path, "HF001") == []
+    (tmp_path / "train.py").write_text('HfArgumentParser(TrainingArguments).parse_json_file("training.json")\n')
+    assert "error" in _severities(tmp_path, "HF001")
+
+
+def test_values_that_a_script_leaves_empty_are_to_be_filled_in(tmp_path: Path) -> None:
+    """An argument without a value is a note on a line with a variable that the script leaves empty."""
+    line = "deepspeed train.py --model_name_or_path m --output_dir {} --num_train_epochs 1 --save_strategy no\n"
+    (tmp_path / "run.sh").write_text(f'OUT=""\n{line.format("$OUT")}')
+    assert _severities(tmp_path, "HF025") == ["note"]
+    (tmp_path / "run.sh").write_text(line.format(""))
+    assert _severities(tmp_path, "HF025") == ["warning"]
+
+
+def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
+    """Fewer processes than GPUs are a warning, and nothing where the script has another launch line."""
+    head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+    line = "srun --nodes=1 --ntasks=1 accelerate launch --num_machines 1 --num_processes 8 train.py\n"
+    (tmp_path / "run.sh").write_text(head + line)
+    assert _severities(tmp_path, "SUB001") == ["error"]
+    (tmp_path / "run.sh").write_text(f"{head}srun --nodes=1 --ntasks=1 python serve.py &\n{line}")
+    assert _severities(tmp_path, "SUB001") == []
+
+
+def test_keys_that_accelerate_ignores_are_told_at_once(tmp_path: Path) -> None:
+    """Unknown keys of deepspeed_config are one finding, slips apart."""
+    keys = "deepspeed_config:\n  zero_stage: 2\n  overlap_comm: true\n  reduce_scatter: true\n  zero3_init_flg: true\n"
+    (tmp_path / "accelerate.yaml").write_text(_ACCELERATE.replace("MULTI_GPU", "DEEPSPEED") + keys)
+    found = {one.message: one.severity.value for one in dsgen.validate(tmp_path) if one.rule == "ACC008"}
+    assert found == {
+        "unknown keys overlap_comm, reduce_scatter in deepspeed_config: accelerate ignores them": "warning",
+        "unknown key zero3_init_flg in deepspeed_config: accelerate ignores it": "error",
+    }
 
 
 def test_another_programs_yaml_is_not_accelerates(tmp_path: Path) -> None:
@@ -123,10 +169,14 @@ def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
         (f"{_SLURM}srun --no-kill python train.py\n", "SLM013"),
         ("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --distribution=nopack\nsrun hostname\n", "SLM056"),
         ("#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --prompt=a\\ plane\\ \n", "LNCH041"),
+        (f"{_SLURM}if torchrun --help | grep -q local-addr; then echo new; fi\n", "SLM059"),
+        (f"{_SLURM}srun --nodes=1 -w $NODE torchrun --nnodes=2 --node_rank=0 --master_addr=$H train.py\n", "LNCH029"),
+        (f"{_SLURM}# Submit it so:\n#sbatch -p gpu --time=1:00:00 run.sh\nsrun hostname\n", "SLM035"),
     ],
 )
 def test_what_is_meant_draws_nothing(tmp_path: Path, script: str, rule: str) -> None:
-    """Steps that outlive a node, a distribution that sbatch takes, and a blank at the end of a word are as is meant."""
+    """Steps that outlive a node, a distribution that sbatch takes, a blank at the end of a word, a launcher that is
+    asked for its options, a step on one node, and a command in a comment are as is meant."""
     (tmp_path / "run.sh").write_text(script)
     assert _severities(tmp_path, rule) == []
 

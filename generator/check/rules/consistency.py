@@ -40,11 +40,10 @@ def gpus_agree(submission: Submission) -> Violations:
         what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
         message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
-        of_each = claim.where.path in part  # as is said of each node
-        # No rank waits, and others may use the rest.
-        spare = asked and claim.value < trusted.value and (world.nodes == 1 or of_each)
-        if spare and (of_each or _serves(submission, claim.where.path)):
+        fewer = asked and claim.value < trusted.value
+        if fewer and (claim.where.path in part or _leaves_some(submission, claim.where.path)):  # said of each node
             continue
+        spare = fewer and world.nodes == 1  # no rank waits, and others may use the rest
         nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
         each = world.gpus_per_node if rest == 0 else None
         hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
@@ -54,10 +53,10 @@ def gpus_agree(submission: Submission) -> Violations:
         yield Violation(claim.where, message, hint, severity=severity)
 
 
-def _serves(submission: Submission, path: str) -> bool:
-    """Return whether a job leaves GPUs to vLLM, which generates for the training."""
+def _leaves_some(submission: Submission, path: str) -> bool:
+    """Return whether a job leaves GPUs to what else its script starts, or to vLLM, which generates for the training."""
     generates = any(one.value("use_vllm") is True for one in submission.training_arguments)
-    return generates or (path in submission.texts and "vllm" in submission.texts[path].content)
+    return generates or sum(launch.script.text.path == path for launch in submission.launches) > 1
 
 
 @submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)
@@ -128,14 +127,19 @@ def named_config_is_there(submission: Submission) -> Violations:
     Fix: correct the path of the config, on a file system that every node has"""
     for link in submission.references:
         if link.kind == "DeepSpeed config" and not link.exists:
-            present = sorted({one.name for one in submission.files.beside(link.where.path, "DeepSpeed config")})
-            here = f"among the files here ({', '.join(present)})" if present else "there"
-            message = f"the DeepSpeed config {link.path} is not {here}"
-            yield _missing(link, message, NOTE)
+            yield _missing(link, _beside(submission, link), NOTE)
 
 
-def _missing(link: Reference, message: str, otherwise: Severity) -> Violation:
+def _beside(submission: Submission, link: Reference) -> set[str]:
+    """The names of files of the kind in the folder of the one that names another."""
+    found = submission.files.beside(link.where.path, link.kind)
+    return {PurePath(getattr(one, "target", None) or one.path).name for one in found}
+
+
+def _missing(link: Reference, present: set[str], otherwise: Severity) -> Violation:
     """The violation of a name of no file: an error where another file's is a slip away, or it is gone from a set."""
+    among = f"among the files here ({', '.join(sorted(present))})" if present else "there"
+    message = f"the {'file' if link.kind == 'training arguments' else link.kind} {link.path} is not {among}"
     if link.near is not None:
         return Violation(link.where, message, f"did you mean `{link.near}`?", severity=ERROR)
     if link.whole:
@@ -152,12 +156,9 @@ def named_files_are_there(submission: Submission) -> Violations:
     for link in submission.references:
         if link.exists or link.kind not in ("accelerate config", "hostfile", "training arguments"):
             continue
-        present = {PurePath(one.path).name for one in submission.files.beside(link.where.path, link.kind)}
+        present = _beside(submission, link)
         if link.near or link.sure or (present and link.kind == "hostfile"):
-            among = f" among the files here ({', '.join(sorted(present))})" if present else ""
-            less = NOTE if link.kind == "hostfile" else WARNING
-            name = "file" if link.kind == "training arguments" else link.kind
-            yield _missing(link, f"the {name} {link.path} is not{among or ' there'}", less)
+            yield _missing(link, present, NOTE if link.kind == "hostfile" else WARNING)
 
 
 _OF_SIZES: Final = ("DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import islice
-from posixpath import dirname
 from typing import Any, Final
 
 from ...facts.facts import Facts
+from ...facts.releases import is_of_copy
 from ...findings import Finding, Severity, Violations, in_file_order
 from ...programs.deepspeed.facts import config_facts, says_layout
 from ...programs.file_rules import all_rules_of_programs, programs_of, rules_of_programs
 from ...programs.job_rules import PLANNING_RULES
 from ...programs.launching.program_options import is_named
-from ...programs.lookup import is_slip, place_of
+from ...programs.lookup import is_slip
 from ...programs.megatron.facts import MegatronFacts, megatron_facts
 from ...programs.megatron.rules.rule import READS, at
 from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
@@ -61,9 +61,6 @@ def all_file_rules() -> tuple[Rule, ...]:
 
 
 _OF_TEXT: Final = ("PARSE002", "PARSE016")  #: on text that no program reads
-_ASIDE: Final = re.compile(
-    r"(?:^|[_-])(?:old|archived?|backup|deprecated|legacy|obsolete|unused)(?:$|[_-])", re.IGNORECASE
-)
 _MEANT: Final = re.compile(r"did you mean `?(\w+)")
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
@@ -108,11 +105,9 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
-    """Return whether a finding is of a config that no program is known to read as it is, or put aside in a folder."""
+    """Return whether a finding is of a library's copy, or of a config that no program is known to read as it is."""
     path = finding.where.path
-    folder = dirname(place_of(path))
-    root = next(submission.files.roots_of(folder), folder)
-    if any(_ASIDE.search(part) for part in folder[len(root) :].split("/")):
+    if is_of_copy(path):
         return True
     if path not in submission.unclaimed or rule.id in _OF_TEXT:
         return False
@@ -181,7 +176,7 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
                 given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
                 message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"
                 hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
-                yield at(run, run.first_of(GLOBAL, PIPELINE), message, hint)
+                yield at(run, run.first_of(GLOBAL, PIPELINE), message, hint, severity=in_files.severity)
 
     facts = _facts_of(*in_files.kinds)
     return replace(rule, checks="files", reads=facts.reads, check=check, subjects=facts.subjects, also=())

@@ -25,6 +25,7 @@ _TAKES_SCRIPT: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 _OF_STEPS: Final = frozenset(
     {"--lr", "--learning-rate", "--train-iters", "--train-samples", "--max-steps", "--num-train-epochs", "--epochs"}
 )
+_ASKING: Final = frozenset({"--help", "--version", "-h"})  # of a launcher: it prints, and starts nothing
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 _STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
 _TOOLS: Final = frozenset[str](PROGRAMS["tools"])
@@ -54,6 +55,14 @@ class Launch:
     def call(self, program: str) -> Call | None:
         """The innermost call of a program."""
         return next((call for call in reversed(self.calls) if call.program == program), None)
+
+    @property
+    def has_blanks(self) -> bool:
+        """Return whether it uses variables that the script leaves empty, as what is to be filled in."""
+        words = (*(call.word for call in self.calls), *self.arguments)
+        text = self.script.text.content[words[0].offset : words[-1].offset] if words else ""
+        empty = (one.name for one in self.script.assignments if one.value == "")
+        return any(re.search(rf"\$\{{?{name}\b", text) for name in empty)
 
     @property
     def makes_steps(self) -> bool:
@@ -149,7 +158,8 @@ class _Walk:
         """Return whether it starts training."""
         programs = {call.program for call in self.calls}
         if self.program is None:
-            return "sbatch" not in programs and bool(programs & _TAKES_SCRIPT)
+            asks = any(word.value in _ASKING for word in self.command.words)
+            return "sbatch" not in programs and bool(programs & _TAKES_SCRIPT) and not asks
         return "sbatch" in programs or (bool(programs & _STARTS_JOBS) and basename(self.program) not in _TOOLS)
 
     def step(self, words: Sequence[Word]) -> Sequence[Word]:

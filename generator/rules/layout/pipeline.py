@@ -10,7 +10,7 @@ import numpy as np
 from ...estimate.layout import LayoutLike
 from ...estimate.stages import loss_layers
 from ...facts.facts import knows
-from ...findings import ERROR, WARNING
+from ...findings import ERROR, NOTE, WARNING
 from ...job.records import Job
 from ...rule import InFiles
 from ..planned import (
@@ -68,7 +68,7 @@ def _hint(job: Job, pipeline: int) -> str:
 #: A fork's option may count embeddings as layers that stages share, or weigh layers otherwise.
 _STAGES_OF_LAYERS = InFiles(only=("Megatron-DeepSpeed",), unless=("--pp-partition-method",))
 _DEFAULT_GROUPS = InFiles(unless=("--microbatch-group-size-per-virtual-pipeline-stage", "--rampup-batch-size"))
-_CONSTANT_BATCH = InFiles(unless=("--rampup-batch-size", "--step-batch-size-schedule"))
+_CONSTANT_BATCH = InFiles(unless=("--rampup-batch-size", "--step-batch-size-schedule"), severity=NOTE)
 _interleaved = lm_layouts("gradient_accumulation", "virtual_pipeline", "pipeline", "gpus")
 _pipelined = layouts("gradient_accumulation", "pipeline", "gpus")
 _trainers = layouts("pipeline", of=("Trainer",))

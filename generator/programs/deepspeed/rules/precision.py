@@ -48,7 +48,7 @@ def loss_is_scaled(config: Config) -> Violations:
         yield Violation(config.locate(_LOSS_SCALE), f"{message} small ones underflow to 0", hint)
 
 
-@configs.rule("PREC008", WARNING, "silent", deepspeed_now("runtime/engine.py:1799"))
+@configs.rule("PREC008", NOTE, "silent", deepspeed_now("runtime/engine.py:1799"))
 def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
     Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits, or accelerate adds a block.

@@ -241,10 +241,16 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     if alone is not None:
         message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
         yield alone.bad_option(message, f"use {_RENDEZVOUS} in its place")
-    elif srun and not said and not call.opaque and _has(call, "--node-rank", "--master-addr", "--rdzv-endpoint"):
+    elif not said and not call.opaque and _has(call, "--node-rank", "--master-addr", "--rdzv-endpoint"):
         message = f"torchrun without --nnodes is for one node, and srun starts it on {nodes}"
-        fewer = any(srun.options.has(name) for name in ("--nodes", "--ntasks", "--nodelist"))
-        yield from () if fewer else [Violation(call.where, message, f"write --nnodes={nodes}")]
+        yield from [Violation(call.where, message, f"write --nnodes={nodes}")] if _is_on(nodes, call) else ()
+
+
+def _is_on(nodes: int, call: LauncherCall) -> bool:
+    """Return whether srun starts a launcher on so many nodes, and not on some of them, as a loop over nodes does."""
+    srun = call.launch.call("srun")
+    counts = [srun.options.integer(name) for name in ("--nodes", "--ntasks")] if srun else []
+    return bool(srun and not srun.options.has("--nodelist")) and all((count or nodes) >= nodes for count in counts)
 
 
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))
@@ -259,7 +265,7 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
         yield rank.bad_value(
             f"{rank} is not below {nodes} nodes: ranks count from 0", f"write --node-rank 0 to {nodes - 1}"
         )
-    elif nodes > 1 and call.launch.call("srun"):
+    elif nodes > 1 and _is_on(nodes, call):
         message = f"{rank} is the same on each of {nodes} nodes that srun starts it on"
         yield rank.bad_value(message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes")
 

@@ -181,6 +181,9 @@ def options_are_given_once(request: Request) -> Violations:
 
 _NEARLY: Final = re.compile(r"(?:[ \t]*#[ \t]*S[A-Z]{3,6}|#[sS]batch)\b[ \t:]*-{1,2}[A-Za-z]")
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
+_COMMAND: Final = re.compile(
+    r"[ \t]*#[ \t]*sbatch\b.*\s(?:-\S*=\S*|[^-\s]\S*)[ \t]+[^-\s]\S*[ \t]*$"
+)  # a script comes last
 #: What a job is made of; a line that asks for it is seldom left out on purpose where no other does.
 _RESOURCES: Final = (
     "--nodes",
@@ -290,7 +293,8 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         return
     last = script.shell.locate(commands[0]).line if commands else None
     for number, line in enumerate(text.lines[: last or len(text.lines)]):
-        if _NEARLY.match(line) and not _DIRECTIVE.match(line) and _first_word(line) in _SLIPS:
+        known = _DIRECTIVE.match(line) or _COMMAND.match(line)
+        if _NEARLY.match(line) and not known and _first_word(line) in _SLIPS:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
             option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])

@@ -26,6 +26,7 @@ _UNITS_OF_TIME: Final = re.compile(
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as minutes.
 _HOURS_OF_A_DAY: Final = 24
+_HOURS_OF_A_MONTH: Final = 744  # a larger number of minutes is no slip: hardly a queue has jobs of that many hours
 
 
 @requests.rule("SLM010", ERROR, "submit", slurm("common/parse_time.c:93, _is_valid_timespec"))
@@ -67,7 +68,7 @@ def time_limit_means_hours(request: Request) -> Violations:
         if days is None and second is not None and third is None:
             if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
                 hint = f"write {limit.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
-                whole = (first or 0) % _HOURS_OF_A_DAY == 0
+                whole = (first or 0) in range(0, _HOURS_OF_A_MONTH, _HOURS_OF_A_DAY)
                 message = f"{limit} is minutes:seconds: a limit of {meaning}"
                 yield limit.bad_value(message, hint, severity=WARNING if whole else NOTE)
         elif (second or 0) > 59 or (third or 0) > 59 or (days is not None and (first or 0) > 23):

@@ -42,7 +42,7 @@ def log_folder_exists(submission: Submission) -> Violations:
             late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
             tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
             option, top = f"{found.command} {found.name}", _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
-            message = f"{option} is in the folder {top}: without it the job fails at its start, with no log; {tail}"
+            message = f"{option} is in the folder {folder}: without it the job fails at its start, with no log; {tail}"
             makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
             told = any(map(makes.match, request.shell.text.lines)) or is_left_out(top, path)
             less = NOTE if told else None

@@ -47,13 +47,19 @@ def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
     Prevents: No error: the setting has its default.
     Fix: correct the key, or remove it"""
-    for key, at, _ in run.config.entries(_AT):
-        if key not in KEYS:
-            hint = suggest(key.lower(), KEYS, "move it into the JSON that deepspeed_config_file names")
-            hint = "move it to the top of the file" if key in TOP_KEYS else hint
-            message = f"unknown key {key} in deepspeed_config: accelerate ignores it"
-            slip = any(is_slip(key, known) for known in KEYS)
-            yield Violation(run.config.locate_key(at), message, hint, severity=ERROR if slip else None)
+    unknown = {key: at for key, at, _ in run.config.entries(_AT) if key not in KEYS}
+    slips = [key for key in unknown if any(is_slip(key, known) for known in KEYS)]
+    top = [key for key in unknown if key in TOP_KEYS and key not in slips]
+    others = [key for key in unknown if key not in (*slips, *top)]
+    for keys in (*([key] for key in (*slips, *top)), others):
+        if keys:
+            instead = "move it into the JSON" if len(keys) == 1 else "move them into the JSON"
+            hint = suggest(keys[0].lower(), KEYS, f"{instead} that deepspeed_config_file names")
+            hint = "move it to the top of the file" if keys[0] in TOP_KEYS else hint
+            named = f"unknown key{'s' * (len(keys) > 1)} {', '.join(keys)} in deepspeed_config: accelerate ignores"
+            message = f"{named} {'it' if len(keys) == 1 else 'them'}"
+            where = run.config.locate_key(unknown[keys[0]])
+            yield Violation(where, message, hint, severity=ERROR if keys[0] in slips else None)
 
 
 @clusters.rule("ACC022", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)"))

@@ -82,10 +82,7 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     Prevents: argument --x: invalid int value, or expected one argument; 'x' is not a valid IntervalStrategy; text
     where a number is.
     Fix: use a value of the argument's type"""
-    for name in sorted(arguments.bare - arguments.redefined):
-        less = None if known_arguments()[name]["type"] in ("int", "float") else WARNING  # a number is nobody's switch
-        message = f"{name} has no value, but takes one"
-        yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
+    yield from _missing_values(arguments)
     for name, value in arguments.values.items():
         entry = known_arguments().get(name)
         if entry is None or value is None or value == entry.get("default"):
@@ -119,6 +116,14 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
         else:
             continue
         yield violation(arguments, name, message, hint, severity=severity)
+
+
+def _missing_values(arguments: TrainingArguments) -> Violations:
+    form = arguments.launch is not None and arguments.launch.has_blanks
+    for name in sorted(arguments.bare - arguments.redefined):
+        less = None if known_arguments()[name]["type"] in ("int", "float") else WARNING  # a number is nobody's switch
+        message, hint = f"{name} has no value, but takes one", f"give it one, or remove --{name}"
+        yield violation(arguments, name, message, hint, severity=NOTE if form else less)
 
 
 def _may_be_converted(value: object, path: str) -> bool:
