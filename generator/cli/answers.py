@@ -159,8 +159,9 @@ def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
         other = change.plan
         gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1
         text = f"{change.text} {gain:+.0%}"
-        if change.path == "training.global_batch" and best.layout.global_batch % best.job.gpus:
-            text += f" ({best.layout.global_batch:,} is no multiple of the {best.job.gpus:,} GPUs)"
+        if change.path == "training.global_batch":
+            shared, own = (gcd(plan.layout.global_batch, best.job.gpus) for plan in (other, best))
+            text += f" (up to {counted(shared, 'replica')} instead of {own:,})" * (shared > own)
         if change.path not in ("gpus", "training.global_batch"):
             text += f" with {gib(other.memory.required_bytes)} GiB"
         alike = all(getattr(other.layout, name) == getattr(best.layout, name) for name in ("tensor", "context"))

@@ -165,7 +165,8 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     plans = elastic.plans if elastic else (best,)
     counts = f"{elastic.plans[-1].job.gpus}-{best.job.gpus}" if elastic else f"{best.job.gpus}"
     folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{counts}gpus")
-    if contradicted := [one for plan in plans for one in findings_of((arguments_agree,), _pinned(plan))]:
+    found_there = dict.fromkeys(one for plan in plans for one in findings_of((arguments_agree,), _pinned(plan)))
+    if contradicted := [finding for finding in found_there if finding.severity is ERROR]:
         stop(contradicted)
     found_in = [one for each, plan in zip(judged, plans, strict=True) for one in check_rendered(each, plan.job, folder)]
     of_files = [finding for finding in dict.fromkeys(found_in) if finding.rule not in known]

@@ -61,9 +61,10 @@ def checking(
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a file or folder, or one is coming."""
+    """Return whether there is a file or folder, or one is coming; a path may lead through a folder that is."""
     try:
-        return len(str(path)) < _MAX_PATH and (path.exists() or str(_plain(path)) in _coming.get())
+        plain = _plain(path)
+        return len(str(path)) < _MAX_PATH and (path.exists() or plain.exists() or str(plain) in _coming.get())
     except (OSError, ValueError):  # a name too long, or not one for this system
         return False
 

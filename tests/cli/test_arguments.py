@@ -38,7 +38,6 @@ CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
         {},
         ("training.duration.steps is 3,125", "remove --max_steps, or set training.duration: {steps: 99}"),
     ),
-    "fewer steps of a script": ("deepspeed", ["--steps", 99], {}, ("write --steps 3125, or",)),
     "fewer iterations of Megatron": ("megatron-lm", ["--train-iters", 99], {}, ("remove --train-iters, or",)),
     "a batch that the plan decides": (
         "huggingface",
@@ -57,10 +56,11 @@ CASES: dict[str, tuple[str, list[object], dict[str, Any], tuple[str, ...]]] = {
     "a folder's name": ("deepspeed", ["--model", "/models/Llama-3.1-70B"], {}, ()),
     "the same values": (
         "deepspeed",
-        ["--model", "meta-llama/Llama-3.2-1B", "--seq-length", 2048, "--steps", 3125, "--lr", "3e-4"],
+        ["--model", "meta-llama/Llama-3.2-1B", "--seq-length", 2048, "--max-steps", 3125, "--lr", "3e-4"],
         {},
         (),
     ),
+    "a word that Megatron doesn't have": ("megatron-lm", ["--block-size", 64], {}, ()),
 }
 
 
@@ -82,6 +82,18 @@ def test_arguments_that_contradict_the_spec_are_errors_there(
     errors = [line for line in result.stderr.splitlines() if ": error: " in line]
     assert all(line.startswith(f"job.yaml:{at}:") for line in errors), errors
     assert Path("out").exists() == (not reported)
+
+
+def test_a_word_of_a_script_of_ones_own_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody but the user knows what it means there: the files are written."""
+    monkeypatch.chdir(tmp_path)
+    job = {"framework": "deepspeed", "model": "llama-3.2-1b", "cluster": "dgx-h100", "nodes": 1, "training": TRAINING}
+    Path("job.yaml").write_text(
+        yaml.safe_dump({**job, "launch": {"script": "train.py", "arguments": ["--max_steps", 99]}})
+    )
+    result = run("generate", "job.yaml", "-o", "out")
+    assert result.exit_code == ExitStatus.OK and Path("out").exists()
+    assert "warning: training.duration.steps is 3,125, but launch.arguments have --max_steps 99" in result.stderr
 
 
 @pytest.mark.parametrize(("arguments", "said"), [([], True), (["--lora_rank", "16"], False)])

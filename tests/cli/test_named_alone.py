@@ -238,10 +238,12 @@ def test_code_that_is_nowhere_is_refused(repo: Path, command: str, code: str, mi
     assert not (repo / "out").exists()
 
 
-def test_code_has_one_meaning_wherever_the_files_are(repo: Path) -> None:
+@pytest.mark.parametrize("made", [True, False])
+def test_code_has_one_meaning_wherever_the_files_are(repo: Path, made: bool) -> None:
     """A folder of that name among the written files doesn't change what the spec's `code` names; inputs are alike."""
     (repo / "src").mkdir()
-    (repo / "out" / "src").mkdir(parents=True)
+    if made:
+        (repo / "out" / "src").mkdir(parents=True)
     (repo / "prompts.txt").write_text("")
     (repo / "job.yaml").write_text(
         JOB.replace("compute: gpu", "compute: gpu, inputs: {p: prompts.txt, q: {path: ./src}}")

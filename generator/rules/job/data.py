@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from ...catalog import find_model
-from ...findings import ERROR, NOTE, WARNING, Violations
+from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...job.bindings import ASSET, EXPRESSION, bindings, binds, bound_values, is_uri, only_mounted
 from ...job.hf_config import model_from_config
 from ...job.needs import argument_values, spec_values
@@ -166,7 +166,10 @@ def arguments_agree(job: Job) -> Violations:
             written = option in said or option in job.framework.decides  # by dsgen, and so not asked of its script
             write = f"remove {option}" if written else f"write {option} {value.replace(',', '')}"
             write = f"write the name of {value} there" if key == "model" else write
-            yield violation(job, f"/launch/arguments/{index}", message, f"{write}, or set {other}")
+            # A script of the user's own may mean something else by the word.
+            severity = None if written or job.framework.runs("Trainer") else WARNING
+            where = job.origin.locate(f"/launch/arguments/{index}")
+            yield Violation(where, message, f"{write}, or set {other}", severity=severity)
 
 
 #: Options of training scripts by the key of the spec that says the same, whatever the framework: those of examples of
@@ -176,7 +179,7 @@ _COMMON: Final = {
     for key, names in {
         "sequence_length": "sequence_length seq_length seq_len max_seq_length max_seq_len cutoff_len block_size",
         "global_batch": "global_batch_size",
-        "duration.steps": "steps max_steps train_steps max_train_steps num_train_steps total_steps train_iters",
+        "duration.steps": "max_steps train_steps max_train_steps num_train_steps total_steps train_iters",
         "learning_rate": "learning_rate lr",
         "lora.rank": "lora_rank lora_r",
         "lora.alpha": "lora_alpha",
@@ -206,7 +209,8 @@ def _other_model(job: Job, option: str, name: str) -> tuple[str, str, str] | Non
 
 def _other_number(job: Job, option: str, text: str) -> tuple[str, str, str] | None:
     """The key of the spec that an option says, with its number, where the option has another one; and the other."""
-    key = job.framework.decides.get(option) or _common(option)
+    asked = not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed")  # which take other words for something else
+    key = job.framework.decides.get(option) or (_common(option) if asked else None)
     if key is None or (key in _SPARES and not _counts(job, key)):
         return None
     value = _number_of(job, key)
@@ -219,7 +223,7 @@ def _other_number(job: Job, option: str, text: str) -> tuple[str, str, str] | No
         return None
     section, _, last = key.rpartition(".")
     nested = section in ("training.duration", "training.lora")
-    return key, f"{value:,}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
+    return key, f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
 
 
 def _counts(job: Job, key: str) -> bool:
