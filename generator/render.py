@@ -25,7 +25,8 @@ _SLACK: Final = 3  # times the slow end of the estimate, for the first steps and
 def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
     """Every file of `plan`, sorted by path: configuration, launch files, `arguments.txt` and `plan.json`.
 
-    The same plan and command give the same bytes. `command` is quoted in the files' headers.
+    The same plan and command give the same bytes. `command` is quoted in the files' headers. Local paths of
+    `launch.azureml` stand as in the spec, and so hold for files in its folder.
     """
     program = program_for(plan)
     document = json.dumps(plan.to_dict(), indent=2, ensure_ascii=False)

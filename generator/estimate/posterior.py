@@ -74,7 +74,8 @@ _SCALES = (2.0, 1.0, 0.5, 0.25)
 _TINY = 1e-12
 #: Fewest measurements of which one can be called an outlier, and fewest models that tell something of a further one.
 _FEW = 3
-#: Probability of a gain from which on it counts: less likely ones harm some published machines.
+#: Probability of a gain from which on it counts: less likely ones make two machines of
+#: `benchmarks.calibration` worse (B300, ds-azure).
 _LIKELY = 0.75
 #: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
 LEAST_RUNS = 3
