@@ -122,7 +122,8 @@ def _seconds(job: Job, layout: LayoutLike, replicas: Any, stride: Any, count: An
     gathered = kept * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
     # Full buckets, or under stage 3 what is fetched at once, matrices at most.
     layers = job.model.layers / layout.pipeline
-    by_layer = layers * np.clip(np.ceil(count / layers / prefetch_elements(job, layout)), 1, len(_matrices(job)))
+    fetches = np.ceil(count / layers / prefetch_elements(job, layout))
+    by_layer = layers * np.minimum(np.maximum(fetches, 1), len(_matrices(job)))
     calls = np.where(layout.zero_stage >= 3, by_layer, np.ceil(updated / _bucket(job, layout, replicas)))
     scattered = all_gather_s(job, ring, size, calls)
     near = group(job, np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size), stride)

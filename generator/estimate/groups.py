@@ -31,7 +31,7 @@ class Group:
 def group(job: Job, size: Any, stride: Any) -> Group:
     """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
     domain = max(job.cluster.accelerators_per_node, job.cluster.link_domain)
-    return Group(size=size, per_node=np.clip(domain // stride, 1, size), stride=stride)
+    return Group(size=size, per_node=np.minimum(np.maximum(domain // stride, 1), size), stride=stride)
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:

@@ -104,7 +104,8 @@ def _listed(job: Job, layout: LayoutLike) -> Split:
     """
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
     head, others = loss_layers(job.model), np.maximum(chunks - 1, 1)
-    end = np.clip(np.rint((layers + head) / chunks - head), 0, np.maximum(layers - others, 0)).astype(np.int64)
+    end = np.maximum(np.rint((layers + head) / chunks - head), 0)
+    end = np.minimum(end, np.maximum(layers - others, 0)).astype(np.int64)
     share = (layers - end) // others
     more = layers - end - share * others
     rounds = more // layout.pipeline
@@ -130,25 +131,32 @@ def loss_layers(model: Model) -> float:
     return float(model.vocab * model.hidden / layer)
 
 
+def _has_rest(cut: Split, layout: LayoutLike, stage: Any) -> Any:
+    """Tell whether one of the `rest` is in `stage`: these are stages from the second on, or all but the last."""
+    most = cut.rest >= layout.pipeline - 1
+    return np.where(most, stage < cut.rest, (stage > 0) & (stage <= cut.rest)) & (cut.rest > 0)
+
+
+def _usual_chunk(cut: Split, layout: LayoutLike, stage: Any) -> Any:
+    """Layers of a chunk of `stage` that isn't changed by itself."""
+    return np.where(stage == 0, cut.first, np.where(stage == layout.pipeline - 1, cut.last, cut.inner))
+
+
 def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     """Layers of `stage`, all its chunks together."""
-    first, last = stage == 0, stage == layout.pipeline - 1
-    chunk = np.where(first, cut.first, np.where(last, cut.last, cut.inner))
-    # The `rest` are stages from the second on, or all but the last.
-    most = cut.rest >= layout.pipeline - 1
-    more = np.where(most, stage < cut.rest, (stage > 0) & (stage <= cut.rest)) * (cut.rest > 0)
-    whole = layout.virtual_pipeline * chunk + cut.rounds + more
-    return whole - first * cut.before - last * cut.after
+    whole = layout.virtual_pipeline * _usual_chunk(cut, layout, stage) + cut.rounds + _has_rest(cut, layout, stage)
+    return whole - (stage == 0) * cut.before - (stage == layout.pipeline - 1) * cut.after
 
 
 def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
     """Dense layers that `stage` holds, `before` being the number of them before each layer of the model."""
     held, row, layers = 0 * (stage + layout.virtual_pipeline), 0, len(before) - 1
     last = int(np.argmax(before))  # behind the last dense layer
-    while np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0 * stage, row) < last)):
-        start = np.clip(_start(cut, layout, stage, row), 0, layers)
-        end = np.clip(_end(cut, layout, stage, row), start, layers)
-        held = held + (row < layout.virtual_pipeline) * (before[end] - before[start])
+    while np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0, row) < last)):
+        start = _start(cut, layout, stage, row)
+        end = np.minimum(np.maximum(start + _layers_of_chunk(cut, layout, stage, row), 0), layers)
+        start = np.minimum(np.maximum(start, 0), layers)
+        held = held + (row < layout.virtual_pipeline) * (before[np.maximum(end, start)] - before[start])
         row += 1
     return held
 
@@ -157,7 +165,7 @@ def chunk_sizes(job: Job, layout: Layout) -> list[int]:
     """Layers of every chunk, in the order of the model."""
     cut = split(job, layout)
     cells = [(stage, row) for row in range(layout.virtual_pipeline) for stage in range(layout.pipeline)]
-    return [int(_end(cut, layout, stage, row) - _start(cut, layout, stage, row)) for stage, row in cells]
+    return [int(_layers_of_chunk(cut, layout, stage, row)) for stage, row in cells]
 
 
 def divides_chunks(cut: Split, layout: LayoutLike, group: Any) -> Any:
@@ -175,19 +183,18 @@ def _start(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
     p = layout.pipeline
     a_row = cut.first + np.maximum(p - 2, 0) * cut.inner + (p > 1) * cut.last
     before = row * a_row + (stage > 0) * (cut.first + (stage - 1) * cut.inner)
-    most = cut.rest >= p - 1
-    within = np.clip(stage - np.where(most, 0, 1), 0, cut.rest)
-    extra = np.minimum(row, cut.rounds) * p + np.where(row < cut.rounds, stage, 0)
-    extra = extra + np.where(row > cut.rounds, cut.rest, np.where(row == cut.rounds, within, 0))
+    within = np.minimum(np.maximum(stage - (cut.rest < p - 1), 0), cut.rest)
+    extra = np.minimum(row, cut.rounds) * p + (row < cut.rounds) * stage
+    extra = extra + (row > cut.rounds) * cut.rest + (row == cut.rounds) * within
     return before + extra - ((row > 0) | (stage > 0)) * cut.before
 
 
-def _end(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
-    """Layers up to the end of chunk `row` of `stage`."""
-    final = (stage == layout.pipeline - 1) & (row == layout.virtual_pipeline - 1)
-    last = stage == layout.pipeline - 1
-    end = np.where(last, _start(cut, layout, 0 * stage, row + 1), _start(cut, layout, stage + 1, row))
-    return end - final * cut.after
+def _layers_of_chunk(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
+    """Layers of chunk `row` of `stage`."""
+    more = (row < cut.rounds) + (row == cut.rounds) * _has_rest(cut, layout, stage)
+    lacks = ((row == 0) & (stage == 0)) * cut.before
+    final = (row == layout.virtual_pipeline - 1) & (stage == layout.pipeline - 1)
+    return _usual_chunk(cut, layout, stage) + more - lacks - final * cut.after
 
 
 #: The fields of a layout that decide what its stages hold.
