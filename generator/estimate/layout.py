@@ -217,15 +217,15 @@ def _alike(keys: Column) -> tuple[Column, NDArray[np.intp]]:
     Rows share slots of a table by the first bits of their keys: faster than to sort them.
     """
     bits, every = (4 * len(keys)).bit_length(), np.arange(len(keys))
-    slot = keys.view(np.uint64) >> np.uint64(64 - bits)
+    slot = (keys.view(np.uint64) >> np.uint64(64 - bits)).view(np.int64)  # of which numpy makes places faster
     table = np.empty(1 << bits, np.int64)
     table[slot] = every
     one = table[slot]
     one = np.where(keys[one] == keys, one, every)
-    used = np.zeros(len(keys), np.bool_)
-    used[one] = True
-    # What `take` takes where pointers have 32 bits, as in a browser.
-    return np.flatnonzero(used), (np.cumsum(used) - 1)[one].astype(np.intp, copy=False)
+    first = np.flatnonzero(one == every)
+    place = np.empty(len(keys), np.intp)  # what `take` takes where pointers have 32 bits, as in a browser
+    place[first] = np.arange(len(first))
+    return first, place[one]
 
 
 _MANY_ROWS = 200

@@ -168,9 +168,12 @@ def chunk_sizes(job: Job, layout: Layout) -> list[int]:
     return [int(_layers_of_chunk(cut, layout, stage, row)) for stage, row in cells]
 
 
-def divides_chunks(cut: Split, layout: LayoutLike, group: Any) -> Any:
-    """Tell where every chunk is a multiple of `group` layers."""
-    p, v = layout.pipeline, layout.virtual_pipeline
+def divides_chunks(job: Job, layout: LayoutLike) -> Any:
+    """Tell where every chunk is a multiple of the layers that are repeated together."""
+    p, v, group = layout.pipeline, layout.virtual_pipeline, layout.recompute_group
+    if np.all(group == 1):
+        return True
+    cut = split(job, layout)
     last = np.where(p > 1, cut.last, cut.first)
     ends = (cut.first - cut.before) % group + (last - cut.after) % group
     others = (v > 1) * (cut.first % group + last % group) + (p > 2) * (cut.inner % group)

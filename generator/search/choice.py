@@ -84,6 +84,16 @@ def unbeaten(seconds: Floats, required: Floats) -> Rows:
     return order[_is_unbeaten(required[order])]
 
 
+def _by_time(seconds: Floats, required: Floats) -> Rows:
+    """Places of rows by time, of equal ones by memory: few are, and these alone are sorted by more than one number."""
+    order = np.argsort(seconds)
+    equal = np.diff(seconds[order], prepend=np.nan, append=np.nan) == 0
+    again = np.flatnonzero(equal[1:] | equal[:-1])
+    rows = order[again]
+    order[again] = rows[np.lexsort((rows, required[rows], seconds[rows]))]
+    return order
+
+
 def _is_unbeaten(required: Floats) -> Mask:
     """Find rows, sorted by time and memory, that none before them is smaller than."""
     smaller: Mask = np.diff(np.minimum.accumulate(required), prepend=np.inf) < 0
@@ -99,9 +109,9 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
     rows = np.flatnonzero(found.device_bytes <= (np.inf if bold else limit_bytes(job)))
     if not len(rows):
         return [int(row) for row in np.lexsort((found.total_s, found.device_bytes))[:top]]
-    rows = rows[np.lexsort((found.required_bytes[rows], found.total_s[rows]))]
+    rows = rows[_by_time(found.total_s[rows], found.required_bytes[rows])]
     roomy = rows[found.device_bytes[rows] <= roomy_bytes(job)]
-    surest = _surest(job, found, roomy)[: 1 - bold]
+    surest = first_measured(job, found, roomy)[: 1 - bold]
     picked: list[int] = []
     left = np.ones(len(found.total_s), np.bool_)
     while len(picked) < top and len(rows):
@@ -119,7 +129,7 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
     return picked[:top]
 
 
-def _surest(job: Job, found: Estimates, rows: Rows) -> Rows:
+def first_measured(job: Job, found: Estimates, rows: Rows) -> Rows:
     """The first of some rows that is of a measured kind, if any is."""
     for start in range(0, len(rows), _AT_ONCE):
         piece = rows[start : start + _AT_ONCE]

@@ -26,7 +26,7 @@ from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.recompute import module_choices
 from ..rules.run import binding_rules
 from ..rules.violations import divisors
-from .choice import TIME_BAND, unbeaten
+from .choice import TIME_BAND, first_measured, unbeaten
 from .enumerate import joined
 from .feasible import (
     Estimates,
@@ -173,25 +173,28 @@ class Reach:
         roomy: NDArray[np.int64] = 1 * (rows.device_bytes <= roomy_bytes(self.job))
         return roomy + (rows.device_bytes <= self.limit)
 
-    def of(self, rows: Estimates) -> Floats:
-        """The reach of each row: the latest of those that it is small enough for."""
+    def holds(self, rows: Estimates, least_s: Floats) -> NDArray[np.bool_]:
+        """Find rows that may get as fast as the latest of those that they are small enough for."""
         # Others may give way to the surest one if their ranges meet; then any within the band of the first.
         ranges = float(np.max(time_shares(self.job, rows.layouts).high, initial=1.0)) ** 2
         latest = max(self.first, min(self.surest, ranges * self.first)) * (1 + TIME_BAND)
-        unbeaten = self.seconds[np.searchsorted(self.required, rows.required_bytes, side="right")]
-        chosen = np.where(rows.device_bytes <= self.limit, np.minimum(unbeaten, latest), self.fastest)
-        reach: Floats = np.maximum(chosen, self.fastest)
-        reach[(rows.device_bytes <= self.least) & (self.first == np.inf)] = np.inf
-        roomy = np.flatnonzero(rows.device_bytes <= roomy_bytes(self.job))
-        measured = self.surest > self.roomy and of_measured_kind(self.job, rows.layouts.take(roomy))
-        reach[roomy] = np.maximum(reach[roomy], np.where(measured, self.surest, self.roomy))
-        return reach
+        roomy = rows.device_bytes <= roomy_bytes(self.job)
+        held = (least_s <= self.fastest) | (roomy & (least_s <= self.roomy))
+        if self.first == np.inf:
+            held |= rows.device_bytes <= self.least
+        near = np.flatnonzero(~held & (rows.device_bytes <= self.limit) & (least_s <= latest))
+        unbeaten = self.seconds[np.searchsorted(self.required, rows.required_bytes[near], side="right")]
+        held[near] = least_s[near] <= unbeaten
+        if self.surest > self.roomy:
+            near = np.flatnonzero(~held & roomy & (least_s <= self.surest))
+            held[near] = of_measured_kind(self.job, rows.layouts.take(near))
+        return held
 
     def after(self, rows: Estimates) -> Reach:
         """The reach once these rows were found too."""
         under, roomy = rows.device_bytes <= self.limit, rows.device_bytes <= roomy_bytes(self.job)
         surer = np.flatnonzero(roomy & (rows.total_s < self.surest))
-        surer = surer[of_measured_kind(self.job, rows.layouts.take(surer))]
+        surer = first_measured(self.job, rows, surer[np.argsort(rows.total_s[surer])])
         required = np.concatenate([self.required, rows.required_bytes[under]])
         seconds = np.concatenate([self.seconds[1:], rows.total_s[under]])
         front = unbeaten(seconds, required)[::-1]
@@ -222,13 +225,13 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     floor = _floor(found, details)
     if _cuts_chunks(job):
         floor *= 1 - found.savable["bubble_s"] / found.total_s
-    rows = found.take(floor <= reach.of(found))
+    rows = found.take(reach.holds(found, floor))
     least = _floor_at(job, rows, _fastest(job, rows, details), details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
     for start, stop in pairwise((0, *_WAVES, max(len(order), _WAVES[-1]))):
         wave = rows.take(order[start:stop])
-        wave = wave.take(least[order[start:stop]] <= reach.of(wave))
+        wave = wave.take(reach.holds(wave, least[order[start:stop]]))
         for better in _turned(job, wave, details, reach):
             reach = reach.after(better)
             made.append(better)
@@ -266,8 +269,8 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
     for detail in (d for d in details if d.replaces):
         made.append(_traded(job, joined_estimates(made), detail, details, reach))
         reach = reach.after(made[-1]) if reach.first < np.inf else reach
-    tops = joined_estimates(rows.take(_floor(rows, hiding) <= reach.of(rows)) for rows in made)
-    tops = tops.take(_floor_at(job, tops, {}, hiding) <= reach.of(tops))
+    tops = joined_estimates(rows.take(reach.holds(rows, _floor(rows, hiding))) for rows in made)
+    tops = tops.take(reach.holds(tops, _floor_at(job, tops, {}, hiding)))
     for number, detail in enumerate(hiding):
         later = hiding[number + 1 :]
         better, rows = _hidden(job, tops, detail, later, reach)
@@ -276,7 +279,7 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
         # What a larger one replaces may still be roomy, or get faster by a detail that isn't combined with this one.
         kept[rows] = (reach.under(better) < reach.under(tops)[rows]) | (_floor(tops, later)[rows] < better.total_s)
         tops = joined_estimates([tops.take(kept), better])
-        tops = tops.take(_floor(tops, later) <= reach.of(tops))
+        tops = tops.take(reach.holds(tops, _floor(tops, later)))
     return made[1:]
 
 
@@ -301,8 +304,8 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
 def _traded(job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach) -> Estimates:
     """Layouts that do in part what others do wholly, where these fit, and leave no room without any such detail."""
     whole = np.all([getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0)
-    rows = found.take(whole & (_floor(found, details) <= reach.of(found)))
-    rows = rows.take(_floor_at(job, rows, _largest(details), details) <= reach.of(rows))
+    rows = found.take(whole & reach.holds(found, _floor(found, details)))
+    rows = rows.take(reach.holds(rows, _floor_at(job, rows, _largest(details), details)))
     largest = memory(job, _set(rows.layouts, _largest(details)))
     rows = rows.take(np.broadcast_to(largest.device_bytes > roomy_bytes(job), len(rows.total_s)))
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
@@ -347,7 +350,7 @@ def _made(
         required, device = ledger.required_bytes[fits], ledger.device_bytes[fits]
         timed = estimates(job, piece.take(fits), required, device)
         useful = timed.total_s < rows.total_s[own[fits]] * (1 - gain)
-        useful &= _floor(timed, later) <= reach.of(timed)
+        useful &= reach.holds(timed, _floor(timed, later))
         parts.append((timed.take(useful), own[fits][useful]))
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
 

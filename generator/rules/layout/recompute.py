@@ -7,7 +7,7 @@ from typing import cast
 
 from ...estimate.layout import Layout, LayoutLike, Modules, Offload, Recompute
 from ...estimate.model_size import dense_layers
-from ...estimate.stages import chunk_sizes, divides_chunks, split
+from ...estimate.stages import chunk_sizes, divides_chunks
 from ...findings import ERROR, WARNING
 from ...job.records import Job
 from ...rule import InFiles
@@ -289,7 +289,7 @@ def groups_divide_chunks(job: Job, layout: LayoutLike) -> Judgement:
     """The layers that are recomputed together divide those of every chunk.
     Prevents: The first step fails on an index beyond the chunk's last layer.
     Fix: set layout.recompute_group to a divisor of the layers of a chunk, or to 1"""
-    yield divides_chunks(split(job, layout), layout, layout.recompute_group)
+    yield divides_chunks(job, layout)
     sizes = sorted(set(chunk_sizes(job, cast(Layout, layout))))
     message = f"{job.says('recompute_group', layout.recompute_group)} does not divide chunks of {listed(sizes)} layers"
     yield message, f"use {job.says('recompute_group', *nearest(divisors(gcd(*sizes)), layout.recompute_group, 3))}"
