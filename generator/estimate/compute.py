@@ -12,7 +12,7 @@ from .activations import local_tokens, repeated_layers, repeats, sequence_cut
 from .adapters import adapted
 from .groups import sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Recompute
-from .model_size import attention_widths, input_product, latent_products, mean_keys
+from .model_size import attention_widths, dense_layers, input_product, latent_products, mean_keys, moe_layers
 from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
 from .stages import inner_layers, vocabulary_rows
@@ -67,24 +67,33 @@ class LayerTime:
     latents: Passes  #: of these the products from MLA's latents
 
 
-def layer_time(job: Job, layout: LayoutLike, *, moe: bool) -> LayerTime:
-    """Seconds of one transformer layer, with a dense MLP or with experts.
+def layer_times(job: Job, layout: LayoutLike) -> dict[bool, LayerTime]:
+    """Seconds of one transformer layer of the kinds that the model has: with a dense MLP, and with experts (`True`)."""
+    model, tensor, tokens = job.model, layout.tensor, local_tokens(job, layout)
+    width, is_cut = input_product(model)
+    attention = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
+    attention = attention + linear(job, tokens, attention_widths(model)[2] / tensor, model.hidden)
+    latents = Passes(0.0, 0.0)
+    for inputs, outputs in latent_products(model):
+        latents = latents + linear(job, tokens, inputs, outputs / tensor)
+    same = attention_core(job, layout), attention + latents, latents
+    kinds = (moe for moe, count in ((False, dense_layers(model)), (True, moe_layers(model))) if count)
+    return {moe: _layer_time(job, layout, *same, moe=moe) for moe in kinds}
+
+
+def _layer_time(
+    job: Job, layout: LayoutLike, core: Passes, attention: Passes, latents: Passes, *, moe: bool
+) -> LayerTime:
+    """Add to attention the rest of a layer.
 
     **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the
     rank holds, forward and for its second matrix.
     """
-    model, tensor, tokens = job.model, layout.tensor, local_tokens(job, layout)
-    core = attention_core(job, layout)
-    width, is_cut = input_product(model)
-    attention = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
-    attention = attention + linear(job, tokens, attention_widths(model)[2] / tensor, model.hidden)
-    latents = shared = Passes(0.0, 0.0)
-    for inputs, outputs in latent_products(model):
-        latents = latents + linear(job, tokens, inputs, outputs / tensor)
+    model, tensor, tokens, shared = job.model, layout.tensor, local_tokens(job, layout), Passes(0.0, 0.0)
     if moe and model.shared_ffn:
         shared = _mlp(job, tokens, model.shared_ffn / tensor)
     mlp = _mlp_products(job, layout, tokens, moe=moe) + shared
-    products = attention + latents + mlp
+    products = attention + mlp
     whole = products + core + _streams(job, layout, tokens, moe=moe)
     # The host launches a layer's kernels, and for experts those of routing and two products each.
     experts = 2 * model.experts / layout.expert + _ROUTING_KERNELS if moe else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,21 +105,21 @@ def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     dense = model_size.dense_layers(job.model) / job.model.layers
     total: dict[str, Any] = dict.fromkeys(_CAUSES, 0.0)
     again = repeated_share(job, layout)
-    for share, moe in ((dense, False), (1 - dense, True)):
-        if share == 0:
-            continue
-        time = once_each(layout, _PRODUCTS_BY, partial(compute.layer_time, job, moe=moe))
+    times = once_each(layout, _PRODUCTS_BY, lambda rows: compute.layer_times(job, rows))
+    attention, experts = (repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE))
+    context = communication.context_s(job, layout, next(iter(times.values())).core, attention)
+    for moe, time in times.items():
         tensor, waiting = communication.tensor_s(job, layout, time, again, moe=moe)
-        attention, experts = (repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE))
         parts = {
             "compute": time.forward_s + time.backward_s,
             "backward": time.backward_s,
             "recompute": again * time.forward_s + repeated_modules_s(job, layout, time, moe=moe),
             "tensor": tensor,
             "waiting": waiting,
-            "context": communication.context_s(job, layout, time.core, attention),
-            "expert": communication.expert_s(job, layout, time, experts) if moe else 0.0 * layout.expert,
+            "context": context,
+            "expert": communication.expert_s(job, layout, time, experts) if moe else 0.0,
         }
+        share = 1 - dense if moe else dense
         total = {key: total[key] + share * parts[key] for key in total}
     return total
 

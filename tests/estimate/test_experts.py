@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dsgen.estimate.compute import layer_time, permuted_copies
+from dsgen.estimate.compute import layer_times, permuted_copies
 from dsgen.estimate.layout import Layout
 from tests.jobs import job
 
@@ -29,6 +29,6 @@ def test_biases_of_experts_take_time() -> None:
     """Megatron-LM adds experts' biases in kernels of their own, 28 bytes an element forward and 36 backward."""
     whole = job(model="gpt-oss-20b", cluster="nvidia/dgx-h100", gpus=8, training__global_batch=8)
     plain = replace(whole, model=replace(whole.model, expert_bias=False))
-    added, without = (layer_time(each, Layout(data=8, expert=8), moe=True) for each in (whole, plain))
+    added, without = (layer_times(each, Layout(data=8, expert=8))[True] for each in (whole, plain))
     forward, backward = added.forward_s - without.forward_s, added.backward_s - without.backward_s
     assert float(backward / forward) == pytest.approx(36 / 28)
