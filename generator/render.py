@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from .job.bindings import bindings, binds
+from .job.needs import bindings, binds
 from .job.records import Output
 from .programs.frameworks import program_for
 from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files

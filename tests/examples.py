@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import dsgen
-from dsgen.job.bindings import bound_values, only_mounted
+from dsgen.job.needs import bound_values, only_mounted
 from dsgen.job.records import Job
 from dsgen.programs.launchers import LAUNCHERS
 from dsgen.search.plan import Infeasible, Plan

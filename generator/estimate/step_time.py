@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
-from .communication import boundary_s
+from .communication import TRAFFIC_BY, Traffic, boundary_s, data_s, traffic
 from .compute import repeated, repeated_modules_s, repeated_share
-from .data_parallel import TRAFFIC_BY, Traffic, data_s, traffic
 from .layout import Layout, LayoutLike, Modules, Offload, once_each
 from .ledgers import StepTime, Throughput
 from .products import stream_s

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ...dataclass import dataclass
-from ...job.bindings import EXPRESSION, Bindings
+from ...job.needs import EXPRESSION, Bindings
 from ...search.plan import Plan
 from ..launching.call import environment, shell_word
 from ..program import ConfigPath, Program, step_to_reach

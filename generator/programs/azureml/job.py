@@ -16,8 +16,7 @@ from ...facts.document import Claim, FileText, Kind
 from ...findings import Finding, Location
 from ...job.source import Source, escape
 from ...job.text import Text
-from ..launching.script import CommandDocument, LaunchScript
-from ..launching.yaml_commands import places
+from ..launching.script import CommandDocument, LaunchScript, places
 from ..shell.reader import read_command_text
 
 

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from ...job.bindings import bindings
-from ...job.needs import IMAGES
+from ...job.needs import IMAGES, bindings
 from ...job.records import Launch
 from ...search.plan import Plan
 from ...version import __version__

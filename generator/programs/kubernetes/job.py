@@ -21,8 +21,17 @@ from ...facts.document import Claim, FileText, Kind, YamlDocument, claims_of_nod
 from ...findings import Finding, Location
 from ...job.source import Source
 from ...job.text import Text
-from ..launching.script import CommandDocument
-from ..launching.yaml_commands import NAME, UNKNOWN, Piece, documents_of, exported, is_template, places, script_of
+from ..launching.script import (
+    NAME,
+    UNKNOWN,
+    CommandDocument,
+    Piece,
+    documents_of,
+    exported,
+    is_template,
+    places,
+    script_of,
+)
 
 #: API version of each kind that is read, as of the schemas that are carried.
 API_VERSIONS: Final = {

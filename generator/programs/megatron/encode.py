@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from ...dataclass import dataclass
-from ...job.bindings import bindings
+from ...job.needs import bindings
 from ...job.records import Job, Training
 from ..program import DEFAULT_STEPS, Value
 

@@ -15,8 +15,7 @@ from ...facts.document import Claim, FileText, Kind, YamlDocument, claims_of_nod
 from ...findings import Finding
 from ...job.source import Source
 from ...job.text import Text
-from ..launching.script import CommandDocument
-from ..launching.yaml_commands import NAME, UNKNOWN, documents_of, exported, is_template, places, script_of
+from ..launching.script import NAME, UNKNOWN, CommandDocument, documents_of, exported, is_template, places, script_of
 
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,11}\s*")  # that Python's int() reads
 

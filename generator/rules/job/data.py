@@ -9,9 +9,18 @@ from typing import Any, Final
 
 from ...catalog import find_model
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
-from ...job.bindings import ASSET, EXPRESSION, bindings, binds, bound_values, is_uri, only_mounted
 from ...job.hf_config import model_from_config
-from ...job.needs import argument_values, spec_values
+from ...job.needs import (
+    ASSET,
+    EXPRESSION,
+    argument_values,
+    bindings,
+    binds,
+    bound_values,
+    is_uri,
+    only_mounted,
+    spec_values,
+)
 from ...job.records import Job
 from ...job.wording import NOTHING, counted, value_at
 from ..planned import jobs, megatron_jobs, violation
