@@ -171,14 +171,15 @@ def chunk_sizes(job: Job, layout: Layout) -> list[int]:
 def divides_chunks(job: Job, layout: LayoutLike) -> Any:
     """Tell where every chunk is a multiple of the layers that are repeated together."""
     p, v, group = layout.pipeline, layout.virtual_pipeline, layout.recompute_group
-    if np.all(group == 1):
-        return True
+    alone = group == 1
+    if np.all(alone):
+        return alone
     cut = split(job, layout)
     last = np.where(p > 1, cut.last, cut.first)
     ends = (cut.first - cut.before) % group + (last - cut.after) % group
     others = (v > 1) * (cut.first % group + last % group) + (p > 2) * (cut.inner % group)
     uneven = (cut.rounds > 0) | (cut.rest > 0)
-    return (group == 1) | (ends + others == 0) & np.logical_not(uneven)
+    return alone | (ends + others == 0) & np.logical_not(uneven)
 
 
 def _start(cut: Split, layout: LayoutLike, stage: Any, row: int) -> Any:
