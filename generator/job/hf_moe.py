@@ -47,9 +47,8 @@ def read_experts(
     `top_k` 0 is all experts, and None is required; `width` None is that of the dense MLP, whatever the config says.
     """
     count = read.integer(*(keys or ("num_local_experts", "num_experts")), default=experts)
-    balance = [key for key in ("router_aux_loss_coef", "aux_loss_alpha") if read.has(key)]
     return {
-        **({"router_loss": read.fraction(*balance)} if balance else {}),
+        "router_loss": read.weight("router_aux_loss_coef", "aux_loss_alpha"),
         "experts": count,
         "experts_per_token": read_top_k(read, count, count if top_k == 0 else top_k, *([top_key] if top_key else ())),
         "moe_ffn": shape["ffn"] if width is None else read.integer("moe_intermediate_size", default=width),
@@ -64,6 +63,8 @@ def _granite(read: ConfigReader, shape: Shape) -> Shape:
 
 def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
     found = read_experts(read, shape, experts=128, top_k=4)
+    if found["router_loss"] == 0.9:  # as published: no run's, as output_router_logits is false in transformers,
+        found["router_loss"] = None  # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
     if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
         found.update(rotary_scaling="yarn", rotary_scaling_factor=32.0)  # the class's own default
     return found

@@ -88,6 +88,14 @@ class ConfigReader:
         """A probability, 0 up to but not including 1; null counts as the default."""
         return self._number(keys, default, lambda value: "" if 0 <= value < 1 else "at least 0 and below 1")
 
+    def weight(self, *keys: str) -> float | None:
+        """A finite number of at least 0; `None` where no key has one."""
+
+        def bound(value: float) -> str:
+            return "" if 0 <= value < _LARGEST_NUMBER else "a finite number, 0 or above"
+
+        return self._number(keys, 0.0, bound) if self._given(keys) else None
+
     def positive(self, *keys: str, default: float) -> float:
         """A finite number above 0; null counts as the default."""
 

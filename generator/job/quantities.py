@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog.names import counted, find_model
+from .records import gives
 from .source import Source
 
 MOST_COUNTS: Final = 200  #: of an elastic job
@@ -129,7 +130,7 @@ def _with_weights(launch: object, model: str) -> object:
     if not isinstance(launch, dict | None):
         return launch
     arguments = (launch or {}).get("arguments") or []
-    if not isinstance(arguments, list) or any(str(word).startswith(_MODELS) for word in arguments):
+    if not isinstance(arguments, list) or gives(arguments, *_MODELS):
         return launch
     return {**(launch or {}), "arguments": ["--model_name_or_path", model, *arguments]}
 

@@ -354,4 +354,13 @@ def is_fine_tuning(lora: object, arguments: Iterable[object]) -> bool:
     Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of 0.999. Source:
     TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's (arXiv:2305.14314) recipes.
     """
-    return lora is not None or any(str(each).startswith("--model_name_or_path") for each in arguments)
+    return lora is not None or gives(arguments, "--model_name_or_path")
+
+
+def gives(arguments: Iterable[object], *options: str) -> bool:
+    """Return whether any of `options` is among `arguments`, as `--option value`, `--option=value` or with dashes.
+
+    HfArgumentParser takes both spellings of an option. Source: huggingface/transformers hf_argparser.py @ 5.23.
+    """
+    names = {option.replace("_", "-") for option in options}
+    return any(str(each).partition("=")[0].replace("_", "-") in names for each in arguments)

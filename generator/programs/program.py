@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, isclose
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..dataclass import dataclass
 from ..job.needs import argument_values, continuation
-from ..job.records import Job, Launch, is_fine_tuning
+from ..job.records import Job, Launch, gives, is_fine_tuning
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
@@ -194,16 +194,7 @@ def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
         return (option, value)
     if isinstance(value, tuple):
         return (option, *map(str, value))
-    return (option, _number(value) if isinstance(value, float) else str(value))
-
-
-def _number(value: float) -> str:
-    """The shortest text of a number, without the rounding error of a product: 3e-05 for 2.9999999999999997e-05.
-
-    Any other number is read back as the same, as a config beside it may hold it too.
-    """
-    short = format(value, ".12g")
-    return short if isclose(float(short), value, rel_tol=1e-15) else repr(value)
+    return (option, repr(value).removesuffix(".0") if isinstance(value, float) else str(value))
 
 
 def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
@@ -244,11 +235,6 @@ def _less(group: ArgumentGroup, given: Collection[str]) -> ArgumentGroup:
         if kept:
             left.append(word)
     return replace(group, arguments=tuple(left)) if given else group
-
-
-def gives(arguments: Iterable[str], *options: str) -> bool:
-    """Return whether any of `options` is among `arguments`, as `--option value` or `--option=value`."""
-    return any(a.partition("=")[0] in options for a in arguments)
 
 
 def holds(arguments: Iterable[str], value: object) -> bool:

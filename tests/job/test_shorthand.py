@@ -67,5 +67,22 @@ def test_a_model_of_the_hub_brings_its_weights(tmp_path: Path, monkeypatch: pyte
     assert named.launch.arguments == ("--model_name_or_path", name)
     assert job({}, model=name, framework="megatron-lm").launch.arguments == ()
     assert job({}, model="qwen2.5-7b", framework="huggingface").launch.arguments == ()
-    own = {"arguments": ["--config_name", "x"]}
-    assert job({}, model=name, framework="huggingface", launch=own).launch.arguments == ("--config_name", "x")
+    for option in ("--config_name", "--config-name", "--model-name-or-path"):
+        own = {"arguments": [option, "x"]}
+        assert job({}, model=name, framework="huggingface", launch=own).launch.arguments == (option, "x")
+    other = {"arguments": ["--model_revision", "x"]}
+    assert len(job({}, model=name, framework="huggingface", launch=other).launch.arguments) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "rate", "decay"),
+    [
+        (["--model_name_or_path", "x"], 2e-5, 0.0),
+        (["--model-name-or-path=x"], 2e-5, 0.0),
+        (["--model_name_or_path_of_teacher", "x"], 1e-4, 0.1),
+    ],
+)
+def test_trained_weights_are_named_in_either_spelling(words: list[str], rate: float, decay: float) -> None:
+    """HfArgumentParser takes an option with underscores or dashes, and both go on from trained weights."""
+    training = job({}, model="qwen2.5-7b", framework="huggingface", launch={"arguments": words}).training
+    assert (training.learning_rate, training.weight_decay) == (rate, decay)

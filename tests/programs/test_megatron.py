@@ -227,14 +227,25 @@ def test_megatron_lm_routes_by_groups_as_deepseek_does() -> None:
     assert not set(names) & arguments("megatron-lm", MIXTRAL).keys()
 
 
-def test_the_routers_loss_weighs_as_the_models_config_says() -> None:
-    """Megatron-LM gets the config's weight of the loss that balances the experts, under either of its names."""
+def test_the_routers_loss_has_the_coefficient_of_the_models_config() -> None:
+    """Megatron-LM gets the config's coefficient unchanged, as NVIDIA's converter hands it on, but gpt-oss's 0.9."""
     option, name = "--moe-aux-loss-coeff", {"name": "m", "source": "test"}
-    for given, weight in (({}, 0.001), ({"router_aux_loss_coef": 0.05}, 0.05), ({"router_aux_loss_coef": 0.0}, 0.0)):
-        model = model_from_config({"model_type": "mixtral", **given}, **name)
+    for family, given, weight in (
+        ("mixtral", None, 0.001), ("mixtral", 0.05, 0.05), ("mixtral", 0.0, 0.0), ("mixtral", 1.0, 1.0),
+        ("mixtral", 2, 2.0), ("gpt_oss", 0.9, 0.001), ("gpt_oss", 0.01, 0.01),
+    ):  # fmt: skip
+        model = model_from_config({"model_type": family, "router_aux_loss_coef": given}, **name)
         assert arguments("megatron-lm", model)[option] == [weight]
     latent = model_from_config({"model_type": "deepseek_v3", "aux_loss_alpha": 0.0001}, **name)
     assert arguments("megatron-lm", latent)[option] == [0.0001]
+
+
+@pytest.mark.parametrize(("rate", "least"), [(3e-4, "3e-05"), (1.5e-4, "1.5e-05"), (1.234567890123e-4, None)])
+def test_computed_numbers_have_no_rounding_error(rate: float, least: str | None) -> None:
+    """A tenth of 3e-4 is written as 3e-05, and the rate as it was given."""
+    words = program_for(make_plan(make_job("megatron-lm", GPT, learning_rate=rate), THREE_D)).arguments
+    given, tenth = (words[words.index(option) + 1] for option in ("--lr", "--min-lr"))
+    assert float(given) == rate and tenth == (least or "1.23456789012e-05")
 
 
 def test_megatron_lm_chooses_after_the_softmax_for_one_expert() -> None:

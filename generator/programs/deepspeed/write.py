@@ -10,7 +10,7 @@ from ...estimate.buffers import bucket_elements, max_live_elements, persistence_
 from ...estimate.layout import Layout, Offload, Recompute
 from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.needs import spec_values
-from ...job.records import Framework, Job, Need
+from ...job.records import Framework, Job, Need, gives
 from ...search.plan import Plan
 from ..program import (
     BETA1,
@@ -21,7 +21,6 @@ from ..program import (
     RenderedFile,
     Value,
     beta2,
-    gives,
     group,
     holds,
     make_program,

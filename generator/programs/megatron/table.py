@@ -186,6 +186,8 @@ _EXPERTS: Final = (
     Row("--moe-router-group-topk", lm=lambda p: p.model.router_top_groups or None),
     Row("--moe-router-topk-scaling-factor", lm=lambda p: p.model.router_scale if p.model.router_scale != 1 else None),
     Row("--moe-router-load-balancing-type", lm=lambda p: "aux_loss"),
+    # The config's number as it is, as NVIDIA's Megatron-Bridge hands it on (model_bridge.py:484 @ 067f987df).
+    # In transformers it weighs more, without the division by the chosen experts, and less, as a mean over the layers.
     Row("--moe-aux-loss-coeff", "model.router_aux_loss_coef",
         lm=lambda p: 0.001 if p.model.router_loss is None else p.model.router_loss),
     Row("--moe-layer-freq", lm=encode.expert_layers),
@@ -313,7 +315,7 @@ _LENGTH: Final = (
     Row("--train-samples", "training.duration.samples", encode.samples, decode=size, unless=LENGTHS),
     Row("--eval-interval", both=lambda p: EVALUATION[0], marks=_FOLLOWS),
     Row("--lr", "training.learning_rate", lambda p: p.training.learning_rate, decode=same),
-    Row("--min-lr", both=lambda p: p.training.learning_rate * MIN_LR_FRACTION),
+    Row("--min-lr", both=lambda p: float(f"{p.training.learning_rate * MIN_LR_FRACTION:.12g}")),
     Row("--lr-decay-style", both=lambda p: "cosine"),
     Row("--lr-warmup-fraction", both=lambda p: WARMUP_FRACTION, unless=WARMUPS),
 )

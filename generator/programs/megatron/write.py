@@ -12,10 +12,10 @@ from ...estimate.groups import sends_tokens_once_per_node
 from ...estimate.layout import Offload
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
-from ...job.records import Checkpoints, Framework, Job, Need
+from ...job.records import Checkpoints, Framework, Job, Need, gives
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
-from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, gives, group, make_program
+from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group, make_program
 from .encode import Planned
 from .options import Flavour
 from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES

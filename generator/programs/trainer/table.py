@@ -15,10 +15,11 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...estimate.layout import Recompute
+from ...job.records import gives
 from ...search.plan import Plan
 from ..deepspeed.options import EIGHT_BIT
 from ..deepspeed.write import FILE_NAME
-from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, gives, log_interval, warmup_steps
+from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, log_interval, warmup_steps
 
 #: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
 LENGTHS: Final = ("model_max_length", "max_seq_length", "max_seq_len", "max_length", "block_size", "cutoff_len")

@@ -15,11 +15,11 @@ from typing import Final
 
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
-from ...job.records import Checkpoints, Framework, Job, Need
+from ...job.records import Checkpoints, Framework, Job, Need, gives
 from ...search.plan import Plan
 from ..deepspeed import write as ds_config
 from ..deepspeed.options import PLANNED
-from ..program import Program, Resume, Value, gives, group, holds, make_program
+from ..program import Program, Resume, Value, group, holds, make_program
 from .table import GROUPS, KEPT, ROWS
 
 #: Of TrainingArguments, and of the example scripts of transformers and trl.
