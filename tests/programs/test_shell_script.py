@@ -156,6 +156,7 @@ def _statement(chance: random.Random, names: list[str]) -> str:
             f"({name}=sub; L{name}=(s))\nshow ${name}",
             f"true && show {words} | cat",
             f"cat > /dev/null <<EOF\n${name} 'it is' \"\nEOF",
+            f"{name}=$(cat <<-'E D' | tr a b\n\tit's 1) \"\n\tE D\n)",
             f"f() {{\n  {name}=in_function\n}}\nf\nshow ${name}",
             f"unset {name}\nshow ${name}",
             f"{name}=prefix true\nshow ${name}",
@@ -308,6 +309,7 @@ _HOSTILE = {
     "arithmetic": "A=$(( " + "(" * 5000 + "1" + ")" * 5000 + " ))\n",
     "big power": "A=$((9 ** 9 ** 9 ** 9))\nB=$((1 << 99999999))\n",
     "here-documents": "cat <<A <<B\n" * 5000,
+    "here-documents within": "cat $(cat <<A <<B\n" * 50_000 + "A\nB\n" * 10_000,
     "cases": "case $x in\n" + "".join(f"a{i}) V{i}=1;;\n" for i in range(5000)) + "esac\n",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from ...dataclass import dataclass
@@ -19,11 +20,14 @@ _ANSI: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 _RUN: Final = {
     "": re.compile(r"[^\s\\\"'$`|&;()<>]+"),
     '"': re.compile(r'[^"\\$`]+'),
-    ")": re.compile(r"[^'\"\\$`()#]+"),
+    ")": re.compile(r"[^'\"\\$`()#<\n]+"),
     "}": re.compile(r"[^'\"\\$`}]+"),
     '"}': re.compile(r"[^\"\\$`}]+"),
     "`": re.compile(r"[^`\\]+"),
 }
+#: A here-document's beginning where it can be nothing else than one, or a shift in arithmetic.
+_DOCUMENT: Final = re.compile(r"<<(-?)[ \t]*(?:\\?([A-Za-z_]\w*)|'([^'\n]+)'|\"([^\"\n]+)\")")
+_LINE: Final = re.compile(r"^\t*([^\n]*?)\r?$", re.MULTILINE)
 _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 
 # Texts with nothing nested in them, which one match passes over. No two alternatives begin with the same character, so
@@ -241,12 +245,17 @@ def _word_end(text: str, position: int) -> tuple[int, bool]:
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
 
 
+@lru_cache(maxsize=4)
+def _last_lines(text: str) -> dict[str, int]:
+    return {match[1]: match.start() for match in _LINE.finditer(text)}
+
+
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
     """Return where the word that begins at `position` ends, and whether everything in it is closed.
 
     With `closers` (innermost last) the position is inside these, and the end is past the last one's close.
     """
-    size, stack = len(text), list(closers)
+    size, stack, waiting = len(text), list(closers), list[str]()
     while position < size:
         context = stack[-1] if stack else ""
         run = _RUN[context].match(text, position)
@@ -269,6 +278,12 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
         elif character in '"`':
             stack.append(character)
             position += 1
+        elif context == ")" and (begun := _DOCUMENT.match(text, position)) and _last_lines(text).get(begun[begun.lastindex or 0], 0) > position:
+            waiting.append(begun[begun.lastindex or 0])
+            position = begun.end()
+        elif character == "\n" and waiting:
+            close = re.compile(rf"^\t*{re.escape(waiting.pop(0))}\r?$", re.MULTILINE).search(text, position)
+            position = close.end() if close else size
         elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
             position = placeholder.end()
         elif not context:
