@@ -109,11 +109,11 @@ def is_placeholder(text: str) -> bool:
 
 
 def is_left_open(text: str, name: str = "") -> bool:
-    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`, `--port=port`, or nothing."""
+    """Return whether a whole value, of option `name`, is a placeholder: `...`, `x.x.x.x`, `--port=port`."""
     text = text.strip().strip("\"'[]")
     own = set(re.split(r"[_-]+", name.lstrip("-").lower()))
     named = set(re.split(r"[_ .-]+", text.lower())) <= own
-    return not text or named or is_placeholder(text) or _LEFT_OPEN.fullmatch(text) is not None
+    return bool(text) and (named or is_placeholder(text) or _LEFT_OPEN.fullmatch(text) is not None)
 
 
 def is_words(text: str) -> bool:

@@ -156,7 +156,7 @@ def _statement(chance: random.Random, names: list[str]) -> str:
             f"({name}=sub; L{name}=(s))\nshow ${name}",
             f"true && show {words} | cat",
             f"cat > /dev/null <<EOF\n${name} 'it is' \"\nEOF",
-            f"{name}=$(cat <<-'E D' | tr a b\n\tit's 1) \"\n\tE D\n)",
+            f"{name}=$(cat <<-'E-D' | tr a b\n\tit's 1) \"\n\tE-D\n)",
             f"f() {{\n  {name}=in_function\n}}\nf\nshow ${name}",
             f"unset {name}\nshow ${name}",
             f"{name}=prefix true\nshow ${name}",

@@ -123,7 +123,10 @@ class CommandLine(Reader):
 
 
 def _text(option: Option) -> str | None:
-    return option.values[0].value if option.values else None
+    word = option.values[0] if option.values else None
+    if word is None or (word.value == "" and "$" in word.raw):  # a variable that is empty is left to be set
+        return None
+    return word.value
 
 
 _IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")

@@ -25,8 +25,8 @@ _RUN: Final = {
     '"}': re.compile(r"[^\"\\$`}]+"),
     "`": re.compile(r"[^`\\]+"),
 }
-#: A here-document's beginning where it can be nothing else than one, or a shift in arithmetic.
-_DOCUMENT: Final = re.compile(r"<<(-?)[ \t]*(?:\\?([A-Za-z_]\w*)|'([^'\n]+)'|\"([^\"\n]+)\")")
+#: The beginning of a here-document, by its delimiter.
+_DOCUMENT: Final = re.compile(r"(?<!<)<<-?[ \t]*[\\'\"]?([A-Za-z_][\w.-]*)['\"]?")
 _LINE: Final = re.compile(r"^\t*([^\n]*?)\r?$", re.MULTILINE)
 _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 
@@ -247,6 +247,7 @@ def _word_end(text: str, position: int) -> tuple[int, bool]:
 
 @lru_cache(maxsize=4)
 def _last_lines(text: str) -> dict[str, int]:
+    """The places where lines of a text are last in it, by what a line is but for tabs before it."""
     return {match[1]: match.start() for match in _LINE.finditer(text)}
 
 
@@ -278,12 +279,12 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
         elif character in '"`':
             stack.append(character)
             position += 1
-        elif context == ")" and (begun := _DOCUMENT.match(text, position)) and _last_lines(text).get(begun[begun.lastindex or 0], 0) > position:
-            waiting.append(begun[begun.lastindex or 0])
+        elif context == ")" and (begun := _DOCUMENT.match(text, position)):
+            waiting += [begun[1]] if _last_lines(text).get(begun[1], 0) > position else []  # else a shift in arithmetic
             position = begun.end()
         elif character == "\n" and waiting:
-            close = re.compile(rf"^\t*{re.escape(waiting.pop(0))}\r?$", re.MULTILINE).search(text, position)
-            position = close.end() if close else size
+            last = re.compile(rf"^\t*{re.escape(waiting.pop(0))}\r?$", re.MULTILINE).search(text, position)
+            position = last.end() if last else size
         elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
             position = placeholder.end()
         elif not context:

@@ -185,6 +185,7 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 _ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
+_OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _OWN_RANK: Final = ("--node-rank", "--machine_rank")
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
 _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
@@ -234,14 +235,15 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     """torchrun --standalone is for one node, and so is torchrun without --nnodes.
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
     Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
-    alone, srun, said = call.argument("--standalone"), call.launch.call("srun"), _has(call, "--nnodes")
+    alone, srun = call.argument("--standalone"), call.launch.call("srun")
+    apart = any(_LOOPBACK.fullmatch(address.value) for name in _ADDRESSES if (address := call.text(name)))
     nodes = call.nodes if call.has("--nnodes") else call.script_nodes if srun else None
     if nodes is None or nodes <= 1:
         return
     if alone is not None:
         message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
         yield alone.bad_option(message, f"use {_RENDEZVOUS} in its place")
-    elif not said and not call.opaque and _has(call, "--node-rank", "--master-addr", "--rdzv-endpoint"):
+    elif not _has(call, "--nnodes") and not apart and not call.opaque and _has(call, *_OF_SEVERAL):
         message = f"torchrun without --nnodes is for one node, and srun starts it on {nodes}"
         yield from [Violation(call.where, message, f"write --nnodes={nodes}")] if _is_on(nodes, call) else ()
 

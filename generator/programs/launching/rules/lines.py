@@ -264,13 +264,15 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
 @launches.rule("LNCH046", ERROR, "launcher", derived("bash(1) and argparse know the ASCII hyphen and quotes alone"))
 def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
     """Options begin with the hyphen of the keyboard, and texts are in plain quotes.
-    Prevents: unrecognized arguments: —lr, as copied from a web page or a document.
+    Prevents: unrecognized arguments: —lr, as copied from a web page. A note where it may be a value.
     Fix: write -- and plain quotes"""
-    for word in (*launch.calls[-1].command.words, *launch.arguments):
+    for before, word in pairwise(launch.calls[-1].command.words):
         if found := _TYPESET.match(word.raw):
-            name, kind = unicodedata.name(found[0][0]).lower(), unicodedata.category(found[0][0])
-            message = f"{show(word.raw)} begins with the character {name}, which programs take for a letter"
-            rest = word.raw[found.end() :].translate(dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"'))
-            yield Violation(
-                launch.script.locate(word), message, f"write {'--' if kind in ('Pd', 'Sm') else chr(34)}{rest}"
+            name, is_dash = unicodedata.name(found[0][0]).lower(), unicodedata.category(found[0][0]) in ("Pd", "Sm")
+            message = (
+                f"{show(word.raw)} begins with the character {name}, not with {'-' if is_dash else 'a plain quote'}"
             )
+            rest = word.raw[found.end() :].translate(dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"'))
+            severity = NOTE if not is_dash or (before.raw.startswith("-") and "=" not in before.raw) else ERROR
+            hint = f"write {'--' if is_dash else chr(34)}{rest}"
+            yield Violation(launch.script.locate(word), message, hint, severity=severity)

@@ -179,7 +179,11 @@ def options_are_given_once(request: Request) -> Violations:
         seen[given.name] = given
 
 
-_NEARLY: Final = re.compile(r"(?:[ \t]*#[ \t]*S[A-Z]{3,6}|#[sS]batch)\b[ \t:]*-{1,2}[A-Za-z]")
+_OPTION: Final = r"""--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#]))(?:"[^"]*"|'[^']*'|[^\s"'#]+))?"""
+#: A line of options and nothing else; with more words it is prose.
+_NEARLY: Final = re.compile(
+    rf"(?:[ \t]*#[ \t]*S[A-Z]{{3,6}}|#[sS]batch)\b[ \t:]*{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"
+)
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
 _COMMAND: Final = re.compile(
     r"[ \t]*#[ \t]*sbatch\b.*\s(?:-\S*=\S*|[^-\s]\S*)[ \t]+[^-\s]\S*[ \t]*$"

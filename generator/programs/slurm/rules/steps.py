@@ -25,6 +25,7 @@ _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
+_MODULO: Final = re.compile(r"LOCAL_RANK[^\n]*%|%[^\n]*\bdevice_count\(")  # of the GPUs that the task sees
 _NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
 _CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
 _OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")
@@ -107,7 +108,7 @@ def tasks_see_all_gpus(step: Step) -> Violations:
             only = "shows each task its own GPUs only, as number 0"
             message = f"{given.command} {given.name} {only}: cuda:LOCAL_RANK fails from 1 on"
             text = program_text(step.launch) or ""
-            severity = WARNING if "LOCAL_RANK" in text and "device_count(" not in text else NOTE  # it may count them
+            severity = WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE  # it may count them
             hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
             yield Violation(given.where, message, hint, severity=severity)
 
