@@ -251,16 +251,23 @@ def _last_lines(text: str) -> dict[str, int]:
     return {match[1]: match.start() for match in _LINE.finditer(text)}
 
 
+def _body_end(text: str, position: int, delimiter: str) -> int:
+    """Return where a here-document ends; 0 where no line ends it, as it is a shift in arithmetic."""
+    if _last_lines(text).get(delimiter, 0) < position:
+        return 0
+    close = re.compile(rf"^\t*{re.escape(delimiter)}\r?$", re.MULTILINE).search(text, position)
+    return close.end() if close else 0
+
+
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
     """Return where the word that begins at `position` ends, and whether everything in it is closed.
 
     With `closers` (innermost last) the position is inside these, and the end is past the last one's close.
     """
-    size, stack, waiting = len(text), list(closers), list[str]()
+    size, stack, after = len(text), list(closers), 0
     while position < size:
         context = stack[-1] if stack else ""
-        run = _RUN[context].match(text, position)
-        if run:
+        if run := _RUN[context].match(text, position):
             position = run.end()
             continue
         character = text[position]
@@ -274,24 +281,21 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
         elif character == "$" or (character in "<>" and text.startswith("(", position + 1)):
             position = _dollar(text, position, stack, context)
         elif character == "'" and context != '"':
-            close = text.find("'", position + 1)
-            position = size + 1 if close < 0 else close + 1
+            position = text.find("'", position + 1) + 1 or size + 1
         elif character in '"`':
             stack.append(character)
             position += 1
         elif context == ")" and (begun := _DOCUMENT.match(text, position)):
-            waiting += [begun[1]] if _last_lines(text).get(begun[1], 0) > position else []  # else a shift in arithmetic
             position = begun.end()
-        elif character == "\n" and waiting:
-            last = re.compile(rf"^\t*{re.escape(waiting.pop(0))}\r?$", re.MULTILINE).search(text, position)
-            position = last.end() if last else size
+            after = _body_end(text, max(after, position), begun[1])
+        elif character == "\n" and after > position:
+            position = after
         elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
             position = placeholder.end()
         elif not context:
             return position, True
-        elif context == ")" and character == "#" and text[position - 1] in " \t\n;":
-            comment = _COMMENT_TEXT.match(text, position)
-            position = comment.end() if comment else position + 1
+        elif context == ")" and text[position - 1] in " \t\n;" and (comment := _COMMENT_TEXT.match(text, position)):
+            position = comment.end()
         else:
             if context == ")" and character == "(":
                 stack.append(")")
