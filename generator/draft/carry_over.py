@@ -15,8 +15,7 @@ from ..programs.megatron.options import option_table
 from ..search import Plan
 from . import scripts
 from .configs import config_patch
-from .draft import Draft, Given
-from .options import Parser, grouped, is_option, last_of_each, same_values, values_of
+from .draft import Draft, Given, Parser, grouped, is_option, last_of_each, same_values, values_of
 from .refused import Outcome, leave_secrets, planned, prune, without_refused
 from .run import DraftedRun
 

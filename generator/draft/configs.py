@@ -8,8 +8,7 @@ from typing import Any, Final
 from ..job.source import escape
 from ..programs.deepspeed.config import OFFLOADED, ZERO, Config
 from ..programs.deepspeed.options import OPTIONS, PLANNED, default_of_optimizer
-from .draft import Draft
-from .options import same_value
+from .draft import Draft, same_value
 
 #: Keys whose value the layout has, in other words than the plan's config.
 _OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))

@@ -1,16 +1,22 @@
-"""`Draft`: a spec while it is written from files, and everything of these that it doesn't take."""
+"""`Draft`: a spec while it is written from files, everything of these that it doesn't take, and the options of a program:
+as its launch line gives them, and as its parser names them and fills them in.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import PurePath
 from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..programs.launching.launch_line import Launch
+from ..programs.megatron.arguments import MegatronArguments
+from ..programs.megatron.options import Flavour, MegatronOption, option_table
 from ..programs.shell.records import Assignment, Word
+from ..programs.trainer.training_arguments import TrainingArguments, known_arguments
 from ..secrets import Hider, mask
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
@@ -110,3 +116,147 @@ def _parts(path: str | Sequence[str]) -> list[str]:
 def told(word: Word | Assignment) -> str:
     """The text of a word, as it is written where its value can't be known."""
     return word.value if word.value is not None else word.raw
+
+
+_TRUE: Final = frozenset({"true", "yes", "t", "y"})
+_FALSE: Final = frozenset({"false", "no", "f", "n"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parser:
+    """The parser that reads the options, as far as it is known."""
+
+    flavour: Flavour | None = None  #: of Megatron's; None: another program's
+    trainer: bool = False  #: whether it is that of TrainingArguments
+
+    def option(self, key: str) -> MegatronOption | None:
+        """The option of Megatron's; None where it has none of that name, or the parser is another's."""
+        return option_table(self.flavour).get(key) if self.flavour is not None else None
+
+    def _argument(self, key: str) -> Mapping[str, Any]:
+        return known_arguments().get(key.lstrip("-").replace("-", "_"), {}) if self.trainer else {}
+
+    def key(self, written: str) -> str:
+        """The name that the parser calls an option by."""
+        if (option := self.option(written)) is not None:
+            return option.name
+        return written.replace("_", "-") if self.trainer else written
+
+    def default(self, key: str) -> Any:
+        """The value of an option that is left out; None where it has none, or it isn't known."""
+        option = self.option(key)
+        return option.default if option is not None else self._argument(key).get("default")
+
+    def most(self, key: str) -> int | None:
+        """The most values that an option can have; None where that isn't known, or as many as one likes."""
+        option = self.option(key)
+        if option is not None:
+            return None if option.nargs in ("+", "*") else 0 if option.kind == "flag" and option.nargs is None else 1
+        return None if self._argument(key).get("type") in (None, "list") else 1
+
+    def is_switch(self, key: str) -> bool:
+        """Return whether an option can be given but not taken back."""
+        option = self.option(key)
+        return option is not None and option.kind == "flag"
+
+
+def is_option(word: str) -> bool:
+    """Return whether a word begins an option, and is no negative number."""
+    return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
+
+
+def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Each option with the words that follow it; words before the first option are groups of their own."""
+    group: list[str] = []
+    for word in words:
+        if is_option(word) or not group or not is_option(group[0]):
+            if group:
+                yield tuple(group)
+            group = []
+        group.append(word)
+    if group:
+        yield tuple(group)
+
+
+def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
+    """The options of a launch line, in order."""
+    group: list[Word] = []
+    for word in (*launch.arguments, None):
+        if group and _is_whole(group, word, parser):
+            first = group[0].value if group[0].value is not None else group[0].prefix or group[0].raw
+            name, words = first.partition("=")[0], tuple(told(one) for one in group)
+            known = all(one.value is not None for one in group)
+            yield Given(name, words, launch.script.locate(group[0]), known, parser.key(name))
+            group = []
+        if word is not None:
+            group.append(word)
+
+
+def _is_whole(group: Sequence[Word], word: Word | None, parser: Parser) -> bool:
+    """Return whether an option ends before a word, the last one before `None`."""
+    name, sign, _ = _beginning(group[0]).partition("=")
+    if word is None or not is_option(name) or is_option(_beginning(word)):
+        return True
+    key, unknown = parser.key(name), len(group) > 1 and word.value is None and not word.prefix
+    most = parser.most(key)
+    return (unknown and parser.option(key) is None) or (most is not None and len(group) > (0 if sign else most))
+
+
+def _beginning(word: Word) -> str:
+    return word.prefix or word.raw.strip("\"'")
+
+
+def options_of_file(arguments: MegatronArguments, parser: Parser) -> Iterator[Given]:
+    """The options of a file of arguments."""
+    for one in arguments.given:
+        words = (one.written, *(one.text.split() if one.text else ()))
+        yield Given(one.written, words, one.where, one.text == "" or "..." not in words, parser.key(one.written))
+    for stray in arguments.strays:
+        yield Given(stray.word, (stray.word,), stray.where, True, stray.word)
+
+
+def options_of_values(arguments: TrainingArguments) -> Iterator[Given]:
+    """The arguments of a YAML or JSON file as options of the same names."""
+    for name, value in arguments.values.items():
+        items = value if isinstance(value, list) else [value]
+        plain = all(isinstance(item, str | int | float | bool) for item in items)
+        words = tuple(_text(item) for item in items) if plain else ("...",)
+        option = f"--{name}"
+        key = option.replace("_", "-")
+        if value is not None:
+            yield Given(option, (option, *words), arguments.locate(name), plain, key)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def values_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The values of an option; `true` of one that is given alone."""
+    name, sign, value = words[0].partition("=")
+    return (value, *words[1:]) if sign and is_option(name) else tuple(words[1:]) or ("true",)
+
+
+def same_values(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two options' values are read alike."""
+    return len(one) == len(other) and all(map(same_value, one, other))
+
+
+def same_value(one: object, other: object) -> bool:
+    """Return whether two values are the same text, number or truth."""
+    return one == other or str(_read(one)) == str(_read(other))
+
+
+def _read(value: object) -> object:
+    text = str(value).strip().strip("'\"")
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def last_of_each(options: Iterable[Given]) -> dict[str, Given]:
+    """The options by key; of one that is given again, the last counts."""
+    return {one.key: one for one in options}

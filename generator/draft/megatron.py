@@ -13,9 +13,8 @@ from ..job.records import Pins
 from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
-from .draft import Draft
+from .draft import Draft, Parser, options_of_file, options_of_launch
 from .find import ExistingRun
-from .options import Parser, options_of_file, options_of_launch
 from .scripts import set_script
 
 #: Pins that mean something beside others only.

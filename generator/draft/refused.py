@@ -20,8 +20,7 @@ from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
-from .draft import SECRET
-from .options import grouped
+from .draft import SECRET, grouped
 from .run import DraftedRun
 
 _MOST_REFUSED: Final = 5

@@ -12,11 +12,10 @@ from ..findings import Location
 from ..job.schema import launch_keys
 from ..secrets import Hider
 from .configs import read_config
-from .draft import Draft
+from .draft import Draft, grouped
 from .find import ExistingRun
 from .machines import read_machines
 from .megatron import read_megatron
-from .options import grouped
 from .scripts import read_script
 
 _USUAL_NODE = 8  #: GPUs

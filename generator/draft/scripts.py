@@ -13,9 +13,8 @@ from ..programs.frameworks import FRAMEWORKS
 from ..programs.submission import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
-from .draft import Draft, Given
+from .draft import Draft, Given, Parser, options_of_launch, options_of_values, values_of
 from .find import ExistingRun
-from .options import Parser, options_of_launch, options_of_values, values_of
 
 #: Options whose keys of the spec hold decisions of the plan.
 PLANNED: Final = frozenset(
