@@ -1,5 +1,5 @@
-"""`Draft`: a spec while it is written from files, everything of these that it doesn't take, and the options of a program:
-as its launch line gives them, and as its parser names them and fills them in.
+"""`Draft`: a spec while it is written from files, and everything of these that it doesn't take; a program's options, as
+its launch line gives them, and as its parser names them and fills them in.
 """
 
 from __future__ import annotations

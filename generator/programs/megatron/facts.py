@@ -256,7 +256,11 @@ def _layout(read: _Reading) -> None:
     else:
         read.learn("/layout/expert_tensor", 1)
     _stages(read)
-    _accumulation(read)
+    batch, micro, replicas = run.global_batch, run.micro_batch, run.replicas
+    if micro and replicas:
+        batch = micro * replicas if batch is None and run.lacks(GLOBAL) else batch
+        if batch and batch % (micro * replicas) == 0:
+            read.learn("/layout/gradient_accumulation", batch // (micro * replicas), GLOBAL)
     _recompute(read)
     if run.is_lm:
         _of_megatron_lm(read)
@@ -279,14 +283,6 @@ def _stages(read: _Reading) -> None:
     for name, option in ends.items():
         if run.is_lm and run.has(option):
             read.number(f"/layout/{name}", option)
-
-
-def _accumulation(read: _Reading) -> None:
-    run, batch, micro, replicas = read.run, read.run.global_batch, read.run.micro_batch, read.run.replicas
-    if micro and replicas:
-        batch = micro * replicas if batch is None and run.lacks(GLOBAL) else batch
-        if batch and batch % (micro * replicas) == 0:
-            read.learn("/layout/gradient_accumulation", batch // (micro * replicas), GLOBAL)
 
 
 def _recompute(read: _Reading) -> None:

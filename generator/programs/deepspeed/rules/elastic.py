@@ -36,29 +36,19 @@ def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool)
     """The batch that suits most GPU counts, and the counts: each micro batch, and their common multiple, scaled up."""
     low, high = low or 1, high or most // min(sizes)
     bases = [*sizes, math.lcm(*sizes)]
-    batches = {base if base >= most else base * _scale(most // base) for base in bases}
+    # By the largest highly composite number; past the list's end by its last, as in DeepSpeed's search.
+    scales = {base: max((n for n in _HIGHLY_COMPOSITE if n <= most // base), default=1) for base in bases}
     best, best_counts = min(sizes), list[int]()
-    for batch in batches:
-        counts = _counts(batch, sizes, low, high)
+    for batch in {base * scale for base, scale in scales.items()}:
+        found: set[int] = set()  # counts between the bounds that one of the micro batches divides the batch over
+        for whole in {batch // size for size in sizes if batch % size == 0}:
+            for divisor in (one for one in range(1, math.isqrt(whole) + 1) if whole % one == 0):
+                found |= {count for count in (divisor, whole // divisor) if low <= count <= high}
+        counts = sorted(found)
         nearer = batch > best if larger else batch < best
         if len(counts) > len(best_counts) or (len(counts) == len(best_counts) and nearer):
             best, best_counts = batch, counts
     return best, tuple(best_counts)
-
-
-def _scale(limit: int) -> int:
-    """The largest highly composite number up to the limit; past the list's end, its last as in DeepSpeed's search."""
-    return max(number for number in _HIGHLY_COMPOSITE if number <= limit)
-
-
-def _counts(batch: int, sizes: tuple[int, ...], low: int, high: int) -> list[int]:
-    """GPU counts between the bounds that one of the micro batches divides the batch over."""
-    found: set[int] = set()
-    for most in {batch // size for size in sizes if batch % size == 0}:
-        for divisor in range(1, math.isqrt(most) + 1):
-            if most % divisor == 0:
-                found |= {count for count in (divisor, most // divisor) if low <= count <= high}
-    return sorted(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

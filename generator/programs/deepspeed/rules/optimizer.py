@@ -239,15 +239,6 @@ def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
         yield from unused(config, (f"{_OPTIMIZER}/legacy_fusion",), f"at stage {config.stage}")
 
 
-def _accepted(config: Config) -> frozenset[str] | None:
-    """The parameters that the optimizer's constructor accepts; None where that isn't known."""
-    name = config.optimizer or ""
-    if name in ("adam", "adamw") and config.switch(f"{_PARAMS}/torch_adam"):
-        return _ADAM | _SWITCHES | _TORCH_EXTRA
-    offloaded = config.offloads("optimizer") and bool(config.stage)
-    return _ACCEPTED[name][offloaded] if name in _ACCEPTED else None
-
-
 def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violations:
     """A violation for each parameter that is not accepted; `message` has a place for its name."""
     for key in config.block(_PARAMS):
@@ -261,7 +252,10 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
     """The optimizer's params are ones that its constructor accepts.
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
-    accepted = _accepted(config)
+    name, offloaded = config.optimizer or "", config.offloads("optimizer") and bool(config.stage)
+    accepted = _ACCEPTED[name][offloaded] if name in _ACCEPTED else None  # else it isn't known what is
+    if name in ("adam", "adamw") and config.switch(f"{_PARAMS}/torch_adam"):
+        accepted = _ADAM | _SWITCHES | _TORCH_EXTRA
     if accepted is not None:
         message = f"unknown parameter {{}} of {shown(config.value(_TYPE))}: its constructor raises"
         yield from _unknown(config, accepted, message)
