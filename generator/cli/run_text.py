@@ -71,7 +71,11 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
         f"{job.training.precision}, {peak / TFLOPS:,.0f} TFLOP/s at its peak",
         "products only; sums in fp32",
     )
-    yield from _other_types(plan)
+    # The same layout in other number formats, where the difference is large.
+    own = float(plan.step_time.total_s)
+    for name, step_s in plan.other_precisions.items():
+        if abs(log(step_s / own)) > _WORTH_SAYING:
+            yield "", f"in {name} {seconds(step_s)} per step ({step_s / own - 1:+.0%})", "the same layout"
     need = input_bytes_per_s(job, rates.tokens_per_s)
     yield (
         "input",
@@ -86,14 +90,6 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
         f"{percent(sent / float(parts.total_s))} of a step waits for it",
         f"{sized(rate)}/s per node ({job.cluster.network}), not shared with other jobs",
     )
-
-
-def _other_types(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Compare the same layout in other number formats, where the difference is large."""
-    own = float(plan.step_time.total_s)
-    for name, step_s in plan.other_precisions.items():
-        if abs(log(step_s / own)) > _WORTH_SAYING:
-            yield "", f"in {name} {seconds(step_s)} per step ({step_s / own - 1:+.0%})", "the same layout"
 
 
 def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:

@@ -53,7 +53,11 @@ def pareto_front(total_s: Floats, required_bytes: Floats) -> NDArray[np.bool_]:
 def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     """The front and what is near it, the plans that the answer names, and an even sample of the rest."""
     front = pareto_front(found.total_s, found.required_bytes)
-    beyond = _beyond_front(found, front)
+    # The share by which each row is slower than the fastest with as little memory.
+    on = np.flatnonzero(front)
+    on = on[np.argsort(found.required_bytes[on], kind="stable")]
+    below = np.searchsorted(found.required_bytes[on], found.required_bytes, side="right") - 1
+    beyond: Floats = found.total_s / found.total_s[on[below]] - 1
     few = len(front) <= _ALL_OF
     near = next(share for share in _NEAR if share == 0 or (beyond <= share).sum() <= _MOST_NEAR)
     called = ((_row_of(found.layouts, layout), name) for layout, name in _named(answer).items())
@@ -67,15 +71,6 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     return Points(
         rows=rows, front=front[rows], names={place[row]: name for row, name in names.items()}, near=near, of=len(front)
     )
-
-
-def _beyond_front(found: Estimates, front: NDArray[np.bool_]) -> Floats:
-    """By what share each row is slower than the fastest with as little memory."""
-    on = np.flatnonzero(front)
-    on = on[np.argsort(found.required_bytes[on], kind="stable")]
-    below = np.searchsorted(found.required_bytes[on], found.required_bytes, side="right") - 1
-    beyond: Floats = found.total_s / found.total_s[on[below]] - 1
-    return beyond
 
 
 def _sample(found: Estimates) -> Rows:

@@ -137,7 +137,11 @@ def further(plan: Plan) -> Iterator[Line]:
     )
     if plan.run is None:
         yield "Batch", _batch(plan)
-    yield "Step", _step(plan)
+    # The causes of the step time, with those that are communication together.
+    said = [(name, f"{name} {seconds(s)}") for name, s in causes(plan)]
+    own = [text for name, text in said if name not in _COMMUNICATION]
+    shared = ", ".join(text for name, text in said if name in _COMMUNICATION)
+    yield "Step", " + ".join([*own, f"communication ({shared})"] if shared else own)
     if plan.run is not None:
         yield "Length", "; ".join(_length(plan, plan.run))
         power = "" if plan.run.energy_j is None else f"; {energy(plan.run.energy_j)}"
@@ -154,14 +158,6 @@ def _batch(plan: Plan) -> str:
         f"{layout.global_batch:,} sequences{other} = {counted(layout.data, 'replica')} × "
         f"{passes} of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
     )
-
-
-def _step(plan: Plan) -> str:
-    """The causes of the step time, with those that are communication together."""
-    said = [(name, f"{name} {seconds(s)}") for name, s in causes(plan)]
-    own = [text for name, text in said if name not in _COMMUNICATION]
-    shared = ", ".join(text for name, text in said if name in _COMMUNICATION)
-    return " + ".join([*own, f"communication ({shared})"] if shared else own)
 
 
 def causes(plan: Plan) -> list[tuple[str, float]]:

@@ -86,7 +86,16 @@ def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
     inner = _inside(release, section, key)
     if inner is not None:
         accepted = [inner if choice == {"type": "object"} else choice for choice in accepted]
-    made: Schema = {"description": _description(section.pointer, key)}
+    pointer = section.pointer
+    first, last = first_version_of(pointer, key.name), last_version_of(pointer, key.name)
+    parts = [_words(pointer, key.written)]
+    if key.default is not None:
+        parts.append(f"Default: {_shown(key.default)}.")
+    if first is not None and first != versions()[0]:
+        parts.append(f"Since 0.{first[1]}.")
+    if last is not None and last != versions()[-1]:
+        parts.append(f"Removed after {dots(last)}.")
+    made: Schema = {"description": " ".join(filter(None, parts))}
     if key.default is not None and key.default != "auto":
         made["default"] = key.default
     if key.deprecated is not None:
@@ -180,18 +189,6 @@ def _removed(pointer: str, name: str) -> Schema:
         "not": {},
         "errorMessage": told,
     }
-
-
-def _description(pointer: str, key: Key) -> str:
-    first, last = first_version_of(pointer, key.name), last_version_of(pointer, key.name)
-    parts = [_words(pointer, key.written)]
-    if key.default is not None:
-        parts.append(f"Default: {_shown(key.default)}.")
-    if first is not None and first != versions()[0]:
-        parts.append(f"Since 0.{first[1]}.")
-    if last is not None and last != versions()[-1]:
-        parts.append(f"Removed after {dots(last)}.")
-    return " ".join(filter(None, parts))
 
 
 def _replaced(section: Section, key: Key) -> str:

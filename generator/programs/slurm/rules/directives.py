@@ -215,20 +215,15 @@ def quotes_are_closed(request: Request) -> Violations:
     Prevents: sbatch: fatal: Unmatched `"`.
     Fix: close the quote on the same line"""
     for word in (w for line in request.shell.directives if not line.ignored for w in line.words):
-        mark = _open_quote(word.raw)
+        mark: str | None = None
+        for character in re.sub(r"\\.", "", word.raw, flags=re.DOTALL):
+            if mark is None and character in "\"'":
+                mark = character
+            elif character == mark:
+                mark = None
         if mark:
             message = f"the {mark} on this #SBATCH line is not closed: sbatch refuses the script"
             yield Violation(request.shell.locate(word), message, f"add a {mark}")
-
-
-def _open_quote(raw: str) -> str | None:
-    mark: str | None = None
-    for character in re.sub(r"\\.", "", raw, flags=re.DOTALL):
-        if mark is None and character in "\"'":
-            mark = character
-        elif character == mark:
-            mark = None
-    return mark
 
 
 @blocks.rule("SLM055", NOTE, "submit", slurm_manual("sbatch(1), --partition, --account"))
