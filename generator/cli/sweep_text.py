@@ -214,7 +214,7 @@ def chart(
     """
     points = [point for curve in curves.values() for point in curve]
     row, ticks, far = _heights([y for _, y in points] + ([limit] if limit is not None else []), height)
-    shown = {row(value): _short(value) for value in ticks}
+    shown = {row(value): f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" for value in ticks}
     margin = max(map(len, shown.values()))
     width = min(WIDTH, columns - margin - 2)
     column = _scale([x for x, _ in points], width)
@@ -228,10 +228,6 @@ def chart(
     named = "  ".join(f"{mark} {name}" for name, mark in zip(curves, cycle(_MARKS), strict=False))
     head = f"{title} (logarithmic)" if far else title
     return [head, *lines, *(f"{'':>{margin}} {line}" for line in foot), *([named] if len(curves) > 1 else [])]
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _round_up(value: float) -> float:

@@ -108,7 +108,7 @@ class Table:
 
     def _widths(self, shown: Sequence[int], room: int) -> list[int]:
         """A width for each column; none where they don't fit."""
-        natural = [self._natural(i) for i in shown]
+        natural = [max(map(columns_of, self._texts(i))) for i in shown]
         widths = [self._least(i, wide) for i, wide in zip(shown, natural, strict=True)]
         left = room - sum(widths) - sum(self._columns[i].gap for i in shown[:-1])
         if left < 0:
@@ -118,9 +118,6 @@ class Table:
             widths[short] += 1
             left -= 1
         return widths
-
-    def _natural(self, index: int) -> int:
-        return max(map(columns_of, self._texts(index)))
 
     def _least(self, index: int, natural: int) -> int:
         column, least = self._columns[index], self._columns[index].least

@@ -220,15 +220,12 @@ def options_of_values(arguments: TrainingArguments) -> Iterator[Given]:
     for name, value in arguments.values.items():
         items = value if isinstance(value, list) else [value]
         plain = all(isinstance(item, str | int | float | bool) for item in items)
-        words = tuple(_text(item) for item in items) if plain else ("...",)
+        texts = (str(item).lower() if isinstance(item, bool) else str(item) for item in items)
+        words = tuple(texts) if plain else ("...",)
         option = f"--{name}"
         key = option.replace("_", "-")
         if value is not None:
             yield Given(option, (option, *words), arguments.locate(name), plain, key)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def values_of(words: Sequence[str]) -> tuple[str, ...]:

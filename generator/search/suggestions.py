@@ -107,7 +107,8 @@ def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
 def suggestions(job: Job) -> Iterator[Suggestion]:
     """Changes of one key after which there is a plan, or of two pinned keys; nearest first."""
     searches = _Searches()
-    if asks_script(job) and (plan := searches.first(_with_context(job))):
+    in_parts = (replace(job, pins=replace(job.pins, context=size)) for size in divisors(job.gpus)[1:])
+    if asks_script(job) and (plan := searches.first(in_parts)):
         size = plan.layout.context
         yield Suggestion(path="layout.context", value=size, text=f"layout.context: {size}", plan=plan)
     yield from _without_pins(job, searches)
@@ -117,12 +118,6 @@ def suggestions(job: Job) -> Iterator[Suggestion]:
     for name, value, other in lighter(job):  # these may change results, so that they stay the user's to set
         if plan := searches.best(other):
             yield _key(f"training.{name}", value, plan)
-
-
-def _with_context(job: Job) -> Iterator[Job]:
-    """The job with context parallelism, the least first."""
-    for size in divisors(job.gpus)[1:]:
-        yield replace(job, pins=replace(job.pins, context=size))
 
 
 def _key(path: str, value: Any, plan: Plan) -> Suggestion:

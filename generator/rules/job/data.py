@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final
 
@@ -36,7 +36,9 @@ def mounted_names_are_declared(job: Job) -> Violations:
     Prevents: ValidationException: Inputs to job does not contain 'NAME' referenced in command
     Fix: declare it in launch.azureml.inputs or outputs"""
     found = bindings(job)
-    for pointer, text in _texts(job) if binds(job) else ():
+    texts = [(pointer, path) for _, pointer, path in bound_values(job)]
+    texts += [(f"/launch/arguments/{index}", word) for index, word in enumerate(job.launch.arguments)]
+    for pointer, text in texts if binds(job) else ():
         for match in EXPRESSION.finditer(text):
             section, name = match[1], match[2]
             if not found.has(section, name):
@@ -44,11 +46,6 @@ def mounted_names_are_declared(job: Job) -> Violations:
                 message = f"{match[0]} names none of the job's {section}: {known}"
                 hint = f"add {name} to launch.{job.launch.target}.{section}"
                 yield violation(job, pointer, message, hint)
-
-
-def _texts(job: Job) -> Iterator[tuple[str, str]]:
-    yield from ((pointer, path) for _, pointer, path in bound_values(job))
-    yield from ((f"/launch/arguments/{index}", word) for index, word in enumerate(job.launch.arguments))
 
 
 @jobs.rule("AML046", ERROR, "training", derived("a program takes azureml:NAME:1 for a file's name"))

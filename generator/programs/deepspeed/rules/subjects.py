@@ -64,12 +64,9 @@ def leftover(config: Config) -> tuple[int, str] | None:
 def placeholders(config: Config) -> tuple[str, ...]:
     """Return what somebody or something is to fill in, each once."""
     quoted = filter(is_placeholder, _texts(config.json.data))
-    return tuple(dict.fromkeys((*bare_placeholders(config), *quoted)))
-
-
-def bare_placeholders(config: Config) -> Iterator[str]:
-    """Placeholders without quotes, which hjson reads as texts up to the ends of their lines."""
-    return (token["left"] for token in _TOKENS.finditer(config.json.text.content[:_MOST]) if token["left"])
+    # Without quotes hjson reads them as texts up to the ends of their lines.
+    bare = (token["left"] for token in _TOKENS.finditer(config.json.text.content[:_MOST]) if token["left"])
+    return tuple(dict.fromkeys((*bare, *quoted)))
 
 
 def filled_in(config: Config) -> JsonText | None:
