@@ -99,7 +99,10 @@ def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
     if key.default is not None and key.default != "auto":
         made["default"] = key.default
     if key.deprecated is not None:
-        made |= {"deprecated": True, "deprecationMessage": _replaced(section, key)}
+        new = section.keys.get(key.deprecated.by)
+        by = new.written if new else key.deprecated.by
+        told = f"Deprecated: write {by} instead." if by else "Deprecated: it has no effect."
+        made |= {"deprecated": True, "deprecationMessage": told}
     if len(accepted) < len(_KINDS):
         made["anyOf"] = accepted if {"type": "string"} in accepted else [*accepted, _AUTO, _VARIABLE]
     elif inner is not None:
@@ -189,13 +192,6 @@ def _removed(pointer: str, name: str) -> Schema:
         "not": {},
         "errorMessage": told,
     }
-
-
-def _replaced(section: Section, key: Key) -> str:
-    assert key.deprecated is not None
-    new = section.keys.get(key.deprecated.by)
-    by = new.written if new else key.deprecated.by
-    return f"Deprecated: write {by} instead." if by else "Deprecated: it has no effect."
 
 
 def _words(pointer: str, name: str) -> str:
