@@ -152,7 +152,7 @@ def dense_of(cut: Split, layout: LayoutLike, stage: Any, before: Any) -> Any:
     """Dense layers that `stage` holds, `before` being the number of them before each layer of the model."""
     held, row, layers = 0 * (stage + layout.virtual_pipeline), 0, len(before) - 1
     last = int(np.argmax(before))  # behind the last dense layer
-    while np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0, row) < last)):
+    while not row or np.any((row < layout.virtual_pipeline) & (_start(cut, layout, 0, row) < last)):
         start = _start(cut, layout, stage, row)
         end = np.minimum(np.maximum(start + _layers_of_chunk(cut, layout, stage, row), 0), layers)
         start = np.minimum(np.maximum(start, 0), layers)

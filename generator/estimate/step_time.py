@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,21 +33,19 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
     parts, whole = per_layer(job, layout), job.model.layers
     stages = once_each(layout, (*HELD_BY, *TRAFFIC_BY), lambda rows: _stages(job, rows))
-    slowest, held = stages.slowest, stages.held
-    head = compute.head_time_s(job, layout)
+    slowest, head = stages.slowest, parts.pop("head")
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
     last = np.where(layout.pipeline > 1, 0.0, head)
     # By how much the last stage, with the head, is slower than an inner one.
     balance = np.where(layout.pipeline > 1, np.maximum(head - (slowest - stages.last) * layer_total, 0.0), 0.0)
     pace = slowest * layer_total + last + balance
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
-    trained = adapters.trained(job, held)
     work = slowest * parts["compute"] + last + balance
     back = slowest * parts["backward"] + (last + balance) * BACKWARD_SHARE
-    sums = _gradient_sum_s(job, layout, trained)
+    sums = _gradient_sum_s(job, layout, stages)
     # The update is memory traffic: gradient, master weight and moments are read, all but the gradient written.
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
-    updated = _own_parameters(layout, trained) * here
+    updated = stages.updated * here
     moved = 4 + 2 * (master_bytes(job) + moment_bytes(job)) + weight_bytes(job)
     times = {
         "compute_s": m * (work + sums),
@@ -60,7 +57,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "bubble_s": np.maximum(bubble, 0.0),
         "data_s": data_s(job, layout, stages.sent, work - back, back + slowest * parts["recompute"]),
         "optimizer_s": stream_s(job, updated * moved) + rates(job).step_start_s,
-        "offload_s": _offload_s(job, layout, held, trained, work),
+        "offload_s": _offload_s(job, layout, stages, work),
     }
     return StepTime(**times, total_s=sum(times.values()))
 
@@ -88,10 +85,10 @@ def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
     return np.logical_and(not ordered, layout.zero_stage >= 2)
 
 
-def per_layer(job: Job, layout: LayoutLike) -> Mapping[str, Any]:
+def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     """Seconds of an average layer and one micro-batch, by cause; MoE and dense layers weighted by their number.
 
-    `backward` is a part of `compute`.
+    `backward` is a part of `compute`; `head` is the output's, beside the layers.
     """
     varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
     names = (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY
@@ -120,7 +117,7 @@ def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
         }
         share = 1 - dense if moe else dense
         total = {key: total[key] + share * parts[key] for key in total}
-    return total
+    return {**total, "head": once_each(layout, _PRODUCTS_BY, lambda rows: compute.head_time_s(job, rows))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +126,10 @@ class _Stages:
 
     slowest: Any  #: layers of the fuller of the first and the second
     last: Any  #: layers of the last
-    held: StageParameters  #: of the heavier of the first and the second
-    sent: Traffic  #: of these
+    sent: Traffic  #: of the heavier of the first and the second
+    own: Any  #: parameters of these that one rank has a share of
+    updated: Any  #: of these, those that it updates
+    trained: Any  #: parameters that have gradients, on all ranks that share them
 
 
 def _stages(job: Job, layout: LayoutLike) -> _Stages:
@@ -139,8 +138,15 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
     layers = stage_layers(job, layout, stages)
     count = held_parameters(job, layout, stages, layers)
     held = StageParameters(shared=count.shared[:2].max(axis=0), experts=count.experts[:2].max(axis=0))
-    slowest, sent = layers.layers[:2].max(axis=0), traffic(job, layout, held)
-    return _Stages(slowest=slowest, last=layers.layers[2], held=held, sent=sent)
+    trained = adapters.trained(job, held)
+    return _Stages(
+        slowest=layers.layers[:2].max(axis=0),
+        last=layers.layers[2],
+        sent=traffic(job, layout, held),
+        own=_own_parameters(layout, held),
+        updated=_own_parameters(layout, trained),
+        trained=trained.shared + trained.experts,
+    )
 
 
 def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
@@ -166,23 +172,23 @@ def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
     return np.where(layout.zero_stage >= 1, cut, held.shared + held.experts)
 
 
-def _gradient_sum_s(job: Job, layout: LayoutLike, held: StageParameters) -> Any:
+def _gradient_sum_s(job: Job, layout: LayoutLike, stages: _Stages) -> Any:
     """Adding one micro-batch's gradients to the sum, where the product doesn't; ZeRO-2 and 3 sum only their part.
 
     The gradient is read, the sum read and written.
     """
     if job.framework.sums_in_product:
         return 0.0 * layout.data
-    whole = np.where(layout.zero_stage >= 2, _own_parameters(layout, held), held.shared + held.experts)
+    whole = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
     traffic = (weight_bytes(job) + 2 * summed_bytes(job)) * whole
     return np.where(layout.gradient_accumulation > 1, stream_s(job, traffic), 0.0)
 
 
-def _offload_s(
-    job: Job, layout: LayoutLike, held: StageParameters, trained: StageParameters, micro_batch_s: Any
-) -> Any:
+def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any) -> Any:
     """Copies over the host link and the CPU's optimizer step, and parameter fetches that compute doesn't hide."""
-    own, constants = _own_parameters(layout, trained), rates(job)
+    if not np.any(layout.offload):
+        return 0.0
+    own, constants = stages.updated, rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
     copy = own * weight_bytes(job) / link
     per_node = np.minimum(job.cluster.accelerators_per_node, layout.world)
@@ -191,7 +197,7 @@ def _offload_s(
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
     moved = layout.offload_fraction * (gradients + copy + update)
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, moved, 0.0)
-    fetch = _own_parameters(layout, held) * weight_bytes(job) / link
+    fetch = stages.own * weight_bytes(job) / link
     fetches = m * np.maximum(2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
@@ -242,10 +248,11 @@ def passes(job: Job, layout: Layout) -> Passes:
     what the forward pass sends, and what is recomputed once more.
     """
     parts = per_layer(job, layout)
+    output_s = float(parts.pop("head"))
     layer_s = float(sum(seconds for cause, seconds in parts.items() if cause != "backward"))
     stages = np.arange(layout.pipeline)
     layers = np.asarray(stage_layers(job, layout, stages).layers, float)
-    head = float(compute.head_time_s(job, layout)) * (stages == layout.pipeline - 1)
+    head = output_s * (stages == layout.pipeline - 1)
     each = layers * layer_s + head
     slowest = int(np.argmax(each))
     back = layers[slowest] * float(parts["backward"]) + head[slowest] * BACKWARD_SHARE
