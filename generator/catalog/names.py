@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, TypeVar
 
 from ..dataclass import dataclass
@@ -36,10 +36,17 @@ class Machines:
     accelerator: str  #: as it was written
 
 
-def closest(name: str, choices: Iterable[str]) -> str | None:
-    """The choice most like `name`, or `None` when nothing is."""
-    matches = difflib.get_close_matches(name.lower(), list(choices), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+def closest(name: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
+    """The choice most like `name` in lower case, or `None` when none is as like as `alike`, from 0 to 1."""
+    return most_like(name.lower(), tuple(choices), alike)
+
+
+@lru_cache(maxsize=4096)
+def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
+    """As `closest`, with capitals as they are; asked once for the names that many files share."""
+    size = len(name)
+    near = [one for one in choices if 2 * min(size, len(one)) >= alike * (size + len(one))]  # others can't be
+    return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
 
 def find_accelerator(name: str) -> Accelerator | None:

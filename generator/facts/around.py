@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -113,11 +114,17 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
     """The files of a pattern in a folder, in order; no folder is listed that is not in the project of `project`."""
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
-        for path in sorted(folder.glob(first)) if is_within(folder, project) else ():
+        for path in (folder / name for name in fnmatch.filter(_names(str(folder), str(project)), first)):
             if not rest and is_readable(path, project):
                 yield path
             elif rest and path.is_dir():
                 yield from matching(rest, path, project)
+
+
+@until_next_check(4096)
+def _names(folder: str, project: str) -> tuple[str, ...]:
+    """The names in a folder of a project, in order; none in another."""
+    return tuple(sorted(one.name for one in os.scandir(folder))) if is_within(Path(folder), Path(project)) else ()
 
 
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:

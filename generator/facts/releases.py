@@ -189,13 +189,14 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     """The last release that has what the programs of a folder and its packages import; None where the newest has it."""
     found: list[tuple[Version, Path, int]] = []
     sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)  # faster than to parse every file
+    gone = {module.rpartition(".")[2] for module in _gone(program)}
     packages = (path.parent for path in matching("*/__init__.py", folder, folder))
     programs = chain(
         matching("*.py", folder, folder), chain.from_iterable(sorted(one.rglob("*.py")) for one in packages)
     )
     for path in islice(programs, _MOST_PROGRAMS):
         text = text_around(path, folder)
-        if sign.search(text):
+        if sign.search(text) and any(name in text for name in gone):
             found += [(last, path, line) for last, line in _imports(program, text)]
     if not found:
         return None

@@ -184,12 +184,10 @@ class _Module:
             for target in node.targets
         ]
         own = {name for name, maker in values if maker in _PARSERS | _GROUPS}
-        functions = (node for node in self.nodes if isinstance(node, ast.FunctionDef))
+        returns = [one for one in self.nodes if isinstance(one, ast.Return) and one.value and _name(one.value) in own]
+        functions = (node for node in self.nodes if returns and isinstance(node, ast.FunctionDef))
         makers = {
-            function.name
-            for function in functions
-            for node in ast.walk(function)
-            if isinstance(node, ast.Return) and node.value is not None and _name(node.value) in own
+            one.name for one in functions if any(one.lineno <= back.lineno <= (one.end_lineno or 0) for back in returns)
         }
         return frozenset({*own, *(name for name, maker in values if maker in makers)} - {""})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from bisect import bisect_left
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
+from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...facts.around import folders_above, is_readable, matching, text_around, until_next_check
 from ...facts.releases import Release, newest, release_of
@@ -125,8 +125,7 @@ class ProgramOptions:
 
     def near(self, option: str) -> str | None:
         """The option of the program's that is spelt like this one."""
-        names = [string for string in self.strings if string.startswith("--")]
-        return next(iter(difflib.get_close_matches(option, names, n=1, cutoff=_SLIP)), None)
+        return most_like(option, tuple(string for string in self._sorted if string.startswith("--")), _SLIP)
 
 
 _NOTHING: Final = ProgramOptions()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -10,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...facts.places import IN_WORDS
 from ...findings import Location
@@ -126,8 +126,8 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
     begun = [known for known in table.rows if known.startswith(dashed)]
     if len(begun) == 1 and (not slip or len(dashed) >= _MOST_OF * len(begun[0])):
         return begun[0]
-    known = sorted((table.rows.keys() - REMOVED.keys()) | table.aliases.keys())
-    return next(iter(difflib.get_close_matches(dashed, known, n=1, cutoff=_SLIP if slip else _NEAR)), None)
+    known = tuple(sorted((table.rows.keys() - REMOVED.keys()) | table.aliases.keys()))
+    return most_like(dashed, known, _SLIP if slip else _NEAR)
 
 
 def forks() -> Mapping[str, Mapping[str, Any]]:

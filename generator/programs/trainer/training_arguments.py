@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from ...dataclass import dataclass
-from ...facts.around import text_around
+from ...facts.around import text_around, until_next_check
 from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText
 from ...facts.places import Reader
@@ -224,17 +225,23 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 if value not in (None, _NO_VALUE) and name not in unsure:
                     values[name] = value
             path = find_program(program, holder) if program and program.endswith(".py") else None
-            text = text_around(path, path.parent, _MOST_BYTES) if path is not None else ""
-            fields = frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset[str]()
             yield TrainingArguments(
                 path=holder,
                 values=values,
                 places=places,
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
-                redefined=(fields | (_BY_TRL if _OF_TRL.search(text) else frozenset())) | unsure,
+                redefined=unsure | (_redefined(path) if path is not None else frozenset()),
                 bare=frozenset(name for name, _, value in found if value is _NO_VALUE),
             )
+
+
+@until_next_check(1024)
+def _redefined(program: Path) -> frozenset[str]:
+    """The arguments that a program gives another default or type."""
+    text = text_around(program, program.parent, _MOST_BYTES)
+    fields = frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset[str]()
+    return fields | (_BY_TRL if _OF_TRL.search(text) else frozenset())
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:

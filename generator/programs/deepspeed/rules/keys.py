@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Final
 
+from ....catalog.names import closest
 from ....facts.hjson.edits import move_member, rename_key, replace_value
 from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, printable
@@ -102,7 +102,8 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     slip = any(is_slip(name, known) and known not in place.siblings for known in section.known_names())
     fix = None if home is None else partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
     in_block = home == ZERO or (home is not None and place.config.has(home))
-    if rule == "PARSE004" and not (slip or name in _INSTEAD or in_block or _nearest(name, section, _ALIKE)):
+    near = closest(name[:80], section.known_names(), _ALIKE)
+    if rule == "PARSE004" and not (slip or name in _INSTEAD or in_block or near):
         return place.problem(rule, message, hint, at_key=True, severity=Severity.NOTE)  # the program's own, perhaps
     slip = slip or (name in _INSTEAD and not reads_key(name, place.config.path))
     severity = Severity.NOTE if old else Severity.ERROR if slip else None
@@ -202,14 +203,9 @@ def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, s
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return f"write it {places}", homes[0] if len(homes) == 1 else None
     known = section.known_names()
-    if near := _nearest(name, section):
-        return f"did you mean `{near[0]}`?", None
+    if near := closest(name[:80], known):
+        return f"did you mean `{near}`?", None
     return f"remove it; the keys here are {', '.join(known)}" if len(known) <= 12 else "remove it", None
-
-
-def _nearest(name: str, section: Section, alike: float = 0.6) -> list[str]:
-    """The key of a section that is spelt most like a name, at least as much as `alike`: difflib's own by default."""
-    return difflib.get_close_matches(name[:80].lower(), section.known_names(), n=1, cutoff=alike)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
-from ....catalog.names import closest
+from ....catalog.names import closest, most_like
 from ....dataclass import dataclass
 from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
@@ -316,9 +315,9 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
     Prevents: A setting without effect.
     Fix: correct the name"""
     name, names = setting.name, _variables()
-    near = [] if name in names else difflib.get_close_matches(name, names, n=1, cutoff=_SLIP)
+    near = None if name in names else most_like(name, names, _SLIP)
     if near:
-        yield Violation(setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near[0]}?")
+        yield Violation(setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near}?")
 
 
 @nccl_settings.rule("NCCL007", NOTE, "silent", nccl("src/transport/p2p.cc and shm.cc"))

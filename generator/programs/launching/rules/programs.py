@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import islice
 from pathlib import PurePath
 from typing import Final
 
+from ....catalog.names import most_like
 from ....facts.around import folders_above
 from ....findings import ERROR, Violation, Violations
 from ....rules.violations import derived, transformers
@@ -83,12 +83,6 @@ def _passed_over(launch: Launch, program: str, words: Mapping[Word, str]) -> Vio
             yield Violation(launch.script.locate(word), message, f"did you mean {near[name]}?")
 
 
-@lru_cache(maxsize=1024)
-def _meant(name: str, options: frozenset[str]) -> str | None:
-    """The option that a name may be a slip of; the lines of a repository's scripts share most of theirs."""
-    return next(iter(difflib.get_close_matches(name, sorted(options), n=1, cutoff=_ALIKE)), None)
-
-
 @launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")
 def options_are_the_programs(launch: Launch) -> Violations:
     """Every option after the training program is one that its own parser has, where the repository has all of that.
@@ -106,7 +100,7 @@ def options_are_the_programs(launch: Launch) -> Violations:
     unknown = {name for name in words.values() if name not in options}
     unknown = {name for name in unknown if not any(one.startswith(name) for one in options)}
     wrong = {word: name for word, name in words.items() if name in unknown}
-    meant = {name: _meant(name, frozenset(options)) for name in wrong.values()}
+    meant = {name: most_like(name, tuple(sorted(options)), _ALIKE) for name in wrong.values()}
     if 2 * sum(not meant[name] for name in wrong.values()) >= len(words):  # another program of the same name
         return
     for word, name in wrong.items():

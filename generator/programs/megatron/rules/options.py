@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from itertools import groupby
 from typing import Final
 
+from ....catalog.names import most_like
 from ....facts.places import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import megatron_deepspeed, megatron_lm
@@ -119,9 +119,9 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
 def _passing(text: str, choices: tuple[object, ...]) -> str | None:
     """The choice that differs in a letter or their case, or a number in other spelling."""
     same = [choice for choice in choices if str(choice).lower() == text.lower()]
-    same += get_close_matches(text, map(str, choices), n=1, cutoff=_SLIP)
-    if same:
-        return f"write {same[0]}"
+    near = same[0] if same else most_like(text, tuple(map(str, choices)), _SLIP)
+    if near:
+        return f"write {near}"
     try:
         number = float(text.replace("_", "").replace(",", ""))
     except ValueError:

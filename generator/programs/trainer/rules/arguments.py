@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from math import isfinite
 from typing import Final
 
+from ....catalog.names import closest, most_like
 from ....dataclass import dataclass
 from ....facts.places import is_left_open
 from ....facts.releases import numbers
@@ -63,17 +64,22 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default instead.
     Fix: correct the argument's name"""
     known, launch = known_arguments(), arguments.launch
-    program = program_path(launch)
+    program, names = program_path(launch), (*known, *gone_arguments())
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
-        if launch is not None and any(one.startswith(name) for one in known):
+        if launch is not None and _begins(name):
             continue  # argparse takes the beginning of a name for the name
-        names = (*known, *gone_arguments())
-        close = difflib.get_close_matches(name.lower().replace("-", "_"), names, n=1, cutoff=_SLIP)
-        if close and not arguments.has(close[0]):
+        close = most_like(name.lower().replace("-", "_"), names, _SLIP)
+        if close and not arguments.has(close):
             # A program may have more arguments.
-            sure = is_slip(name, close[0]) and lacks_word(program, arguments.path, name)
-            message, hint = f"TrainingArguments has no argument {name}", f"did you mean {close[0]}?"
+            sure = is_slip(name, close) and lacks_word(program, arguments.path, name)
+            message, hint = f"TrainingArguments has no argument {name}", f"did you mean {close}?"
             yield violation(arguments, name, message, hint, severity=ERROR if sure else None)
+
+
+@lru_cache(maxsize=4096)
+def _begins(name: str) -> bool:
+    """Return whether an argument of transformers begins with a name, which files share."""
+    return any(one.startswith(name) for one in known_arguments())
 
 
 @training_arguments.rule("HF025", ERROR, "parse", transformers(f"{_PARSER}:36-46, {_ARGUMENTS} (__post_init__)"))
@@ -95,8 +101,8 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
             message = f"{name} is {show(value)}, which transformers doesn't have"
             if isinstance(value, bool) and name.endswith("_strategy"):
                 message = f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
-            close = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}?" if close else suggest("", choices[:12])
+            close = closest(str(value), choices)
+            hint = f"did you mean {close}?" if close else suggest("", choices[:12])
             hint = "write 'no', in quotes" if value is False and "no" in choices else hint
             to_fill = isinstance(value, str) and is_left_open(value, name)
             severity = NOTE if name == "optim" or to_fill else None  # trainers of others have more
