@@ -13,6 +13,7 @@ from typing import Any, Final
 from ...facts.facts import Facts
 from ...facts.releases import is_of_copy
 from ...findings import Finding, Severity, Violations, in_file_order
+from ...programs.deepspeed.config import has_auto
 from ...programs.deepspeed.facts import config_facts, says_layout
 from ...programs.file_rules import all_rules_of_programs, programs_of, rules_of_programs
 from ...programs.job_rules import PLANNING_RULES
@@ -115,7 +116,9 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
     slip = meant is not None and any(is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message))
     if any(one.path == path for one in submission.accelerate_configs):
         return not slip and not is_named(path)
-    completed = rule.when in ("init", "training")  # the program may hand another to the engine
+    # The program may hand another to the engine; not the Trainer, for which alone an "auto" is.
+    auto = any(one.path == path and has_auto(one) for one in submission.configs)
+    completed = rule.when in ("init", "training") and not auto
     return path.endswith((".yaml", ".yml")) or (not slip and (completed or not is_named(path)))
 
 

@@ -189,8 +189,9 @@ def sets_key(key: str, holder: str) -> bool:
 
 def hands_to_trainer(holder: str) -> bool:
     """Return whether Python near the config `holder` names it to the Trainer: `deepspeed="configs/ds_config.json"`."""
-    named = rf"""\bdeepspeed\s*=\s*["'](?:[\w./-]*/)?{re.escape(Path(holder).name)}["']"""
-    names = re.compile(rf"^[^#\n]*{named}", re.MULTILINE)
+    name = rf"""["'](?:[\w./-]*/)?{re.escape(Path(holder).name)}["']"""
+    by_variable = rf"^[ \t]*(\w+)[ \t]*=[ \t]*{name}[\s\S]*?\bdeepspeed\s*=\s*\1\b"
+    names = re.compile(rf"^[^#\n]*\bdeepspeed\s*=\s*{name}|{by_variable}", re.MULTILINE)
     return any(_has(folder, names, ("*.py", "*/*.py"), Path(holder).name) for folder in folders_above(holder))
 
 

@@ -99,15 +99,32 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if rule == "PREC004":
         return place.problem(rule, message, "remove it", at_key=True, fix=place.removal)
     hint, home = _meant(name, section, schema)
-    slip = any(is_slip(name, known) and known not in place.siblings for known in section.known_names())
+    if (meant := _section_meant(place, name)) is not None:
+        hint, home = f"did you mean `{meant}`?", None
+    others = [known for known in section.known_names() if known not in place.siblings]
+    slip = meant is not None or any(is_slip(name, known) for known in others)
     fix = None if home is None else partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
     in_block = home == ZERO or (home is not None and place.config.has(home))
-    near = closest(name[:80], section.known_names(), _ALIKE)
+    near = closest(name[:80], others, _ALIKE)
     if rule == "PARSE004" and not (slip or name in _INSTEAD or in_block or near):
         return place.problem(rule, message, hint, at_key=True, severity=Severity.NOTE)  # the program's own, perhaps
-    slip = slip or (name in _INSTEAD and not reads_key(name, place.config.path))
+    slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
     severity = Severity.NOTE if old else Severity.ERROR if slip else None
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
+
+
+def _section_meant(place: Place, name: str) -> str | None:
+    """The section that is missing here and has all keys of the one called `name`; of several the one most like it."""
+    value, schema, pointer = place.value, place.config.schema, place.section.pointer
+    if not isinstance(value, dict) or not value:
+        return None
+    parameters = {"/optimizer": schema.optimizers, "/scheduler": schema.schedulers}.get(pointer, {})
+    if any(value.keys() <= (known or {}).keys() for known in parameters.values()):
+        return "params" if "params" not in place.siblings else None
+    missing = [known for known in place.section.known_names() if known not in place.siblings]
+    sections = {known: schema.section(f"{pointer}/{known}") for known in missing}
+    found = [known for known, section in sections.items() if section and value.keys() <= section.keys.keys()]
+    return found[0] if len(found) == 1 else closest(name[:80], found)
 
 
 def _of_fp16(place: Place, name: str, refused: bool) -> Problem | None:

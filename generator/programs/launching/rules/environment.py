@@ -149,7 +149,8 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
             continue
         name, value = words[0].value or "None", words[2].raw if len(words) > 2 else ""
-        if exports or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+        used = name.isidentifier() and re.search(rf"\$\{{?{name}\b", script.shell.text.content)
+        if exports or used or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
             message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
             spaced.append(Violation(script.shell.locate(command), message, f"export {name}={value}"))
     yield from spaced if len(spaced) <= _MOST_SLIPS else ()  # else the file is notes, and no script

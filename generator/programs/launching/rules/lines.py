@@ -37,6 +37,8 @@ _COMMENTED: Final = re.compile(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
 #: An array's words, or those of a variable; and what follows the last word of a command whose line lacks a backslash.
 _EXPANSION: Final = re.compile(r'"?\$\{?\w+(?:\[[@*]\])?\}?"?(?:\s|\Z)')
+_COMMENT_THAT_GOES_ON: Final = re.compile(r"[ \t]*#.*\\$")
+_WORD: Final = re.compile(r"\S+")
 _GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+(\d?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
@@ -175,11 +177,12 @@ def _cut_off(script: LaunchScript) -> Violations:
     for command in shell.commands:
         at, launch = command.offset, started.get(command.index - 1)
         option = _ARGUMENT.match(content, at) if command.words and command.words[0].offset == at else None
-        found = option or (_EXPANSION.match(content, at) if launch is not None else None)
-        if found is None:
+        if option is None and launch is None:
             continue
         *above, own = content[max(0, at - _MOST_LINE) : at].split("\n")
-        if own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
+        any_word = _WORD if above and _COMMENT_THAT_GOES_ON.match(above[-1]) else _EXPANSION
+        found = option or any_word.match(content, at)
+        if found is None or own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
             continue  # within a line; or a blank follows the backslash above it
         if option is None and launch and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0)):
             continue  # a command of its own: further below, or not further in

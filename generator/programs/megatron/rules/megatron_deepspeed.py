@@ -14,7 +14,7 @@ from ...deepspeed.config import Config
 from ...subjects import subject
 from ...submission import Submission
 from ..run import GLOBAL, HEADS, MICRO, PIPELINE, TENSOR, MegatronRun
-from .rule import READS, at, excludes, mds_runs, needs, undivided
+from .rule import READS, at, excludes, mds_arguments, mds_runs, needs, undivided
 
 _FP8: Final = ("--fp8-hybrid", "--fp8-e4m3")
 _GRANULARITY: Final = "--recompute-granularity"
@@ -48,7 +48,7 @@ def one_stage_without_pipeline(run: MegatronRun) -> Violations:
     yield from undivided(run, "--no-pipeline-parallel", PIPELINE)
 
 
-@mds_runs.rule("MDS035", ERROR, "init", megatron_deepspeed("megatron/arguments.py:186-190, 323"))
+@mds_arguments.rule("MDS035", ERROR, "init", megatron_deepspeed("megatron/arguments.py:186-190, 323"))
 def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16; the options of a half precision go with it.
     Prevents: AssertionError

@@ -9,7 +9,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, Violations
 from ....rules.violations import megatron_lm
 from ..run import CHUNKS, CONTEXT, LAYERS_PER_CHUNK, PIPELINE, STAGE_LAYOUT, MegatronRun
-from .rule import CONFIG, at, divides, excludes, lm_runs, needs, undivided
+from .rule import CONFIG, at, divides, excludes, lm_arguments, lm_runs, needs, undivided
 
 _DISTRIBUTED: Final = "--use-distributed-optimizer"
 _POSITIONS: Final = "--position-embedding-type"
@@ -51,7 +51,7 @@ def low_precision_is_one_kind(run: MegatronRun) -> Violations:
     yield from excludes(run, "--fp8-format", ["--fp4-format"])
 
 
-@lm_runs.rule("MLM024", ERROR, "init", megatron_lm("training/arguments.py:1195-1205"))
+@lm_arguments.rule("MLM024", ERROR, "init", megatron_lm("training/arguments.py:1195-1205"))
 def one_half_precision(run: MegatronRun) -> Violations:
     """A run has one precision: fp16 or bf16.
     Prevents: AssertionError
