@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -27,11 +27,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import people_slips
-from benchmarks.people_slips import LAUNCH_LINE, Change, Changes, Condition
+from benchmarks.people_slips import RANKS, Change, Changes, Condition
 from dsgen.check.engine import parse, quiet, read
 
 Kinds = Mapping[str, tuple[Changes, Condition | None]]
 
+#: By kind of file, each kind of break: how it is made and when it breaks a run, else by `breaks_something`.
+KINDS: Final[Mapping[str, Kinds]] = {
+    "config": people_slips.CONFIG,
+    "script": people_slips.SCRIPT,
+    "accelerate": people_slips.ACCELERATE,
+}
 VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"  # repo, path, line, kind, why it does no harm
 _NEAR: Final = 2  # lines between a break and where it is seen: a missing comma is seen at the next key
 _CONFIG: Final = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu)"')
@@ -45,11 +51,18 @@ _OF_TWO_PLACES: Final = (
     "file deleted",  # a variable has its name, and is used elsewhere
     *people_slips.OF_TWO_PLACES,
 )
+#: Folders of what is no longer run.
+_ASIDE: Final = re.compile(r"(?:^|[_-])(?:old|archived?|backup|deprecated|legacy|obsolete|unused)(?:$|[_-])", re.I)
 _MOST: Final = 60_000  # characters of a file
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _SCRIPTS: Final = (".sh", ".sbatch", ".slurm")
 _NAMING: Final = (*_SCRIPTS, ".py", ".yaml", ".yml", ".json", ".toml")  # no prose, which nothing runs
 _MOST_TRIES: Final = 20  # changes of a kind in a file, of which one has to break something
+#: What a script says of the GPUs of a node beside the ranks that it starts there.
+_GPUS: Final = r"^#SBATCH.*(?:--gpus-per-node|--gres|-G)[= ]?(?:gpu:)?(?:\w+:)?(\d+)\b"
+
+#: Where the nodes of a launch meet, which isn't each one's own address.
+_MEETING: Final = r"--(?:master[-_]addr|rdzv[-_]endpoint|main_process_ip|hostfile)[= ]\s*[\"']?(?!127\.|localhost)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,135 +81,6 @@ class Break:
     def key(self) -> tuple[str, str, str, str]:
         """Its key in the table of verdicts."""
         return self.repo, self.path, str(self.line), self.kind
-
-
-def slip(word: str, rng: random.Random) -> str:
-    """A name with two letters exchanged, or one left out or written twice."""
-    at = rng.randrange(1, max(len(word) - 1, 2))
-    swapped = word[:at] + word[at : at + 2][::-1] + word[at + 2 :]
-    return rng.choice(
-        [one for one in (swapped, word[:at] + word[at + 1 :], word[:at] + word[at] + word[at:]) if one != word]
-    )
-
-
-def replaced(
-    pattern: str, how: Callable[[re.Match[str], random.Random], str | None]
-) -> Callable[..., Iterator[Change]]:
-    """A kind of break: one match of a pattern in a line becomes something else."""
-
-    def changes(lines: list[str], rng: random.Random) -> Iterator[Change]:
-        places = [
-            (n, match)
-            for n, line in enumerate(lines)
-            for match in re.finditer(pattern, line)
-            if not line.lstrip().startswith("#") or "SBATCH" in line
-        ]
-        rng.shuffle(places)
-        for number, match in places:
-            new = how(match, rng)
-            line = lines[number]
-            if new is not None and new != match[0]:
-                yield number, line[: match.start()] + new + line[match.end() :], match[0]
-
-    return changes
-
-
-def of_launch(changes: Callable[..., Iterator[Change]]) -> Callable[..., Iterator[Change]]:
-    """The same within commands that launch training, over all of their lines."""
-
-    def some(lines: list[str], rng: random.Random) -> Iterator[Change]:
-        inside, within = set[int](), False
-        for number, line in enumerate(lines):
-            within = within or (bool(LAUNCH_LINE.search(line)) and not line.lstrip().startswith(("#", "echo")))
-            if within:
-                inside.add(number)
-            within = within and line.rstrip().endswith("\\")
-        yield from (change for change in changes(lines, rng) if change[0] in inside)
-
-    return some
-
-
-#: The launchers' options of one meaning, in torchrun's, DeepSpeed's and accelerate's words.
-_SAME: Final = (
-    ("nproc[-_]per[-_]node", "num_gpus", "num_processes"),
-    ("nnodes", "num_nodes", "num_machines"),
-    ("node[-_]rank", "machine_rank"),
-    ("master[-_]addr", "main_process_ip"),
-    ("master[-_]port", "main_process_port"),
-)
-_ELSEWHERE: Final = {  # a key of DeepSpeed's, and the same in the Trainer's or PyTorch's words
-    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "accumulate_grad_batches",
-    "gradient_clipping": "max_grad_norm",
-    "lr": "learning_rate",
-    "weight_decay": "wd",
-}
-
-
-_RANKS: Final = r"(?:--nproc[-_]per[-_]node|--num_gpus)[= ]"
-#: What a script says of the GPUs of a node beside the ranks that it starts there.
-_GPUS: Final = r"^#SBATCH.*(?:--gpus-per-node|--gres|-G)[= ]?(?:gpu:)?(?:\w+:)?(\d+)\b"
-
-#: Where the nodes of a launch meet, which isn't each one's own address.
-_MEETING: Final = r"--(?:master[-_]addr|rdzv[-_]endpoint|main_process_ip|hostfile)[= ]\s*[\"']?(?!127\.|localhost)"
-
-
-def _of_another_launcher(name: str, rng: random.Random) -> str:
-    same = next(same for same in _SAME if any(re.fullmatch(one, name) for one in same))
-    return rng.choice([one.replace("[-_]", "_") for one in same if not re.fullmatch(one, name)])
-
-
-def _other_number(match: re.Match[str], rng: random.Random) -> str:
-    return match[1] + str(int(match[2]) * 2 if rng.random() < 0.5 else int(match[2]) + 1)
-
-
-CONFIG: Final[Mapping[str, Callable[..., Iterator[Change]]]] = {
-    "key with a slip": replaced(r'"(\w{5,})"(?=\s*:)', lambda m, r: f'"{slip(m[1], r)}"'),
-    "comma dropped": replaced(r",(?=\s*$)", lambda m, r: ""),
-    "bracket dropped": replaced(r"[}\]](?=,?\s*$)", lambda m, r: ""),
-    "quote dropped": replaced(r'"(?=\s*:)', lambda m, r: ""),
-    "wrong type": replaced(  # "yes" is true to DeepSpeed's models
-        r"(?<=:)\s*(?:true|false|\d+)(?=\s*,?\s*$)",
-        lambda m, r: r.choice([" [1]", " {}", *([' "yes"'] if m[0].strip().isdigit() else [])]),
-    ),
-    "wrong choice": replaced(
-        r'(?<="stage":)\s*[0-3]|(?<="device":)\s*"\w+"|(?<="type":)\s*"\w+"',
-        lambda m, r: " 4" if m[0].strip().isdigit() else f' "{slip(m[0].strip().strip(chr(34)), r)}"',
-    ),
-    "other batch": replaced(r'("train_(?:micro_)?batch_size\w*"\s*:\s*)(\d+)', _other_number),
-    "key of another program": replaced(
-        r'"(?:train_micro_batch_size_per_gpu|gradient_accumulation_steps|gradient_clipping|lr|weight_decay)"(?=\s*:)',
-        lambda m, r: f'"{_ELSEWHERE[m[0][1:-1]]}"',
-    ),
-}
-SCRIPT: Final[Mapping[str, Callable[..., Iterator[Change]]]] = {
-    "launcher option with a slip": of_launch(
-        replaced(
-            r"--(nproc[-_]per[-_]node|nnodes|master[-_]port|num_gpus|num_processes|config_file|num_machines|machine_rank|include|hostfile)\b",
-            lambda m, r: f"--{slip(m[1], r)}",
-        )
-    ),
-    "program's option with a slip": of_launch(
-        replaced(r"(?<=\s)--([a-z]{3,}[_-][a-z_-]{3,})\b", lambda m, r: f"--{slip(m[1], r)}")
-    ),
-    "path with a slip": of_launch(
-        replaced(r"(?<=[\s=/])([\w-]{4,})(?=\.(?:json|yaml|yml|py)\b)", lambda m, r: slip(m[1], r))
-    ),
-    "backslash dropped": of_launch(replaced(r"\s*\\$", lambda m, r: "")),
-    "blank after backslash": of_launch(replaced(r"\\$", lambda m, r: "\\ ")),
-    "sbatch option with a slip": replaced(r"(?<=#SBATCH --)([a-z-]{4,})(?==)", lambda m, r: slip(m[1], r)),
-    "other number of GPUs": replaced(rf"({_RANKS})(\d+)\b", _other_number),
-    "other stage of the launch": of_launch(replaced(r"(--nnodes[= ])(\d+)\b", _other_number)),
-    "option of another launcher": of_launch(
-        replaced(rf"--({'|'.join(map('|'.join, _SAME))})\b", lambda m, r: f"--{_of_another_launcher(m[1], r)}")
-    ),
-}
-ACCELERATE: Final[Mapping[str, Callable[..., Iterator[Change]]]] = {
-    "key with a slip": replaced(r"^\s*(\w{6,})(?=:)", lambda m, r: m[0].replace(m[1], slip(m[1], r))),
-    "wrong choice": replaced(r"(?<=distributed_type: )(\w+)|(?<=mixed_precision: )(\w+)", lambda m, r: slip(m[0], r)),
-    "wrong type": replaced(r"(?<=num_processes: )\d+|(?<=num_machines: )\d+", lambda m, r: "many"),
-    "path with a slip": replaced(r"(?<=[\s=/])([\w-]{4,})(?=\.json\b)", lambda m, r: slip(m[1], r)),
-}
 
 
 def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change: Change) -> bool:
@@ -229,14 +113,19 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
         return new.startswith("#SBATCH") and number < first
     if kind == "other number of GPUs":
         asked = {int(gpus) for gpus in re.findall(_GPUS, before, re.MULTILINE)}
-        return any(int(ranks) > gpus for ranks in re.findall(rf"{_RANKS}(\d+)", new) for gpus in asked)
+        return any(int(ranks) > gpus for ranks in re.findall(rf"{RANKS}(\d+)", new) for gpus in asked)
     if kind == "other stage of the launch":  # nodes that Slurm doesn't give, or that can't meet
         end = next((n for n in range(number, len(lines)) if not lines[n].rstrip().endswith("\\")), len(lines))
         start = next(n for n in range(number, -1, -1) if not n or not lines[n - 1].rstrip().endswith("\\"))
         meets = re.search(_MEETING, "\n".join(lines[start : end + 1]))
         return not meets or bool(re.search(r"^#SBATCH\s+(?:--nodes|-N)[= ]?\d+", before, re.MULTILINE))
+    if kind == "program's option with a slip":  # of a program that is there
+        programs = re.findall(r"([\w.-]+\.py)\b", before)
+        return any(one.is_file() for name in programs for one in repo.rglob(name)) and _words(after) != _words(before)
     if path.suffix in _SCRIPTS:
-        return (words := _words(after)) is None or words != _words(before)
+        old, words = _words(before) or "", _words(after)
+        in_quotes = kind == "backslash dropped" and f"{lines[number]}\n" in old  # a line end is a blank more there
+        return words is None or (words != old and not in_quotes)
     return True
 
 
@@ -284,7 +173,7 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
         for path in sorted(repo.rglob("*")):
             if path.is_file() and ".git" not in path.parts and (kind := _kind(path)):
                 found[kind].append((repo, path))
-    tables = all_kinds()
+    tables = KINDS
     kinds = [(kind, name) for kind, table in tables.items() for name in table if found[kind]]
     kinds += [("script", "file deleted")] * bool(found["script"])
     made, used, tries = 0, set[tuple[Path, str]](), 0
@@ -302,13 +191,6 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
             yield one
 
 
-def all_kinds() -> Mapping[str, Kinds]:
-    """By kind of file, each kind of break: how it is made and when it breaks a run, else by `breaks_something`."""
-    old = {"config": CONFIG, "script": SCRIPT, "accelerate": ACCELERATE}
-    new = {"config": people_slips.CONFIG, "script": people_slips.SCRIPT, "accelerate": people_slips.ACCELERATE}
-    return {kind: {**{name: (how, None) for name, how in old[kind].items()}, **new[kind]} for kind in old}
-
-
 @cache
 def is_used(repo: Path, path: Path) -> bool:
     """Return whether another file of a repository has a file's name: what nothing names breaks no run."""
@@ -317,7 +199,12 @@ def is_used(repo: Path, path: Path) -> bool:
 
 
 def _kind(path: Path) -> str | None:
-    if path.suffix not in (".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml") or path.stat().st_size > _MOST:
+    aside = any(_ASIDE.search(part) for part in path.parent.parts)
+    if (
+        aside
+        or path.suffix not in (".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml")
+        or path.stat().st_size > _MOST
+    ):
         return None
     text = path.read_text(encoding="utf-8", errors="replace")
     signs = {
@@ -332,6 +219,8 @@ def _made(
     repo: Path, path: Path, kind: str, how: Changes | None, when: Condition | None, rng: random.Random
 ) -> Break | None:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    if path.suffix in _SCRIPTS and _words("\n".join(lines)) is None:
+        return None  # bash refuses it as it is
     place = {"repo": repo.name.replace("+", "/", 1), "path": path.relative_to(repo).as_posix(), "kind": kind}
     if how is not None:
         changes = islice(how(lines, rng), _MOST_TRIES)

@@ -19,7 +19,9 @@ Changes = Callable[[list[str], random.Random], Iterator[Change]]
 #: Of the repository, the file, its lines and a change.
 Condition = Callable[[Path, Path, list[str], Change], bool]
 
-LAUNCH_LINE: Final = re.compile(r"\b(?:torchrun|deepspeed|accelerate\s+launch|torch\.distributed\.(?:run|launch))\s")
+LAUNCH_LINE: Final = re.compile(
+    r"(?<![\w-])(?:torchrun|deepspeed|accelerate\s+launch|torch\.distributed\.(?:run|launch))\s"
+)
 _SBATCH: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)[= ]?(\S*)")
 #: Variables that platforms set for each process or node: PyTorchJob, Slurm, AzureML, PAI.
 _GIVEN: Final = re.compile(
@@ -56,6 +58,23 @@ _OF_THE_TRAINER: Final = {  # a key of DeepSpeed's and the Trainer's option that
     "weight_decay": "weight_decay",
 }
 
+#: The launchers' options of one meaning, in torchrun's, DeepSpeed's and accelerate's words.
+_SAME: Final = (
+    ("nproc[-_]per[-_]node", "num_gpus", "num_processes"),
+    ("nnodes", "num_nodes", "num_machines"),
+    ("node[-_]rank", "machine_rank"),
+    ("master[-_]addr", "main_process_ip"),
+    ("master[-_]port", "main_process_port"),
+)
+_ELSEWHERE: Final = {  # a key of DeepSpeed's, and the same in the Trainer's or PyTorch's words
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "accumulate_grad_batches",
+    "gradient_clipping": "max_grad_norm",
+    "lr": "learning_rate",
+    "weight_decay": "wd",
+}
+RANKS: Final = r"(?:--nproc[-_]per[-_]node|--num_gpus)[= ]"
+
 
 def at(
     pattern: str, how: Callable[[re.Match[str], random.Random], str], within: Callable[..., set[int]] | None = None
@@ -73,7 +92,8 @@ def at(
         rng.shuffle(found)
         for number, match in found:
             line, new = lines[number], how(match, rng)
-            yield number, line[: match.start()] + new + line[match.end() :], match[0]
+            if new != match[0]:
+                yield number, line[: match.start()] + new + line[match.end() :], match[0]
 
     return changes
 
@@ -94,9 +114,21 @@ def _after_the_first(lines: list[str]) -> set[int]:
     return {number for number in launched(lines, first=False) if lines[number].rstrip().endswith("\\")}
 
 
-def _slip(word: str, rng: random.Random) -> str:
-    at_ = rng.randrange(1, max(len(word) - 1, 2))
-    return word[:at_] + word[at_ + 1 :]
+def slip(word: str, rng: random.Random) -> str:
+    """A name with two letters exchanged, or one left out or written twice."""
+    place = rng.randrange(1, max(len(word) - 1, 2))
+    swapped = word[:place] + word[place : place + 2][::-1] + word[place + 2 :]
+    others = (swapped, word[:place] + word[place + 1 :], word[:place] + word[place] + word[place:])
+    return rng.choice([one for one in others if one != word])
+
+
+def _of_another_launcher(name: str, rng: random.Random) -> str:
+    same = next(same for same in _SAME if any(re.fullmatch(one, name) for one in same))
+    return rng.choice([one.replace("[-_]", "_") for one in same if not re.fullmatch(one, name)])
+
+
+def _other_number(match: re.Match[str], rng: random.Random) -> str:
+    return match[1] + str(int(match[2]) * 2 if rng.random() < 0.5 else int(match[2]) + 1)
 
 
 def _last_commas(lines: list[str], rng: random.Random) -> Iterator[Change]:
@@ -307,7 +339,8 @@ def _scripts_that_name(repo: Path, config: Path) -> Iterator[str]:
     for one in repo.rglob("*"):
         if one.suffix in (".sh", ".slurm", ".sbatch") and one.is_file():
             text = one.read_text(encoding="utf-8", errors="replace")
-            if re.search(rf"--deepspeed[= ]+[\"']?(?:[\w./-]*/)?{re.escape(config.name)}\b", text):
+            named = re.findall(rf"--deepspeed[= ]+[\"']?((?:[\w.-]+/)*{re.escape(config.name)})\b", text)
+            if any(config in ((base / path).resolve() for base in (one.parent, repo)) for path in named):
                 yield text
 
 
@@ -359,6 +392,32 @@ _TRAINER: Final = "|".join(_OF_THE_TRAINER.values())
 
 #: Each kind of slip: how it is made, and when it breaks a run; None where what DeepSpeed or bash reads says so.
 CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
+    "key with a slip": (at(r'"(\w{5,})"(?=\s*:)', lambda m, r: f'"{slip(m[1], r)}"'), None),
+    "comma dropped": (at(r",(?=\s*$)", lambda m, r: ""), None),
+    "bracket dropped": (at(r"[}\]](?=,?\s*$)", lambda m, r: ""), None),
+    "quote dropped": (at(r'"(?=\s*:)', lambda m, r: ""), None),
+    "wrong type": (
+        at(  # "yes" is true to DeepSpeed's models
+            r"(?<=:)\s*(?:true|false|\d+)(?=\s*,?\s*$)",
+            lambda m, r: r.choice([" [1]", " {}", *([' "yes"'] if m[0].strip().isdigit() else [])]),
+        ),
+        None,
+    ),
+    "wrong choice": (
+        at(
+            r'(?<="stage":)\s*[0-3]|(?<="device":)\s*"\w+"|(?<="type":)\s*"\w+"',
+            lambda m, r: " 4" if m[0].strip().isdigit() else f' "{slip(m[0].strip().strip(chr(34)), r)}"',
+        ),
+        None,
+    ),
+    "other batch": (at(r'("train_(?:micro_)?batch_size\w*"\s*:\s*)(\d+)', _other_number), None),
+    "key of another program": (
+        at(
+            r'"(?:train_micro_batch_size_per_gpu|gradient_accumulation_steps|gradient_clipping|lr|weight_decay)"(?=\s*:)',
+            lambda m, r: f'"{_ELSEWHERE[m[0][1:-1]]}"',
+        ),
+        None,
+    ),
     "number in quotes": (at(r"(?<=: )\d[\d.e+-]*(?=\s*,?\s*$)", lambda m, r: f'"{m[0]}"'), None),
     "comma after the last": (_last_commas, None),
     "comment in JSON": (at(r"(?<=[\d,])\s*$", lambda m, r: r.choice(["  // changed", "  # changed"])), None),
@@ -384,6 +443,31 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     ),
 }
 SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
+    "launcher option with a slip": (
+        at(
+            r"--(nproc[-_]per[-_]node|nnodes|master[-_]port|num_gpus|num_processes|config_file|num_machines|machine_rank|include|hostfile)\b",
+            lambda m, r: f"--{slip(m[1], r)}",
+            launched,
+        ),
+        None,
+    ),
+    "program's option with a slip": (
+        at(r"(?<=\s)--([a-z]{3,}[_-][a-z_-]{3,})\b", lambda m, r: f"--{slip(m[1], r)}", launched),
+        None,
+    ),
+    "path with a slip": (
+        at(r"(?<=[\s=/])([\w-]{4,})(?=\.(?:json|yaml|yml|py)\b)", lambda m, r: slip(m[1], r), launched),
+        None,
+    ),
+    "backslash dropped": (at(r"\s*\\$", lambda m, r: "", launched), None),
+    "blank after backslash": (at(r"\\$", lambda m, r: "\\ ", launched), None),
+    "sbatch option with a slip": (at(r"(?<=#SBATCH --)([a-z-]{4,})(?==)", lambda m, r: slip(m[1], r)), None),
+    "other number of GPUs": (at(rf"({RANKS})(\d+)\b", _other_number), None),
+    "other stage of the launch": (at(r"(--nnodes[= ])(\d+)\b", _other_number, launched), None),
+    "option of another launcher": (
+        at(rf"--({'|'.join(map('|'.join, _SAME))})\b", lambda m, r: f"--{_of_another_launcher(m[1], r)}", launched),
+        None,
+    ),
     "argument beside the config's": (
         at(rf"--({_TRAINER})([= ]+)\d[\d.e-]*", lambda m, r: f"--{m[1]}{m[2]}" + r.choice(["3", "7"]), launched),
         unlike_the_config,
@@ -419,7 +503,7 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         directive,
     ),
     "directive as a comment": (
-        at(r"^#SBATCH(?=\s+(?:--(?:nodes|gres|gpus\S*|ntasks\S*)|-N|-n)\b)", lambda m, r: "# SBATCH"),
+        at(r"^#SBATCH(?=\s+(?:--(?:nodes|gres|gpus\S*|ntasks\S*)|-N|-n)[= ])", lambda m, r: "# SBATCH"),
         directive,
     ),
     "command before the directives": (_first_command, lambda *one: directive(*one)),
@@ -453,7 +537,7 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     "folder with a slip": (
         at(
             r"(?<=[\s=/\"'])([A-Za-z][\w-]{3,})(?=/[\w./-]*\.(?:json|ya?ml|py)\b)",
-            lambda m, r: _slip(m[0], r),
+            lambda m, r: slip(m[0], r),
             launched,
         ),
         file_not_there,
@@ -464,12 +548,16 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     ),
 }
 ACCELERATE: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
+    "key with a slip": (at(r"^\s*(\w{6,})(?=:)", lambda m, r: m[0].replace(m[1], slip(m[1], r))), None),
+    "wrong choice": (at(r"(?<=distributed_type: )(\w+)|(?<=mixed_precision: )(\w+)", lambda m, r: slip(m[0], r)), None),
+    "wrong type": (at(r"(?<=num_processes: )\d+|(?<=num_machines: )\d+", lambda m, r: "many"), None),
+    "path with a slip": (at(r"(?<=[\s=/])([\w-]{4,})(?=\.json\b)", lambda m, r: slip(m[1], r)), None),
     "tab": (at(r"^[ ]+(?=\w)", lambda m, r: "\t"), other_data),
     "blank after the colon gone": (at(r"(?<=\w): (?=\S)", lambda m, r: ":"), other_data),
     "a blank too many": (at(r"^[ ]+(?=\w)", lambda m, r: m[0] + " "), other_data),
     "key beside deepspeed_config_file": (_beside_a_file, always),
     "wrap class with a slip": (
-        at(r"(?<=_cls_to_wrap: )(\w{6,})", lambda m, r: _slip(m[1], r)),
+        at(r"(?<=_cls_to_wrap: )(\w{6,})", lambda m, r: slip(m[1], r)),
         always,
     ),
     "machine that isn't there": (at(r"(?<=^machine_rank: )\d+", lambda m, r: str(int(m[0]) + 1)), no_such_machine),
