@@ -85,9 +85,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if refused and _is_comment(name):
         theirs = [key for key in place.siblings if _is_comment(key) and key not in place.section.keys]
         more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
-        message = (
-            f"`{printable(theirs[0])[:80]}`{more} of {named(place.section.pointer)} to DeepSpeed, which refuses them"
-        )
+        message = f"`{printable(theirs[0])[:80]}`{more} of {named(section.pointer)} to DeepSpeed, which refuses them"
         return _told_once(place, name, theirs, "PARSE005", message)
     message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed"
     message += " refuses it" if refused else " silently ignores it"
