@@ -12,6 +12,7 @@ from ....job.wording import escape
 from ....rules.violations import accelerate, deepspeed, listed
 from ....shape import Shape, Type
 from ...launching.program_options import sets_key
+from ...lookup import is_slip
 from ..config import Config
 from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE
@@ -228,6 +229,9 @@ def fillers_know_the_key(config: Config) -> Violations:
         severity = None if sure else Severity.NOTE
         if top != key and config.schema.key(section := f"/{escape(top)}") is None:  # its name is what is wrong
             seen.add(top)
+            root = config.schema.section("")
+            if root is not None and any(is_slip(top, name) for name in root.keys):
+                continue  # PARSE004 reports it
             message = f'DeepSpeed has no section {named(section)}, so nothing fills in what is "auto" in it'
             yield Violation(config.locate(section), message, "correct its name, or remove it", severity=severity)
             continue

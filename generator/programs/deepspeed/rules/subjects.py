@@ -76,7 +76,7 @@ def filled_in(config: Config) -> JsonText | None:
     """
     content = config.json.text.content
     marks = [token for token in _TOKENS.finditer(content[:_MOST]) if token["left"]]
-    if any(not re.search(r"[:\[,]\s*$", content[max(0, mark.start() - 80) : mark.start()]) for mark in marks):
+    if any(not re.search(r":\s*$", content[max(0, mark.start() - 80) : mark.start()]) for mark in marks):
         return None
     filled = _TOKENS.sub(lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_MOST])
     return read_json(text_of(filled + content[_MOST:], config.path)) if marks else config.json
