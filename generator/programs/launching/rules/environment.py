@@ -14,8 +14,8 @@ from ....dataclass import dataclass
 from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import azureml_examples, deepspeed_now, derived, listed, ml_engineering, nccl
-from ...shell.records import Word
-from ...subjects import commands, deepspeed_calls, launches, subject, submissions
+from ...shell.records import Command, Word
+from ...subjects import commands, deepspeed_calls, launches, scripts, subject, submissions
 from ...submission import Submission
 from ...world import world_of
 from ..launch_line import Launch
@@ -80,13 +80,21 @@ _READ: Final = re.compile(
     r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|DEEPSPEED|TRITON|GLOO|"
     r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
 )
-#: Variables that the shell, schedulers and services of clusters set; those of process groups Slurm alone does not.
+#: Variables of bash (bash(1), Shell Variables), of a login (environ(7)), and of schedulers, MPI and clusters; those of
+#: process groups Slurm alone does not set. Sources: sbatch(1), OUTPUT ENVIRONMENT VARIABLES; docs of each other one
 _GIVEN: Final = re.compile(
-    r"(?:SLURM|SLURMD|PBS|LSB|COBALT|FLUX|OMPI|PMI|PALS|AZ|AZUREML|SKYPILOT|KUBERNETES|PET|SM|VC|MLP|CUDA|BASH|HF|XDG)_|"
-    r"(?:HOME|USER|PATH|PWD|OLDPWD|HOSTNAME|SHELL|UID|RANDOM|SECONDS|EPOCHSECONDS|OSTYPE|IFS|TMPDIR|SCRATCH|WORK)$"
+    r"(?:BASH|COMP|SLURM|SLURMD|PBS|LSB|COBALT|FLUX|OMPI|PMI|PALS|AZ|AZUREML|SKYPILOT|KUBERNETES|PET|SM|VC|MLP|CUDA|"
+    r"CONDA|HF|XDG|LC)_|(?:BASH|BASHPID|COLUMNS|COPROC|DIRSTACK|EPOCHREALTIME|EPOCHSECONDS|EUID|FUNCNAME|GROUPS|HOME|"
+    r"HOSTNAME|HOSTTYPE|IFS|LANG|LINENO|LINES|LOGNAME|MACHTYPE|MAIL|MAPFILE|OLDPWD|OPTARG|OPTIND|OSTYPE|PATH|PIPESTATUS|"
+    r"PPID|PWD|RANDOM|REPLY|SCRATCH|SECONDS|SHELL|SHELLOPTS|SHLVL|SRANDOM|TERM|TMPDIR|UID|USER|VIRTUAL_ENV|WORK)$"
 )
 _GIVEN_ELSEWHERE: Final = re.compile(
     _GIVEN.pattern + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
+)
+#: What sets variables in any shell of a script, or provides for those that are unset: a default, or a test.
+_PROVIDES: Final = re.compile(
+    r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[[^\]\n]*\]"
+    r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case)\s[^\n;&|]*"
 )
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
@@ -156,14 +164,13 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     yield from spaced if len(spaced) <= _MOST_SLIPS else ()  # else the file is notes, and no script
 
 
-@commands.rule("ENV005", NOTE, "launcher", derived("bash(1), EXPANSION: a variable that is unset expands to nothing"))
+@scripts.rule("ENV005", NOTE, "launcher", derived("bash(1), EXPANSION: a variable that is unset expands to nothing"))
 def variables_are_set(script: LaunchScript) -> Violations:
     """A variable that a launch line names is set in the script, or comes from where it is started.
     Prevents: An option without its value, which takes the next one for it. A note, as the environment may have it.
     Fix: set it; or write ${NAME:?}, which stops where it is unset"""
     shell = script.shell
-    elsewhere = shell.place is not None or shell.unterminated is not None
-    if elsewhere or any(one.words[0].value in ("source", ".") for one in shell.commands):
+    if shell.unterminated is not None or any(map(_sets_others, shell.commands)):
         return
     words = (
         word
@@ -172,17 +179,23 @@ def variables_are_set(script: LaunchScript) -> Violations:
         for word in (call.command.words if call else (*launch.arguments, launch.program))
         if word is not None
     )
+    provided = {name for match in _PROVIDES.findall(shell.text.content) for name in re.findall(r"\w+", match)}
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word, name in ((one, name) for one in words for name in one.variables if name.isidentifier()):
-        if name in shell.history or name in found or given.match(name) or f"{name}:-" in shell.text.content:
-            continue
-        own = re.search(rf"\$\{{?{name}\b", word.raw)
-        if own and not re.search(rf"\$\{{{name}:?[-=?+]", shell.text.content):
+        is_set = name in found or name in shell.history or name in provided or given.match(name)
+        if not is_set and re.search(rf"\$\{{?{name}\b", word.raw):
             found[name] = word
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)
         message = f"the script doesn't set {names}: unless the environment does, the line gets nothing in its place"
         yield Violation(shell.locate(next(iter(found.values()))), message, "set it in the script, or write ${NAME:?}")
+
+
+def _sets_others(command: Command) -> bool:
+    """Return whether a command sets variables that can't be known: `source .env`, `export $(cat .env)`."""
+    first, *words = command.words
+    substituted = any(word.raw.lstrip('"').startswith(("$(", "`")) for word in words)
+    return first.value in ("source", ".") or (first.value in ("eval", "export", "declare") and substituted)
 
 
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))

@@ -12,7 +12,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
-from ...subjects import accelerate_calls, commands, launcher_calls, launches
+from ...subjects import accelerate_calls, launcher_calls, launches, scripts
 from ...world import world_of
 from ..launch_line import Launch
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall, program_text
@@ -194,14 +194,14 @@ def _cut_off(script: LaunchScript) -> Violations:
             yield Violation(shell.locate(at), message, hint)
 
 
-@commands.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
+@scripts.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))
 def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     """Each line of a command but the last ends in a backslash: no blank follows it, and no comment is in between.
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A warning in quotes
         that start no program.
     Fix: remove the blanks, or the comment"""
     shell = script.shell
-    if shell.place is not None or shell.unterminated is not None:
+    if shell.unterminated is not None:
         return
     cut_off = [*_cut_off(script)]
     yield from cut_off
@@ -252,13 +252,13 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
             yield Violation(where, message, "end every line but the last in a backslash, and name the program")
 
 
-@commands.rule("LNCH045", ERROR, "launcher", derived("bash(1), QUOTING: a text lasts until the quote that closes it"))
+@scripts.rule("LNCH045", ERROR, "launcher", derived("bash(1), QUOTING: a text lasts until the quote that closes it"))
 def quotes_are_closed(script: LaunchScript) -> Violations:
     """Each quote and bracket of a script is closed.
     Prevents: `unexpected EOF while looking for matching quote`: bash runs nothing of what follows.
     Fix: close it"""
     shell, at = script.shell, script.shell.unterminated
-    if shell.place is None and at is not None and not shell.text.content.startswith("<<", at):
+    if at is not None and not shell.text.content.startswith("<<", at):
         line = shell.text.content[at:].partition("\n")[0].rstrip("\\ ")
         message = f"{show(line)} has a quote or bracket that nothing closes, or that closes one which is missing above"
         yield Violation(shell.locate(at), message, "close every quote; bash -n FILE says whether they all are")

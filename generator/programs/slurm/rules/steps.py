@@ -119,7 +119,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     Prevents: A job that hangs until its time limit, on all its nodes. A note where it isn't known whether they wait.
     Fix: write srun --kill-on-bad-exit=1 --wait=60"""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
-    ends = step.srun.has("--kill-on-bad-exit") or step.srun.has("--no-kill") or "SLURM_KILL_BAD_EXIT" in step.variables
+    ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
     if several and not ends and not step.srun.options.opaque:
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
         message = f"when one task fails, the others {wait} for it until the time limit"
