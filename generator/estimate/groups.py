@@ -12,6 +12,9 @@ from .layout import LayoutLike
 
 #: Where DeepEP runs (deepseek-ai/DeepEP, README: Hopper; Megatron-LM takes it on Blackwell too).
 _DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
+#: Networks that it knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's IBGDA), and stop at the
+#: first step on others (deepseek-ai/DeepEP issue 369; NVIDIA-NeMo/Megatron-Bridge issue 3343, on EFA).
+_DEEPEP_NETWORKS = ("infiniband", "roce")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +40,9 @@ def group(job: Job, size: Any, stride: Any) -> Group:
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Tell where experts on several nodes are reached by the flex dispatcher, which needs DeepEP in the image."""
     ring = group(job, layout.expert, layout.expert_tensor)
-    possible = job.framework.dispatches_by_node and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
-    return possible & (ring.size > ring.per_node)
+    cluster = job.cluster
+    known = cluster.accelerator.generation in _DEEPEP_GENERATIONS and cluster.network in _DEEPEP_NETWORKS
+    return (job.framework.dispatches_by_node and known) & (ring.size > ring.per_node)
 
 
 def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:

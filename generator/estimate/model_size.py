@@ -73,12 +73,6 @@ def attention_parameters(model: Model) -> int:
     return sum((p.inputs + p.bias) * p.outputs for p in attention_projections(model)) + sinks
 
 
-def norm_widths(model: Model) -> tuple[int, int]:
-    """Widths of one layer's norms inside attention: of queries and keys, and of MLA's latents (RMSNorm)."""
-    head = {"head": 2 * model.head_dim, "full": (model.heads + model.kv_heads) * model.head_dim}
-    return head.get(model.qk_norm, 0), model.q_lora_rank + model.kv_lora_rank
-
-
 def kept_elements(model: Model, *, repeats_keys: bool, packs: bool) -> int:
     """Elements a token of queries, keys, values and output, and of MLA's latents, kept for the backward pass.
 
@@ -168,9 +162,10 @@ def router_parameters(model: Model) -> int:
 
 
 def norm_parameters(model: Model) -> int:
-    """One layer's normalisations: hidden-wide ones, of queries and keys, and of MLA's latents."""
-    queries_keys, latents = norm_widths(model)
-    return _norm(model, model.norms_per_layer * model.hidden + queries_keys) + latents
+    """One layer's normalisations: hidden-wide ones, of queries and keys, and of MLA's latents (RMSNorm)."""
+    heads = {"head": 2, "full": model.heads + model.kv_heads}.get(model.qk_norm, 0)
+    whole = model.norms_per_layer * model.hidden + heads * model.head_dim
+    return _norm(model, whole) + model.q_lora_rank + model.kv_lora_rank
 
 
 def embedding_parameters(model: Model) -> int:

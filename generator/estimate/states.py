@@ -168,6 +168,11 @@ def _deepspeed(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     )
 
 
+def second_shares(layout: LayoutLike) -> Any:
+    """Shares of the parameters, of a rank's one, in its part of hpZ's second copy."""
+    return np.where(layout.zero_hpz > 1, layout.data * layout.context / layout.zero_hpz, 0.0)
+
+
 def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     """Bytes that stay on the device: DeepSpeed's gradient partitions go with an offloaded optimizer.
 
@@ -193,7 +198,8 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
 
     **Source**: DeepSpeed 0.19.8: master weight, its gradient and the moments; a copy of the 16-bit weights at stages 1
     and 2 (stage_1_and_2.py, param_buffer_of_bit16_for_cpu_offload_groups), 16-bit sums
-    at stage 2; the gradient partition and, offloaded, the weights at stage 3 (stage3.py, grad_partitions_flat_buffer).
+    at stage 2; the gradient partition and, offloaded, the weights at stage 3 (stage3.py, grad_partitions_flat_buffer),
+    with the second copy of hpZ, which lies where they do (partition_parameters.py, _partition_param_sec).
     """
     element = weight_bytes(job)
     summed = summed_bytes(job)
@@ -201,7 +207,7 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     optimizer = FP32 + FP32 + moment_bytes(job) + np.where(layout.zero_stage >= 3, summed, element + kept)
     per_parameter = np.where(
         layout.offload == Offload.OPTIMIZER_AND_PARAMETERS,
-        optimizer + element,
+        optimizer + element * (1 + second_shares(layout)),
         np.where(layout.offload == Offload.OPTIMIZER, optimizer, 0),
     )
     return parameters * per_parameter * layout.offload_fraction * rates(job).pinned_memory_factor

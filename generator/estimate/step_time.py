@@ -14,10 +14,10 @@ from .communication import TRAFFIC_BY, Traffic, boundary_s, data_s, traffic
 from .compute import repeated, repeated_modules_s, repeated_share
 from .layout import Layout, LayoutLike, Modules, Offload, once_each
 from .ledgers import StepTime, Throughput
-from .products import stream_s
+from .products import exposed_s, stream_s
 from .rates import rates
 from .stages import HELD_BY, StageParameters, expert_replicas, held_parameters, stage_layers
-from .states import master_bytes, moment_bytes, summed_bytes, weight_bytes
+from .states import master_bytes, moment_bytes, second_shares, summed_bytes, weight_bytes
 
 #: The backward pass makes two products for the forward pass's one.
 BACKWARD_SHARE = 2 / 3
@@ -70,8 +70,6 @@ _LAYER_BY = (
     *("recompute", "recompute_layers", "recompute_group", "recompute_modules", "tensor_overlap", "expert_overlap"),
 )
 _PASSES_BY = ("pipeline", "virtual_pipeline", "gradient_accumulation", "first_stage_layers", "last_stage_layers")
-
-
 _CAUSES = ("compute", "backward", "recompute", "tensor", "waiting", "context", "expert")
 
 
@@ -160,7 +158,7 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
     send = communication.boundary_s(job, layout)
     plain = 2 * (m + p - 1) * send
     alone = np.minimum(2 * (p - 1) + (v - 1) * p, m * v)
-    beside = np.maximum(send - pace_s / (2 * v), rates(job).send_exposed_share * send)
+    beside = exposed_s(job, send, pace_s / (2 * v), rates(job).send_exposed_share * send)
     hidden = 2 * (m * v - alone) * beside + 2 * alone * send
     return np.where(p > 1, np.where(v > 1, hidden, plain), 0.0)
 
@@ -197,7 +195,9 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
     gradients = np.where(layout.zero_stage >= 2, m, 1) * copy
     moved = layout.offload_fraction * (gradients + copy + update)
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, moved, 0.0)
-    fetch = stages.own * weight_bytes(job) / link
+    # The backward pass fetches hpZ's second copy, where there is one: the mean of both passes.
+    shares = (1 + np.maximum(second_shares(layout), 1)) / 2
+    fetch = shares * stages.own * weight_bytes(job) / link
     fetches = m * np.maximum(2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 

@@ -49,8 +49,8 @@ def collectives(job: Job, layout: LayoutLike) -> Any:
 
     A layer and micro-batch has four of tensor parallelism, four all-to-alls of experts, as many sends as the ring has
     other ranks in both directions, and three of ZeRO 3 (two gathers, one reduction); ZeRO 2 reduces once each. ZeRO 1
-    reduces and gathers every layer once a step. **Assumes** that nothing is recomputed, and that what model chunks send
-    more is hidden.
+    reduces and gathers every layer once a step, and every model chunk sends in both passes. **Assumes** that nothing is
+    recomputed.
     """
 
     def leaves(size: Any, stride: Any) -> Any:
@@ -63,7 +63,7 @@ def collectives(job: Job, layout: LayoutLike) -> Any:
     across = leaves(replicas, layout.tensor)
     layers = job.model.layers / layout.pipeline
     passes = layout.gradient_accumulation
-    sends = 2 * passes * leaves(layout.pipeline, layout.tensor * replicas)
+    sends = 2 * passes * layout.virtual_pipeline * leaves(layout.pipeline, layout.tensor * replicas)
     return passes * layers * (by_layer + sharded * across) + 2 * layers * across * (layout.zero_stage < 2) + sends
 
 

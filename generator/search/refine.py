@@ -104,9 +104,10 @@ class Detail:
 
 
 def _node_choices(job: Job, rows: Layouts) -> Settings:
-    """A second copy over the ranks of a node."""
+    """A second copy over the ranks of a node, where it is on the device."""
     ranks = job.cluster.accelerators_per_node
-    yield {"zero_hpz": np.where((rows.zero_stage >= 3) & (rows.data * rows.context > ranks), ranks, 1)}
+    useful = (rows.zero_stage >= 3) & (rows.data * rows.context > ranks)
+    yield {"zero_hpz": np.where(useful & (rows.offload <= Offload.OPTIMIZER), ranks, 1)}
 
 
 def _switch(name: str, *, saves: str) -> Detail:

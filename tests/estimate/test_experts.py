@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+import dsgen
 from dsgen.estimate.compute import layer_times, permuted_copies
+from dsgen.estimate.groups import sends_tokens_once_per_node
 from dsgen.estimate.layout import Layout
+from dsgen.search.feasible import make_plan
 from tests.jobs import job
 
 
@@ -23,6 +26,20 @@ def test_flex_dispatcher_copies_tokens_once_a_rank() -> None:
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
     ranks = 16 * (1 - (15 / 16) ** 8)
     assert float(permuted_copies(whole, Layout(data=16, expert=16))) == pytest.approx(2 * (8 + ranks))
+
+
+@pytest.mark.parametrize("network", ["efa", "ethernet", "omni-path"])
+def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: str) -> None:
+    """DeepEP drives NICs of InfiniBand and RoCE; over others every copy is sent, and no file asks for it."""
+    infiniband = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16, gpus=16)
+    other = replace(infiniband, cluster=replace(infiniband.cluster, network=network))
+    layout = Layout(data=16, expert=16, zero_stage=1)
+    assert sends_tokens_once_per_node(infiniband, layout) and not sends_tokens_once_per_node(other, layout)
+    dispatchers = [
+        next(file.text for file in dsgen.render(make_plan(each, layout)) if file.path == "arguments.txt").split()
+        for each in (infiniband, other)
+    ]
+    assert ["--moe-enable-deepep" in arguments for arguments in dispatchers] == [True, False]
 
 
 def test_biases_of_experts_take_time() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.communication import context_s
+from dsgen.estimate.communication import boundary_s, context_s
 from dsgen.estimate.compute import attention_core, busiest
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.estimate.products import exposed_s, spread_s
@@ -178,6 +178,28 @@ def test_a_second_copy_of_parameters_halves_the_gathers() -> None:
     slow = with_network(job(**DEEPSPEED), 0.001)
     one, two = (seconds(slow, "data", data=16, zero_stage=3, zero_hpz=h) for h in (1, 8))
     assert two == pytest.approx(2 / 3 * one, rel=0.05)
+
+
+def test_a_second_copy_on_the_host_is_fetched_in_every_backward_pass() -> None:
+    """With offloaded parameters, hpZ's second copy over 8 of 128 ranks is 16 times a rank's share."""
+    whole, layout = job(**DEEPSPEED), {"data": 128, "zero_stage": 3, "offload": Offload.OPTIMIZER_AND_PARAMETERS}
+    one, two, none = (
+        seconds(whole, "offload", **{**layout, "zero_hpz": ranks, "offload": offload})
+        for ranks, offload in ((1, layout["offload"]), (8, layout["offload"]), (1, Offload.OPTIMIZER))
+    )
+    assert two - none > 8 * (one - none) > 0
+
+
+def test_hidden_sends_slow_compute_as_other_hidden_communication_does() -> None:
+    """Of sends beside compute a tenth is waited for, and the rest costs what all hidden communication does."""
+    whole, constants = job(gpus=16), rates(job())
+    layout = {"data": 2, "pipeline": 8, "gradient_accumulation": 64}
+    two, four = (seconds(whole, "pipeline", virtual_pipeline=chunks, **layout) for chunks in (2, 4))
+    waited = constants.send_exposed_share
+    cost = waited + (1 - waited) * constants.overlap_cost
+    alone = 2 * 2 * 8  # two chunks more, of eight stages, in both directions
+    beside = 2 * (64 * 4 - 64 * 2) - alone
+    assert (four - two) / float(boundary_s(whole, Layout(**layout))) == pytest.approx(alone + beside * cost)
 
 
 def _repeated(whole: Job, **layout: Any) -> float:

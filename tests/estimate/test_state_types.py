@@ -11,6 +11,7 @@ from dsgen.estimate import model_size
 from dsgen.estimate.activations import input_bytes, layer_bytes_per_token
 from dsgen.estimate.layout import Layout, Offload
 from dsgen.estimate.memory import memory
+from dsgen.estimate.rates import rates
 from dsgen.job.records import Job
 from tests.jobs import job
 
@@ -97,6 +98,16 @@ def test_second_copy_of_parameters() -> None:
     plain = Layout(data=16, zero_stage=3, gradient_accumulation=4)
     one, two = (float(memory(whole, replace(plain, zero_hpz=ranks)).parameters_bytes) for ranks in (1, 8))
     assert (two - one) / model_size.parameter_count(whole.model) == pytest.approx(0.25, rel=1e-3)
+
+
+def test_second_copy_of_offloaded_parameters() -> None:
+    """With offloaded parameters, hpZ's second copy lies on the host: the whole model in 16 bits on each node."""
+    whole = job(framework="deepspeed", gpus=16, training__global_batch=64)
+    plain = Layout(data=16, zero_stage=3, gradient_accumulation=4, offload=Offload.OPTIMIZER_AND_PARAMETERS)
+    one, two = (memory(whole, replace(plain, zero_hpz=ranks)) for ranks in (1, 8))
+    assert float(two.parameters_bytes) == float(one.parameters_bytes) == 0
+    more = float(two.host_bytes_per_node - one.host_bytes_per_node) / rates(whole).pinned_memory_factor
+    assert more == pytest.approx(2 * model_size.parameter_count(whole.model), rel=1e-3)
 
 
 def test_eight_bit_moments() -> None:

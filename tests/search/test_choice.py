@@ -11,7 +11,7 @@ import pytest
 import dsgen
 from benchmarks.choice import violations
 from dsgen.estimate.evidence import evidence, likeness, of_measured_kind
-from dsgen.estimate.layout import Layout, Layouts
+from dsgen.estimate.layout import Layout, Layouts, Offload
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.estimate.uncertainty import time_shares
@@ -190,6 +190,21 @@ def test_full_sharding_counts_its_collectives_in_every_pass() -> None:
     assert collectives(own, Layout(data=96, zero_stage=3, gradient_accumulation=16)) == 3 * 16 * layers
     assert collectives(own, Layout(data=96, zero_stage=1, gradient_accumulation=16)) == 2 * layers
     assert collectives(own, Layout(data=1, tensor=8, gradient_accumulation=16)) == 0
+
+
+def test_every_model_chunk_counts_its_sends() -> None:
+    """With four model chunks a stage, a micro-batch sends four times as often."""
+    own = job(model="llama-2-13b", gpus=64)
+    one, four = (collectives(own, Layout(data=1, tensor=8, pipeline=8, virtual_pipeline=v)) for v in (1, 4))
+    assert (one, four) == (2, 8)
+
+
+def test_second_copies_of_offloaded_parameters_are_not_planned() -> None:
+    """A second copy of parameters saves traffic for memory; with offloaded parameters it would lie on the host."""
+    keys = {"model": "llama-3.1-405b", "cluster": "dgx-h100", "gpus": 512, "training__sequence_length": 8192}
+    _, estimated = found(framework="deepspeed", training__global_batch=512, **keys)
+    offloaded = estimated.layouts.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    assert offloaded.any() and (estimated.layouts.zero_hpz[offloaded] == 1).all()
 
 
 def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None:
