@@ -193,9 +193,17 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
 
 @cache
 def is_used(repo: Path, path: Path) -> bool:
-    """Return whether another file of a repository has a file's name: what nothing names breaks no run."""
+    """Return whether another file of a repository has a file's name: what nothing names, or a script writes, breaks no run."""
     others = (one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file())
-    return any(path.name in one.read_text(encoding="utf-8", errors="replace") for one in others)
+    texts = [text for one in others if path.name in (text := one.read_text(encoding="utf-8", errors="replace"))]
+    return bool(texts) and not any(_writes(text, path.name) for text in texts)
+
+
+def _writes(script: str, name: str) -> bool:
+    """Return whether a script writes a file of this name, so that the one on disk is never read."""
+    variables = re.findall(rf"^\s*(\w+)=\S*{re.escape(name)}", script, re.MULTILINE)
+    names = "|".join((re.escape(name), *(rf"\$\{{?{one}\b" for one in variables)))
+    return bool(re.search(rf">\s*[\"']?(?:[\w./-]*/)?(?:{names})", script))
 
 
 def _kind(path: Path) -> str | None:
