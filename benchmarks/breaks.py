@@ -193,7 +193,7 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
 
 @cache
 def is_used(repo: Path, path: Path) -> bool:
-    """Return whether another file of a repository has a file's name: what nothing names, or a script writes, breaks no run."""
+    """Return whether another file of a repository has a file's name, and none writes it: else it breaks no run."""
     others = (one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file())
     texts = [text for one in others if path.name in (text := one.read_text(encoding="utf-8", errors="replace"))]
     return bool(texts) and not any(_writes(text, path.name) for text in texts)
