@@ -51,8 +51,6 @@ _OF_TWO_PLACES: Final = (
     "file deleted",  # a variable has its name, and is used elsewhere
     *people_slips.OF_TWO_PLACES,
 )
-#: Folders of what is no longer run.
-_ASIDE: Final = re.compile(r"(?:^|[_-])(?:old|archived?|backup|deprecated|legacy|obsolete|unused)(?:$|[_-])", re.I)
 _MOST: Final = 60_000  # characters of a file
 _BATCH: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _SCRIPTS: Final = (".sh", ".sbatch", ".slurm")
@@ -99,7 +97,7 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
             return old != config
         state = _state(before, before)
         return state is None or _state(after, before) != state
-    if path.suffix in (".yaml", ".yml") and kind == "wrong type":  # which an option of the launch replaces
+    if path.suffix in (".yaml", ".yml") and kind.startswith("wrong"):  # which an option of the launch replaces
         option = f"--{new.partition(':')[0].strip()}"
         scripts = (
             one.read_text(encoding="utf-8", errors="replace") for one in repo.rglob("*") if one.suffix in _SCRIPTS
@@ -207,12 +205,7 @@ def _writes(script: str, name: str) -> bool:
 
 
 def _kind(path: Path) -> str | None:
-    aside = any(_ASIDE.search(part) for part in path.parent.parts)
-    if (
-        aside
-        or path.suffix not in (".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml")
-        or path.stat().st_size > _MOST
-    ):
+    if path.suffix not in (".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml") or path.stat().st_size > _MOST:
         return None
     text = path.read_text(encoding="utf-8", errors="replace")
     signs = {

@@ -144,11 +144,10 @@ def _both_precisions(lines: list[str], rng: random.Random) -> Iterator[Change]:
         for number, line in enumerate(lines):
             if f'"{names[0]}"' in line:
                 yield number, '  "' + ("bf16", "fp16")[names[0] == "bf16"] + '": {"enabled": true},\n' + line, line
-    for number, line in enumerate(lines) if len(names) == 2 else ():
-        if (
-            re.search(r'"(?:fp16|bf16)"', "".join(lines[max(0, number - 2) : number + 1]))
-            and '"enabled": false' in line
-        ):
+    on = re.search(r'"[fb]f?16"\s*:\s*\{[^{}]*"enabled"\s*:\s*true', "".join(lines))
+    for number, line in enumerate(lines) if len(names) == 2 and on else ():
+        above = "".join(lines[max(0, number - 2) : number + 1])
+        if re.search(r'"(?:fp16|bf16)"', above) and '"enabled": false' in line:
             yield number, line.replace("false", "true"), line
 
 
@@ -525,7 +524,7 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     ),
     "Megatron's required option gone": (
         at(rf"--(?:{'|'.join(_REQUIRED_BY_MEGATRON)})[= ]+[^\s\\]+", lambda m, r: ""),
-        of_megatron,
+        lambda *one: of_megatron(*one) and "$@" not in "\n".join(one[2]),  # which may give it
     ),
     "both precisions": (
         at(

@@ -107,7 +107,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if rule == "PARSE004" and not (slip or name in _INSTEAD or in_block or near):
         return place.problem(rule, message, hint, at_key=True, severity=Severity.NOTE)  # the program's own, perhaps
     slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
-    severity = Severity.NOTE if old else Severity.ERROR if slip else None
+    severity = Severity.ERROR if slip else Severity.NOTE if old else None  # refused or ignored, it has no effect
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 
 

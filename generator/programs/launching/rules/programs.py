@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import islice
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 from ....catalog.names import most_like
@@ -59,14 +59,15 @@ def program_is_there(launch: Launch) -> Violations:
 def _by_folder(program: PurePath, holder: str) -> str | None:
     """The path of a program that is there, where one folder's name in `program` is a slip of its own."""
     above = [] if program.is_absolute() else list(folders_above(holder))
-    for number, name in enumerate(program.parts[:-1]):
-        ends = PurePath(*program.parts[number + 1 :])
-        for folder in above:
-            found = (path for path in programs_in(folder, folder, str(PurePath(*program.parts[:number], "*", ends))))
-            for path in islice(found, _MOST_BESIDE):
+    up = next((number for number, part in enumerate(program.parts) if part != ".."), 0)
+    parts = program.parts[up:]
+    for number, name in enumerate(parts[:-1]):
+        pattern = str(PurePath(*parts[:number], "*", *parts[number + 1 :]))
+        for folder in (Path(os.path.normpath(one.joinpath(*program.parts[:up]))) for one in above):
+            for path in programs_in(folder, folder, pattern)[:_MOST_BESIDE]:
                 other = path.relative_to(folder)
                 if is_slip(name, other.parts[number]):
-                    return str(other)
+                    return str(PurePath(*program.parts[:up], other))
     return None
 
 
