@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import people_slips
-from benchmarks.people_slips import RANKS, Change, Changes, Condition
+from benchmarks.people_slips import RANKS, Change, Changes, Condition, given_by_a_launch
 from dsgen.check.engine import parse, quiet, read
 
 Kinds = Mapping[str, tuple[Changes, Condition | None]]
@@ -97,12 +97,8 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
             return old != config
         state = _state(before, before)
         return state is None or _state(after, before) != state
-    if path.suffix in (".yaml", ".yml") and kind.startswith("wrong"):  # which an option of the launch replaces
-        option = f"--{new.partition(':')[0].strip()}"
-        scripts = (
-            one.read_text(encoding="utf-8", errors="replace") for one in repo.rglob("*") if one.suffix in _SCRIPTS
-        )
-        return not any(path.name in text and option in text for text in scripts)
+    if path.suffix in (".yaml", ".yml") and kind.startswith("wrong"):
+        return not given_by_a_launch(repo, path, new)
     if kind == "path with a slip":  # of a file that is there: by its name and its folder's
         paths = [Path(one) for one in re.findall(r"[\w./-]+", lines[number]) if Path(one).stem == was]
         return any(one.parent.name in (there.parent.name, "") for one in paths for there in repo.rglob(one.name))

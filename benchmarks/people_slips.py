@@ -317,12 +317,21 @@ def no_such_machine(repo: Path, path: Path, lines: list[str], change: Change) ->
     return bool(rank and machines and int(rank[1]) >= int(machines[1]))
 
 
+def given_by_a_launch(repo: Path, path: Path, line: str) -> bool:
+    """Return whether an option of a launch replaces a line of accelerate's config."""
+    option = f"--{line.partition(':')[0].strip()}"
+    scripts = (one for one in repo.rglob("*") if one.suffix in (".sh", ".slurm", ".sbatch") and one.is_file())
+    texts = (one.read_text(encoding="utf-8", errors="replace") for one in scripts)
+    return any(path.name in text and option in text for text in texts)
+
+
 def of_several_machines(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
     """accelerate divides the processes by the machines where there are more than one; else it makes a text of them.
 
     Source: accelerate/utils/launch.py @ 1.15 (prepare_multi_gpu_env).
     """
-    return bool(re.search(r"^num_machines:\s*[2-9]", "\n".join(lines), re.MULTILINE))
+    several = re.search(r"^num_machines:\s*[2-9]", "\n".join(lines), re.MULTILINE)
+    return bool(several) and not given_by_a_launch(repo, path, change[1])
 
 
 def by_deepspeed_itself(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
@@ -417,7 +426,10 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         ),
         None,
     ),
-    "number in quotes": (at(r"(?<=: )\d[\d.e+-]*(?=\s*,?\s*$)", lambda m, r: f'"{m[0]}"'), None),
+    "number in quotes": (  # of stages the Trainer looks for 3 alone, and DeepSpeed makes numbers of texts
+        at(r"(?<=: )(?<!\"stage\": (?=[0-2]))\d[\d.e+-]*(?=\s*,?\s*$)", lambda m, r: f'"{m[0]}"'),
+        None,
+    ),
     "comma after the last": (_last_commas, None),
     "comment in JSON": (at(r"(?<=[\d,])\s*$", lambda m, r: r.choice(["  // changed", "  # changed"])), None),
     "Python's word": (at(r"(?<=: )(?:true|false|null)\b", lambda m, r: {"null": "None"}.get(m[0], m[0].title())), None),
