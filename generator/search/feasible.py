@@ -179,7 +179,7 @@ def _promising(
     smallest = (rows.gradient_accumulation == 1) & (job.framework.runs("DeepSpeed engine") | rows.expert_overlap)
     smallest[:1] = True
     smallest[1:] |= others[1:] != others[:-1]
-    group = np.cumsum(smallest) - 1
+    group = (np.cumsum(smallest) - 1).astype(np.intp)  # places have 32 bits in a browser
     first = rows.take(smallest)
     found = lasting(job, first)
     ledger = memory(job, first, found)
