@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from ..dataclass import dataclass
+from ..facts.around import LIBRARIES
 from ..facts.document import Kind
 from ..programs.kinds import entries
 
@@ -226,7 +227,6 @@ def _lines(content: str) -> list[str]:
 
 
 MAX_DEPTH: Final = 32  # folders below the one named
-_LIBRARIES: Final = frozenset({"node_modules", "site-packages"})  # others' files, by the ten thousand
 
 
 def is_folder(path: Path) -> bool:
@@ -258,7 +258,7 @@ def _candidates(folder: Path, links: list[Path], depth: int) -> Iterator[Path]:
     for entry in entries:
         path = folder / entry.name
         if entry.is_dir(follow_symlinks=False):
-            if depth and not entry.name.startswith((".", "__")) and entry.name not in _LIBRARIES:
+            if depth and not entry.name.startswith((".", "__")) and entry.name not in LIBRARIES:
                 yield from _candidates(path, links, depth - 1)
         elif (is_candidate(path) or _may_launch(path)) and entry.is_symlink():
             links.append(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
@@ -16,6 +16,7 @@ from typing import Final, ParamSpec, TypeVar, cast
 #: have their whole repository within these.
 _MOST_ABOVE: Final = 7
 _MOST_BYTES: Final = 1_000_000  # of a file that is read for what it tells; Megatron's own parser has 0.2 MB
+LIBRARIES: Final = frozenset({"node_modules", "site-packages"})  #: others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 _named: ContextVar[tuple[Path, ...]] = ContextVar("named", default=())
 _alone: ContextVar[bool] = ContextVar("alone", default=False)  #: whether nothing around is read
@@ -125,6 +126,14 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
 def _names(folder: str, project: str) -> tuple[str, ...]:
     """The names in a folder of a project, in order; none in another."""
     return tuple(sorted(one.name for one in os.scandir(folder))) if is_within(Path(folder), Path(project)) else ()
+
+
+def files_below(folder: Path, left_out: Collection[str] = ()) -> Iterator[Path]:
+    """The files in and below a folder, in order; not those of hidden folders, libraries and folders `left_out`."""
+    for at, folders, names in os.walk(folder):
+        kept = (name for name in folders if not name.startswith((".", "__")) and name not in LIBRARIES)
+        folders[:] = sorted(name for name in kept if name not in left_out)
+        yield from (Path(at, name) for name in sorted(names))
 
 
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:

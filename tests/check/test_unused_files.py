@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Final
 
@@ -40,15 +41,38 @@ def _severities(folder: Path, rule: str) -> list[str]:
         pytest.param("README.md", "| `ds_config.json` | what the trainer reads |\n", "note", id="prose"),
         pytest.param("README.md", "deepspeed train.py --deepspeed ds_config.json\n", "error", id="a command in prose"),
         pytest.param("test_configs.py", 'NAMES = ["ds_config.json"]\n', "note", id="a test"),
+        pytest.param(".cache/run.py", 'CONFIG = "ds_config.json"\n', "note", id="a hidden folder"),
+        pytest.param("env/site-packages/run.py", 'CONFIG = "ds_config.json"\n', "note", id="a library"),
+        pytest.param("outputs/run.py", 'CONFIG = "ds_config.json"\n', "note", id="an ignored folder"),
     ],
 )
 def test_a_config_is_used_where_it_is_named(tmp_path: Path, name: str, text: str, severity: str) -> None:
     """What a config does wrong is an error where code or a command names it, and a note where nothing does."""
     (tmp_path / "ds_config.json").write_text(_OFFLOADS)
     (tmp_path / "main.py").write_text("")
+    (tmp_path / ".gitignore").write_text("/outputs/\n")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(text)
     assert _severities(tmp_path, "ZERO006") == [severity]
     assert _severities(tmp_path / "ds_config.json", "ZERO006") == ["error"]
+
+
+_LONG: Final = {
+    "names": "$.json" * 150_000,
+    "words": "a.json " * 100_000,
+    "a": "a" * 900_000,
+    "made": "x{a}.json\n" * 90_000,
+}
+
+
+@pytest.mark.parametrize("name", _LONG)
+def test_names_of_configs_are_found_soon(tmp_path: Path, name: str) -> None:
+    """No text of a file beside a config makes it take long to find out whether that is named."""
+    (tmp_path / "ds_config.json").write_text(_OFFLOADS)
+    (tmp_path / "train.py").write_text(_LONG[name])
+    start = time.process_time()
+    assert _severities(tmp_path, "ZERO006") == ["note"]
+    assert time.process_time() - start < 2
 
 
 def test_an_accelerate_config_is_used_where_it_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
-from ...facts.around import folders_above, is_readable, matching, text_around, until_next_check
+from ...facts.around import files_below, folders_above, is_readable, matching, text_around, until_next_check
 from ...facts.releases import Release, newest, release_of
 from .launch_line import Launch
 
@@ -85,12 +85,13 @@ _NAMING: Final = (
     ".ipynb",
     "Makefile",
 )
-_MOST_NAMING: Final = 2000
+_MOST_NAMING: Final = 2_000  # such files, and their bytes in all that are read: bounds on time
+_MOST_BYTES: Final = 8_000_000
 _ENOUGH_LETTERS: Final = 3  # of a name of which variables make a part
-_MOST_BEFORE: Final = 200  # characters of a line before a name
-_SUFFIX: Final = re.compile(r"\.(?:h?json|ya?ml)\b")
-#: What is before the suffix on its line: a comment, an option and folders, and the name.
-_BEFORE: Final = re.compile(r"(.*(?<!\S)#)?(?:.*?(--?[\w.-]+[= ][\"']?(?:[\w.${}-]*/)*)|.*?)([\w.${}-]+)$")
+_NAME: Final = re.compile(r"(?<![\w.${}/-])[\w.${}/-]*\.(?:h?json|ya?ml)\b")
+_OF_OPTION: Final = re.compile(r"--?[\w.-]+[= ][\"']?$")  # what is before the path on its line
+_IN_COMMENT: Final = re.compile(r"(?<!\S)#")
+_MOST_BEFORE: Final = 200  # characters of a line before a path
 _VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")
 
 
@@ -240,26 +241,26 @@ def reads_its_own_way(holder: str) -> bool:
 def is_named(path: str) -> bool:
     """Return whether code of the project has the name of a config, or a comment or prose has it after an option."""
     *_, project = (Path(path).parent, *folders_above(path))
-    names, patterns = _names_in(project)
+    names, made = _names_in(project)
     name = PurePath(path).name
-    return name in names or any(pattern.fullmatch(name) for pattern in patterns)
+    return name in names or any(name.startswith(first) and name.endswith(last) for first, last in made)
 
 
 @until_next_check(16)
-def _names_in(project: Path) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
-    """The names of configs in code and commands of a project; patterns of those that variables make a part of."""
-    places = (Path(folder, name) for folder, _, names in os.walk(project) for name in names if name.endswith(_NAMING))
-    found = set[str]()
-    for place in islice(places, _MOST_NAMING):
-        text, prose = text_around(place, project), place.suffix in _PROSE or place.name.startswith("test")
-        for suffix in _SUFFIX.finditer(text):
-            line = text[max(text.rfind("\n", 0, suffix.start()) + 1, suffix.start() - _MOST_BEFORE) : suffix.start()]
-            before = _BEFORE.match(line)
-            if before is not None and (before[2] or not (prose or before[1])):
-                found.add(before[3] + suffix[0])
+def _names_in(project: Path) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+    """The names of configs in code and commands of a project; beginnings and ends of those that variables make."""
+    found, left, ignored = set[str](), _MOST_BYTES, text_around(project / ".gitignore", project).split()
+    below = files_below(project, {line.strip("/*") for line in ignored})
+    for place in islice((place for place in below if place.name.endswith(_NAMING)), _MOST_NAMING):
+        text, prose = text_around(place, project, left), place.suffix in _PROSE or place.name.startswith("test")
+        left = max(left - len(text), 0)
+        for match in _NAME.finditer(text):
+            before = text[max(match.start() - _MOST_BEFORE, 0) : match.start()].rpartition("\n")[2]
+            if _OF_OPTION.search(before) or not (prose or _IN_COMMENT.search(before)):
+                found.add(match[0].rpartition("/")[2])
     parts = [_VARIABLE.split(name) for name in found if _VARIABLE.search(name)]
     known = [each for each in parts if len("".join(each).rpartition(".")[0]) >= _ENOUGH_LETTERS]
-    return frozenset(found), tuple(re.compile(r"[\w.-]+".join(map(re.escape, each))) for each in known)
+    return frozenset(found), frozenset((each[0], each[-1]) for each in known)
 
 
 @until_next_check(512)

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 from ...dataclass import dataclass
 from ...facts.document import Kind, YamlDocument
 from ...facts.places import Lines, Reader
-from ...findings import Edit, Location, Severity, Violation
+from ...findings import NOTE, Edit, Location, Severity, Violation
 from ...job.source import Source
 from ...job.text import Text
 from ..lookup import end_alike
@@ -57,8 +57,9 @@ class Argument(Generic[T]):
     def bad_value(
         self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
     ) -> Violation:
-        """A violation at the value."""
-        return Violation(self.where_value, message, hint, severity=severity, edits=edits)
+        """A violation at the value; a note where that is a variable which is empty, and so left to be set."""
+        unset = self.text == "" and "$" in self.option.values[0].raw
+        return Violation(self.where_value, message, hint, severity=NOTE if unset else severity, edits=edits)
 
     def bad_option(self, message: str, hint: str) -> Violation:
         """A violation at the option."""
@@ -123,10 +124,7 @@ class CommandLine(Reader):
 
 
 def _text(option: Option) -> str | None:
-    word = option.values[0] if option.values else None
-    if word is None or (word.value == "" and "$" in word.raw):  # a variable that is empty is left to be set
-        return None
-    return word.value
+    return option.values[0].value if option.values else None
 
 
 _IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
