@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dsgen
-from dsgen.check.rules import fits
-from dsgen.check.rules import run as planning
+from dsgen.check.rules import fits, planning
 from dsgen.check.rules.run import all_file_rules
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.facts.hjson.text import read_json

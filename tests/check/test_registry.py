@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from dsgen.check import codes
-from dsgen.check.rules.run import RULES as JOB_RULES_ON_FILES
+from dsgen.check.rules.planning import RULES as JOB_RULES_ON_FILES
 from dsgen.check.rules.run import all_file_rules
 from dsgen.cli.known_rules import checks, known_rules
 from dsgen.findings import Severity

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dsgen.check.rules.run import RULES, all_file_rules
+from dsgen.check.rules.planning import RULES
+from dsgen.check.rules.run import all_file_rules
 from dsgen.facts.places import Reader
 from dsgen.findings import Severity
 from dsgen.job.text import text_of

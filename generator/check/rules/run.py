@@ -1,32 +1,24 @@
-"""The rules on files: those of the programs, of planning, and on files of several; applied to a submission."""
+"""The rules on files: those of the programs, and those on files of several; applied to a submission."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from ...facts.facts import Facts
 from ...facts.releases import is_of_copy
-from ...findings import Finding, Severity, Violations, in_file_order
+from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.config import has_auto
-from ...programs.deepspeed.facts import config_facts, says_layout
+from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import all_rules_of_programs, programs_of, rules_of_programs
-from ...programs.job_rules import PLANNING_RULES
 from ...programs.launching.program_options import is_named
 from ...programs.lookup import is_slip
-from ...programs.megatron.facts import MegatronFacts, megatron_facts
-from ...programs.megatron.rules.rule import READS, at
-from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
-from ...programs.subjects import Subject, subject
 from ...programs.submission import Submission
-from ...rule import InFiles, Rule, findings_by_rule, rules_in
-from ...rules.layout.pipeline import micro_batches_fill_pipeline
-from ...rules.run import violations_of
+from ...rule import Rule, findings_by_rule, rules_in
 from ..codes import TOO_MUCH
 
 # Imports within functions save start-up time.
@@ -44,8 +36,7 @@ def _rules_on_all() -> tuple[Rule, ...]:
 @lru_cache(maxsize=1)
 def _rules_on_estimates() -> tuple[Rule, ...]:
     """Rules on layouts, memory and time, which need numpy."""
-    from . import fits, run_length
-    from . import run as planning
+    from . import fits, planning, run_length
 
     return (*planning.RULES, *rules_in(fits, run_length))
 
@@ -130,59 +121,3 @@ def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:
         if key not in reported:
             reported.add(key)
             yield finding
-
-
-#: The facts of files, by the kind that a rule names.
-_KINDS: Final[Mapping[str, Subject[Any]]] = {
-    "Megatron arguments": subject(*READS)(megatron_facts),
-    "DeepSpeed config": subject("DeepSpeed config")(config_facts),
-}
-
-
-@cache
-def _facts_of(*kinds: str) -> Subject[Facts]:
-    """The facts of these kinds of files, as the subject of rules."""
-
-    @subject(*(name for kind in kinds for name in _KINDS[kind].reads))
-    def facts(submission: Submission) -> Iterator[Facts]:
-        for kind in kinds:
-            yield from _KINDS[kind](submission)
-
-    return facts
-
-
-def _in_files(rule: Rule, in_files: InFiles) -> Rule:
-    """The same rule on files: its id, severity, source and text."""
-
-    def check(facts: Facts) -> Violations:
-        run = facts.run if isinstance(facts, MegatronFacts) else None
-        if in_files.only and not facts.job.framework.runs(*in_files.only):
-            return
-        if run is not None and (run.has_any(*in_files.unless) or {one.word for one in run.strays} & {*in_files.unless}):
-            return
-        if (
-            in_files.cut
-            and run is not None
-            and run.beside.cuts_pipeline
-            and (run.model_parallel or 0) > (run.gpus or 0)
-        ):
-            return
-        for violation in violations_of(rule, facts):
-            yield replace(violation, severity=in_files.severity)
-        if rule is micro_batches_fill_pipeline and run is not None:
-            batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
-            if not batch or not micro or not stages or (run.gpus and run.model_parallel):
-                return
-            most = max(batch // micro, 1)
-            if most < stages:
-                waits = round(100 * (stages - 1) / (stages + most - 1))
-                given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
-                message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"
-                hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
-                yield at(run, run.first_of(GLOBAL, PIPELINE), message, hint, severity=in_files.severity)
-
-    facts = _facts_of(*in_files.kinds)
-    return replace(rule, checks="files", reads=facts.reads, check=check, subjects=facts.subjects, also=())
-
-
-RULES: Final = tuple(_in_files(rule, rule.in_files) for rule in PLANNING_RULES if rule.in_files is not None)
