@@ -69,22 +69,9 @@ _TELLS: Final = {
     "another parser": (re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"), ("*.py",)),
 }
 
-#: Files that may name a config, and at most so many of a project; in prose and comments an option has to be before it.
+#: Files that may name a config; in prose and comments an option has to be before it.
 _PROSE: Final = (".md", ".rst", ".txt")
-_NAMING: Final = (
-    *_PROSE,
-    ".py",
-    ".sh",
-    ".bash",
-    ".sbatch",
-    ".slurm",
-    ".yaml",
-    ".yml",
-    ".json",
-    ".toml",
-    ".ipynb",
-    "Makefile",
-)
+_CODE: Final = (".py", ".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".json", ".toml", ".ipynb", "Makefile")
 _MOST_NAMING: Final = 2_000  # such files, and their bytes in all that are read: bounds on time
 _MOST_BYTES: Final = 8_000_000
 _ENOUGH_LETTERS: Final = 3  # of a name of which variables make a part
@@ -251,7 +238,7 @@ def _names_in(project: Path) -> tuple[frozenset[str], frozenset[tuple[str, str]]
     """The names of configs in code and commands of a project; beginnings and ends of those that variables make."""
     found, left, ignored = set[str](), _MOST_BYTES, text_around(project / ".gitignore", project).split()
     below = files_below(project, {line.strip("/*") for line in ignored})
-    for place in islice((place for place in below if place.name.endswith(_NAMING)), _MOST_NAMING):
+    for place in islice((place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING):
         text, prose = text_around(place, project, left), place.suffix in _PROSE or place.name.startswith("test")
         left = max(left - len(text), 0)
         for match in _NAME.finditer(text):

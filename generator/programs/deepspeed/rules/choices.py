@@ -220,7 +220,8 @@ def fillers_know_the_key(config: Config) -> Violations:
     known = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
     release = release_of("transformers", config.path) if config.consumer == "huggingface" else None
     sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
-    seen = set[str]()
+    seen, root = set[str](), config.schema.section("")
+    names = root.keys if root is not None else ()
     for pointer in islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ():
         key = pointer[1:].replace("/", ".")
         top = key.partition(".")[0]
@@ -229,8 +230,7 @@ def fillers_know_the_key(config: Config) -> Violations:
         severity = None if sure else Severity.NOTE
         if top != key and config.schema.key(section := f"/{escape(top)}") is None:  # its name is what is wrong
             seen.add(top)
-            root = config.schema.section("")
-            if root is not None and any(is_slip(top, name) for name in root.keys):
+            if any(is_slip(top, name) for name in names):
                 continue  # PARSE004 reports it
             message = f'DeepSpeed has no section {named(section)}, so nothing fills in what is "auto" in it'
             yield Violation(config.locate(section), message, "correct its name, or remove it", severity=severity)

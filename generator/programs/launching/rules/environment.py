@@ -172,13 +172,7 @@ def variables_are_set(script: LaunchScript) -> Violations:
     shell = script.shell
     if shell.unterminated is not None or any(map(_sets_others, shell.commands)):
         return
-    words = (
-        word
-        for launch in script.launches
-        for call in (*launch.calls, None)
-        for word in (call.command.words if call else (*launch.arguments, launch.program))
-        if word is not None
-    )
+    words = (word for launch in script.launches for call in launch.calls for word in call.command.words)
     provided = {name for match in _PROVIDES.findall(shell.text.content) for name in re.findall(r"\w+", match)}
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word, name in ((one, name) for one in words for name in one.variables if name.isidentifier()):

@@ -189,14 +189,8 @@ _COMMAND: Final = re.compile(
     r"[ \t]*#[ \t]*sbatch\b.*\s(?:-\S*=\S*|[^-\s]\S*)[ \t]+[^-\s]\S*[ \t]*$"
 )  # a script comes last
 #: What a job is made of; a line that asks for it is seldom left out on purpose where no other does.
-_RESOURCES: Final = (
-    "--nodes",
-    "--ntasks",
-    "--ntasks-per-node",
-    "--gpus",
-    "--gpus-per-node",
-    "--gpus-per-task",
-    "--gres",
+_RESOURCES: Final = frozenset(
+    {"--nodes", "--ntasks", "--ntasks-per-node", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"}
 )
 _SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
 #: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
