@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Any, Final
 
 from .dataclass import dataclass
+from .resources import read_text
 
 #: The words of a name: separated, or in camel case; of other scripts all that is together.
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
@@ -33,7 +33,7 @@ def patterns() -> Any:
     A form has the parts that a text with such a secret has one of (`needs`), where it ends if not with the pattern
     (`ends`), and whether it is base64 of a text with a secret (`decoded`).
     """
-    read = json.loads(files(__package__).joinpath("secrets.json").read_text(encoding="utf-8"))
+    read = json.loads(read_text(__package__, "secrets.json"))
     return {**read, "placeholders": frozenset(read["placeholders"])}
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "generator"
 
 ORDER = (
-    {"version", "dataclass"},
+    {"version", "dataclass", "resources"},
     {"units", "secrets"},
     {"findings"},
     {"rule", "shape"},

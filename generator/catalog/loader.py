@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from ..resources import read_text
 from ..units import GB, GB_PER_S, GBIT_PER_S, GIB, MIB, TFLOPS
 from .records import Accelerator, Catalog, ListPrice, ModelEntry, NodeType
 
@@ -58,7 +58,7 @@ def build_catalog(
 
 def read_yaml(package: str, file_name: str) -> dict[str, Any]:
     """A YAML mapping that is part of the program: `file_name` beside the modules of `package`."""
-    text = files(package).joinpath(file_name).read_text(encoding="utf-8")
+    text = read_text(package, file_name)
     document: dict[str, Any] = _plain(yaml.compose(text, Loader=_LOADER))
     return document
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Final
 
 from ..dataclass import dataclass
@@ -30,6 +29,7 @@ from ..programs.trainer.training_arguments import (
     known_arguments,
     read_value,
 )
+from ..resources import read_text
 
 #: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
 _HYDRA: Final = re.compile(
@@ -108,7 +108,7 @@ class _Program:
 
 @lru_cache(maxsize=1)
 def _programs() -> Mapping[str, _Program]:
-    text = files(__package__).joinpath("other_programs.json").read_text(encoding="utf-8")
+    text = read_text(__package__, "other_programs.json")
     return {name: _program(entry) for name, entry in json.loads(text).items()}
 
 

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,6 +21,7 @@ from ..job.records import Job
 from ..job.resolve import DEFAULT_FRAMEWORK
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
+from ..resources import read_text
 from ..search import Infeasible, Plan, SearchResult, search
 from .findings_text import print_below, stop
 from .options import COMMANDS, DEFAULT_SPEC, Request, assignment_text
@@ -232,7 +232,7 @@ def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:
         return DEFAULT_SPEC, request.overrides
     overrides, what = fitted_example(request.overrides)
     echo(f"job: {what}", err=True)
-    return _BuiltIn(files(__package__).joinpath("default_job.yaml").read_text(encoding="utf-8")), overrides
+    return _BuiltIn(read_text(__package__, "default_job.yaml")), overrides
 
 
 def suggest_command(spec: str) -> None:

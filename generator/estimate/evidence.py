@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..job.records import Job
+from ..resources import read_text
 from .activations import local_tokens
 from .flops import layer_flops
 from .groups import group
@@ -147,7 +147,7 @@ class Evidence:
 @cache
 def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """Counts of measured runs with each set of values, their kinds, and their traits as logarithms to base 2."""
-    document = json.loads((files(__package__) / "evidence.json").read_text())
+    document = json.loads(read_text(__package__, "evidence.json"))
     if document["traits"] != list(TRAITS):
         raise ValueError(f"evidence.json has the traits {document['traits']}, not {list(TRAITS)}")
     counts, kinds, rows = zip(*document["runs"], strict=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from math import exp, hypot, log
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ import numpy as np
 from ..catalog.loader import read_yaml
 from ..dataclass import dataclass
 from ..job.records import Job
+from ..resources import read_text
 from ..units import DAY, HOUR, MINUTE, count, gib, seconds
 from .evidence import Evidence, evidence
 from .layout import Layout, LayoutLike
@@ -158,7 +158,7 @@ def accuracy_by_source() -> Sequence[Mapping[str, Any]]:
     `source`: its key in the collection; `accelerators`; `regimes`, of `TIME_REGIMES`; `runs`; `error`, the mean of
     |estimated / measured - 1|; `bias`, the mean of estimated / measured - 1.
     """
-    rows: list[dict[str, Any]] = json.loads((files(__package__) / "accuracy.json").read_text())
+    rows: list[dict[str, Any]] = json.loads(read_text(__package__, "accuracy.json"))
     return rows
 
 

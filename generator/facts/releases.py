@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Version
+from ..resources import read_text
 from .around import folders_above, is_readable, matching, text_around, until_next_check
 
 #: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
@@ -180,7 +180,7 @@ def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
 @cache
 def _gone(program: str) -> Mapping[str, Version]:
     """The modules that the newest release no longer has, and the last release seen with each."""
-    table = json.loads((files(__package__) / "gone_modules.json").read_text(encoding="utf-8"))
+    table = json.loads(read_text(__package__, "gone_modules.json"))
     return {module: numbers(last) for module, last in table[program].items()}
 
 

@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, Final, Literal
 
 from ..dataclass import dataclass
 from ..job.source import escape
+from ..resources import read_text
 
 Schema = Mapping[str, Any]
 Kind = Literal["unknown", "missing", "null", "type", "value", "key"]
@@ -71,7 +71,7 @@ class Reader:
 @lru_cache(maxsize=3)
 def read_schemas(program: str) -> Schema:
     """The definitions in the file `schema.json` of a program."""
-    text = files(f"{__package__.split('.')[0]}.programs.{program}").joinpath("schema.json").read_text(encoding="utf-8")
+    text = read_text(f"{__package__.split('.')[0]}.programs.{program}", "schema.json")
     definitions: Schema = json.loads(text)["$defs"]
     return definitions
 

@@ -6,15 +6,16 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
+
+from ..resources import read_text
 
 
 @cache
 def load_schema(name: str = "job") -> dict[str, Any]:
     """A published schema: of the job spec, or of another document."""
     schemas = __package__.split(".")[0] + ".schemas"
-    schema: dict[str, Any] = json.loads(files(schemas).joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
+    schema: dict[str, Any] = json.loads(read_text(schemas, f"{name}.schema.json"))
     return schema
 
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
 from ..facts.document import Document, FileText, Kind
 from ..findings import Finding
+from ..resources import read_text
 
 
 @cache
@@ -21,7 +21,7 @@ def entries() -> Mapping[Kind, Mapping[str, Any]]:
     Job specs, which `dsgen.job` reads, and scripts, which have several documents, have none. The other keys are signs:
     what `dsgen.check.kinds` knows the kind by. A kind that is known by lines or names alone has none of them.
     """
-    read: Mapping[Kind, Mapping[str, Any]] = json.loads(files(__package__).joinpath("kinds.json").read_text("utf-8"))
+    read: Mapping[Kind, Mapping[str, Any]] = json.loads(read_text(__package__, "kinds.json"))
     return read
 
 

@@ -7,7 +7,6 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from ..dataclass import dataclass
@@ -16,6 +15,7 @@ from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
 from ..job.wording import in_spec
 from ..programs.job_rules import PLANNING_RULES
+from ..resources import read_text
 from ..search.feasible import Feasible
 from ..search.plan import Plan, SearchResult
 from ..search.summary import compared, dimension_cells, further, money, price_text, rows, unlike
@@ -108,7 +108,7 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
 
 def _asset(name: str) -> str:
     """A file of the page."""
-    return (files("dsgen.report") / "assets" / name).read_text(encoding="utf-8")
+    return read_text("dsgen.report", "assets", name)
 
 
 def _inline_json(document: object) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from itertools import islice
 from typing import Any, Final
 
 import yaml
 
 from ...job.wording import dots
+from ...resources import read_text
 from .config import BATCH_KEYS
 from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, mismatch, versions
 
@@ -201,7 +201,7 @@ def _words(pointer: str, name: str) -> str:
 
 @cache
 def _all_words() -> Mapping[str, Mapping[str, str]]:
-    text = files(__package__).joinpath("deepspeed_words.yaml").read_text(encoding="utf-8")
+    text = read_text(__package__, "deepspeed_words.yaml")
     found: Mapping[str, Mapping[str, str]] = yaml.safe_load(text)
     return found
 

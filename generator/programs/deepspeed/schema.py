@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final, Literal
 
 from ...dataclass import dataclass
 from ...facts.releases import numbers
 from ...job.wording import dots
+from ...resources import file_names, read_text
 from ...shape import Coercion, Mismatch, Profile, Refused, Shape, Type, any_of, convert, items, keep, one_of
 
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
@@ -140,8 +140,6 @@ PROFILES: Final[Mapping[int, Profile]] = {
 
 Version = tuple[int, ...]
 
-_FOLDER: Final = files(__package__) / "deepspeed_keys"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deprecation:
@@ -242,7 +240,7 @@ def as_hjson(value: object) -> object:
 @cache
 def versions() -> tuple[Version, ...]:
     """The releases that have a table, oldest first."""
-    names = (file.name for file in _FOLDER.iterdir())
+    names = file_names(__package__, "deepspeed_keys")
     return tuple(sorted(numbers(name.removesuffix(".json")) for name in names if name.endswith(".json")))
 
 
@@ -279,7 +277,7 @@ def _knows(version: Version, section: str, key: str) -> bool:
 
 @cache
 def _load(version: Version) -> DeepSpeedSchema:
-    table = json.loads((_FOLDER / f"{dots(version)}.json").read_text(encoding="utf-8"))
+    table = json.loads(read_text(__package__, "deepspeed_keys", f"{dots(version)}.json"))
     return DeepSpeedSchema(
         version=version,
         pydantic=table["pydantic"],

@@ -8,7 +8,6 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from ...dataclass import dataclass
 from ...job.needs import listed_versions
 from ...job.records import Job
+from ...resources import read_text
 from ...search.plan import Plan
 from ...version import __version__
 from ..program import ConfigPath, Program, RenderedFile
@@ -210,7 +210,7 @@ def arguments_file(plan: Plan, program: Program, command: str, file: str) -> Ren
 def _templates() -> Environment:
     """Undefined names fail, and every value is quoted for a shell unless it is `Raw`."""
     return Environment(
-        loader=FunctionLoader(lambda name: (files("dsgen.templates") / name).read_text(encoding="utf-8")),
+        loader=FunctionLoader(lambda name: read_text("dsgen.templates", name)),
         undefined=StrictUndefined,
         finalize=shell_word,
         autoescape=False,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
 import yaml
 
 from ...dataclass import dataclass
 from ...job.records import Job
+from ...resources import read_text
 from ...search.plan import Plan
 from ..program import Program
 
@@ -39,7 +39,7 @@ class Setting:
 @cache
 def settings() -> tuple[Setting, ...]:
     """Every entry, in the file's order."""
-    entries: list[dict[str, Any]] = yaml.safe_load((files(__package__) / "fabric.yaml").read_text(encoding="utf-8"))
+    entries: list[dict[str, Any]] = yaml.safe_load(read_text(__package__, "fabric.yaml"))
     empty: dict[str, Any] = {"variables": {}, "files": {}, "sourced": ()}
     return tuple(Setting(**{**empty, **entry, "sourced": tuple(entry.get("sourced", ()))}) for entry in entries)
 

@@ -11,11 +11,11 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from itertools import islice, takewhile
 from typing import Any, Final
 
 from ...dataclass import dataclass
+from ...resources import read_text
 from ..shell.records import SHELLS, Word
 
 
@@ -73,7 +73,7 @@ def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
 
 
 def _read(name: str) -> Any:
-    return json.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+    return json.loads(read_text(__package__, name))
 
 
 _ENTRIES: Final = _read("launcher_options.json")

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
@@ -19,6 +18,7 @@ from ...facts.places import Reader
 from ...findings import Finding, Location
 from ...job.source import Source, escape
 from ...job.wording import whole_number
+from ...resources import read_text
 from ..launching.launch_line import Launch
 from ..launching.program_options import declares_its_own, find_program, program_path
 from ..shell.records import Word
@@ -166,7 +166,7 @@ class TrainingArguments(Reader):
 
 
 def _arguments_in(name: str) -> Any:
-    return json.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))["arguments"]
+    return json.loads(read_text(__package__, name))["arguments"]
 
 
 @cache

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from importlib.resources import files
 from typing import Final
 
 from ....catalog.names import closest, most_like
 from ....dataclass import dataclass
 from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ....resources import read_text
 from ....rules.violations import azureml_examples, deepspeed_now, derived, listed, ml_engineering, nccl
 from ...shell.records import Command, Word
 from ...subjects import commands, deepspeed_calls, launches, scripts, subject, submissions
@@ -245,7 +245,7 @@ _EXAMPLE: Final = azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.y
 @lru_cache(maxsize=1)
 def _variables() -> tuple[str, ...]:
     """The variables that NCCL reads, and such as are no slips; the file says where they are from."""
-    text = (files(__package__) / "nccl_variables.json").read_text(encoding="utf-8")
+    text = read_text(__package__, "nccl_variables.json")
     return tuple(sorted(json.loads(text)["variables"]))
 
 
