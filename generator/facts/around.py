@@ -115,7 +115,7 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
     """The files of a pattern in a folder, in order; no folder is listed that is not in the project of `project`."""
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
-        for path in (folder / name for name in fnmatch.filter(_names(str(folder), str(project)), first)):
+        for path in (folder / name for name in fnmatch.filter(names_in(str(folder), str(project)), first)):
             if not rest and is_readable(path, project):
                 yield path
             elif rest and path.is_dir():
@@ -123,9 +123,12 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
 
 
 @until_next_check(4096)
-def _names(folder: str, project: str) -> tuple[str, ...]:
-    """The names in a folder of a project, in order; none in another."""
-    return tuple(sorted(one.name for one in os.scandir(folder))) if is_within(Path(folder), Path(project)) else ()
+def names_in(folder: str, project: str) -> tuple[str, ...]:
+    """The names in a folder of the project of another, in order; none where it isn't there, or may not be read."""
+    with suppress(OSError, ValueError):  # no folder, or a name that no system has
+        if is_within(Path(folder), Path(project)):
+            return tuple(sorted(one.name for one in os.scandir(folder or ".")))
+    return ()
 
 
 def files_below(folder: Path, left_out: Collection[str] = ()) -> Iterator[Path]:

@@ -6,14 +6,12 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from posixpath import basename, commonprefix, dirname, isabs, join, normpath
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ..facts.around import is_within
+from ..facts.around import names_in
 from ..facts.document import Document, Kind
 from ..facts.releases import Release
 
@@ -73,7 +71,6 @@ class Files:
     def __init__(self, documents: Iterable[Document], roots: Iterable[str] = ()) -> None:
         self._roots = frozenset(place_of(root) for root in roots)
         self._documents = tuple(documents)
-        self._listed: dict[str, tuple[str, ...]] = {}
         self._here = place_of(str(Path.cwd()))
         self.releases: dict[tuple[str, str], Release] = {}  #: by program and folder
         self.links: dict[int, tuple[Any, ...]] = {}  #: the files that a document names, by its identity
@@ -173,27 +170,17 @@ class Files:
         written, name = place_of(path), basename(path)
         for place in () if isabs(path) else self._places(written, holder, starts):
             folder = dirname(place)
-            for other in self._names(folder, holder):
+            for other in names_in(folder, dirname(holder))[:_MOST]:
                 if is_slip(name, other):
                     return join(dirname(path), other)
             above = dirname(folder) if dirname(written) else folder
-            for other in self._names(above, holder) if above != folder else ():
-                if is_slip(basename(folder), other) and name in self._names(join(above, other), holder):
+            for other in names_in(above, dirname(holder))[:_MOST] if above != folder else ():
+                if is_slip(basename(folder), other) and name in names_in(join(above, other), dirname(holder)):
                     return join(dirname(dirname(path)), other, name)
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written  # of another machine's its folder counts
         parts = end.count("/")
         tails = ("/".join(place.split("/")[-parts - 1 :]) for place in self._by_place) if parts else ()
         return next((tail for tail in tails if is_slip(end, tail)), None)
-
-    def _names(self, folder: str, holder: str) -> tuple[str, ...]:
-        """The names in a folder of the project that `holder` is in, in order."""
-        if folder not in self._listed:
-            self._listed[folder] = ()
-            with suppress(OSError, ValueError):  # no folder, or a name that no system has
-                if is_within(Path(folder), Path(holder).parent):
-                    names = (entry.name for entry in os.scandir(folder or "."))
-                    self._listed[folder] = tuple(sorted(islice(names, _MOST)))
-        return self._listed[folder]
 
     def _ends(self, path: str) -> list[str]:
         """The places that end as a path does, of which the folders above are others here; none of a name alone."""

@@ -51,16 +51,13 @@ def option_lines(arguments: Iterable[str | ConfigPath]) -> Iterator[tuple[str | 
     """An option together with the values after it, one tuple a line."""
     line: list[str | ConfigPath] = []
     for argument in arguments:
-        if line and _is_option(argument):
+        option = isinstance(argument, str) and argument.startswith("-") and not _NEGATIVE_NUMBER.match(argument)
+        if line and option:
             yield tuple(line)
             line = []
         line.append(argument)
     if line:
         yield tuple(line)
-
-
-def _is_option(argument: str | ConfigPath) -> bool:
-    return isinstance(argument, str) and argument.startswith("-") and not _NEGATIVE_NUMBER.match(argument)
 
 
 def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -11,7 +10,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
-from ...facts.around import folders_above, is_readable, text_around, until_next_check
+from ...facts.around import folders_above, is_readable, names_in, text_around, until_next_check
 from ...facts.releases import COPIES
 from ...job.wording import whole_number
 from ..lookup import is_slip
@@ -20,6 +19,7 @@ from .program_options import OF_DEEPSPEED, find_program, program_path
 
 #: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.
 _MOST_MODULES: Final = 12
+_MOST_DECLARING: Final = 100  # asked where none of the first has an option; LLaMA-Factory's is the 50th
 _MOST_ABOVE: Final = 6  # folders above a module in which those that it imports are looked for, as in `facts.around`
 _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _ORIGINS: Final = ("argparse", "transformers")
@@ -81,6 +81,7 @@ def slips(program: str, holder: str, options: Iterable[str]) -> dict[str, str]:
     names = {option: option.lstrip("-").replace("-", "_") for option in options}
     unread = {option: name for option, name in names.items() if lacks_word(program, holder, name)}
     declared = _declared(found.absolute()) if unread and (found := find_program(program, holder)) else ()
+    unread = {option: name for option, name in unread.items() if name not in declared}
     near = {option: next((one for one in declared if is_slip(name, one)), "") for option, name in unread.items()}
     return {option: f"--{one}" for option, one in near.items() if one and not one.startswith(names[option])}
 
@@ -104,9 +105,10 @@ def _texts(program: Path) -> tuple[str, ...]:
 
 @until_next_check(64)
 def _declared(program: Path) -> tuple[str, ...]:
-    """The options and fields that the first modules of a program declare, and those that DeepSpeed adds for it."""
-    found = {option or field for text in _texts(program) for option, field in _DECLARES.findall(text)}
-    adds = any(name in text for text in _texts(program) for name in _ADDS)
+    """The options and fields that the modules of a program declare, and those that DeepSpeed adds for it."""
+    texts = [module.text.replace("-", "_") for module in islice(_modules(program), _MOST_DECLARING)]
+    found = {option or field for text in texts for option, field in _DECLARES.findall(text)}
+    adds = any(name in text for text in texts for name in _ADDS)
     return tuple(sorted(found | {one.lstrip("-").replace("-", "_") for one in OF_DEEPSPEED if adds}))
 
 
@@ -200,21 +202,13 @@ class _Module:
         bases = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
         bases = bases[max(len(name) - len(bare) - 1, 0) :][:1] if bare != name else bases
         first = bare.partition(".")[0]
-        bases = [base for base in bases if not {first, f"{first}.py"}.isdisjoint(_names(base))] if bare else []
+        here = str(self.path.parent)  # fewer questions to the disk than one for each module that may be there
+        bases = [base for base in bases if bare and not {first, f"{first}.py"}.isdisjoint(names_in(str(base), here))]
         places = (base / f"{bare.replace('.', '/')}{end}" for base in bases for end in (".py", "/__init__.py"))
         return next((place for place in places if is_readable(place, self.path.parent)), None)
 
 
 _module = until_next_check(256)(_Module)
-
-
-@until_next_check(256)
-def _names(folder: Path) -> frozenset[str]:
-    """The names in a folder: fewer questions to the disk than one for each module that may be in it."""
-    try:
-        return frozenset(entry.name for entry in os.scandir(folder))
-    except OSError:
-        return frozenset()
 
 
 def _modules(first: Path) -> Iterator[_Module]:

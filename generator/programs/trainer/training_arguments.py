@@ -218,7 +218,9 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         if theirs and not declares_its_own(program, holder, _TELLING | _COMMON):
             values: dict[str, object] = {}
             places: dict[str, Location] = {}
-            unsure = frozenset(_in_branches(launch.arguments))
+            given = [text or "" for word in launch.arguments for text in word.perhaps]
+            branches = [_name(text) for text in given if text.startswith("--")]
+            unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
             for name, word, value in found:
                 places[name] = launch.script.locate(word)
                 values.pop(name, None)
@@ -255,12 +257,6 @@ def _may_hide(words: tuple[Word, ...]) -> bool:
                 return True
             before = text or ""
     return False
-
-
-def _in_branches(words: tuple[Word, ...]) -> Iterator[str]:
-    """The Python names of the options that only a branch of the script gives."""
-    for text in (text for word in words for text in word.perhaps if text is not None and text.startswith("--")):
-        yield from {_name(text), _name(text).removeprefix("no_")}
 
 
 def _name(text: str) -> str:

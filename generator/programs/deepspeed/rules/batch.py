@@ -106,6 +106,8 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
     for config in configs(submission):
         batch, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
+        if config.value(f"/{_STEPS}") == "auto" and {_TRAIN, _MICRO} <= batch.given.keys():
+            written.remove(_STEPS)  # whatever is filled in, the batch is a multiple of the micro batch
         if not config.is_elastic and list(batch.given) == written:
             replicas = replicas_of(config, submission)
             source = world_of(submission).source

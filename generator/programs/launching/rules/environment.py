@@ -198,13 +198,17 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     Prevents: CUDA error: invalid device ordinal.
     Fix: show as many GPUs as there are ranks"""
     visible, call = launch.environment.get("CUDA_VISIBLE_DEVICES"), launch.call("torchrun")
-    ranks = call.options.integer("--nproc-per-node") if call else None
+    ranks, option = call.options.integer("--nproc-per-node") if call else None, "--nproc-per-node"
+    if (started := launch.call("accelerate")) is not None and not started.options.has("--cpu"):
+        machines = started.options.integer("--num_machines")
+        if machines == 1 or not (machines or started.options.has("--config_file")):
+            ranks, option = started.options.integer("--num_processes"), "--num_processes"
     if visible is None or visible.value is None or ranks is None:
         return
     devices = [part for part in visible.value.split(",") if part.strip()]
     if devices and ranks > len(devices):
         message = f"CUDA_VISIBLE_DEVICES={visible.value} shows {len(devices)} GPUs to {ranks} ranks"
-        hint = f"write --nproc-per-node={len(devices)}, or show {ranks} GPUs"
+        hint = f"write {option}={len(devices)}, or show {ranks} GPUs"
         yield Violation(launch.script.locate(visible.value_offset), message, hint)
 
 
