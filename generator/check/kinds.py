@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from ..dataclass import dataclass
-from ..facts.around import LIBRARIES
+from ..facts.around import files_below
 from ..facts.document import Kind
 from ..programs.kinds import entries
 
@@ -226,9 +226,6 @@ def _lines(content: str) -> list[str]:
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-MAX_DEPTH: Final = 32  # folders below the one named
-
-
 def is_folder(path: Path) -> bool:
     """Return whether there is a folder."""
     try:
@@ -244,23 +241,12 @@ def candidates(folder: Path) -> Iterator[Path]:
     Hidden folders, links to folders, pipes and devices are left out.
     """
     links = list[Path]()
-    yield from _candidates(folder, links, MAX_DEPTH)
+    for path in files_below(folder):
+        if not (is_candidate(path) or _may_launch(path)):
+            continue
+        if os.path.islink(path):  # noqa: PTH114 - what may not be read is an error to pathlib
+            links.append(path)
+        elif os.path.isfile(path):  # noqa: PTH113
+            yield path
     root = os.path.realpath(folder)
     yield from (link for link in links if Path(os.path.realpath(link)).is_relative_to(root) and link.is_file())
-
-
-def _candidates(folder: Path, links: list[Path], depth: int) -> Iterator[Path]:
-    try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        path = folder / entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if depth and not entry.name.startswith((".", "__")) and entry.name not in LIBRARIES:
-                yield from _candidates(path, links, depth - 1)
-        elif (is_candidate(path) or _may_launch(path)) and entry.is_symlink():
-            links.append(path)
-        elif (is_candidate(path) or _may_launch(path)) and entry.is_file():
-            yield path

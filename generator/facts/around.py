@@ -16,7 +16,8 @@ from typing import Final, ParamSpec, TypeVar, cast
 #: have their whole repository within these.
 _MOST_ABOVE: Final = 7
 _MOST_BYTES: Final = 1_000_000  # of a file that is read for what it tells; Megatron's own parser has 0.2 MB
-LIBRARIES: Final = frozenset({"node_modules", "site-packages"})  #: others' files, by the ten thousand
+_MAX_DEPTH: Final = 32  # folders below one whose files are listed
+_LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 _named: ContextVar[tuple[Path, ...]] = ContextVar("named", default=())
 _alone: ContextVar[bool] = ContextVar("alone", default=False)  #: whether nothing around is read
@@ -131,12 +132,18 @@ def names_in(folder: str, project: str) -> tuple[str, ...]:
     return ()
 
 
-def files_below(folder: Path, left_out: Collection[str] = ()) -> Iterator[Path]:
-    """The files in and below a folder, in order; not those of hidden folders, libraries and folders `left_out`."""
-    for at, folders, names in os.walk(folder):
-        kept = (name for name in folders if not name.startswith((".", "__")) and name not in LIBRARIES)
-        folders[:] = sorted(name for name in kept if name not in left_out)
-        yield from (Path(at, name) for name in sorted(names))
+def files_below(folder: Path, left_out: Collection[str] = (), depth: int = _MAX_DEPTH) -> Iterator[Path]:
+    """The files and links in and below a folder, in order; not those of hidden folders, libraries and `left_out`."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            yield folder / entry.name
+        elif depth and not entry.name.startswith((".", "__")) and entry.name not in (*_LIBRARIES, *left_out):
+            yield from files_below(folder / entry.name, left_out, depth - 1)
 
 
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:

@@ -299,9 +299,7 @@ def _read(program: Path) -> ProgramOptions:
     rules = text_around(parser, folder) if parser else ""
     whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
     near = Path(os.path.relpath(parser)).as_posix() if parser else ""
-    shown = (
-        parser.as_posix() if parser and near.startswith("..") else near
-    )  # from the working directory, if it is below
+    shown = parser.as_posix() if parser and near.startswith("..") else near  # from the working folder, if below it
     return ProgramOptions(
         strings=frozenset[str]().union(*(strings for strings, _ in found)),
         parser=shown if parser and whole else None,

@@ -46,12 +46,11 @@ def address_is_that_of_one_node(request: Request) -> Violations:
 
 def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool) -> tuple[str, Severity] | None:
     """Return what is wrong with an address; a note where it may work, and a warning where it may be several."""
-    raw, index = assignment.raw, assignment.command_index
-    inner = index < len(shell.commands) and shell.commands[index].shell is not None
+    raw, command = assignment.raw, _command_of(shell, assignment)
     if assignment.value in _LOOPBACK:
-        branch = index < len(shell.commands) and shell.commands[index].guarded  # perhaps for one machine
+        branch = command is not None and command.guarded  # perhaps for one machine
         return f"is another machine on each of {nodes} nodes", NOTE if branch else ERROR
-    if _OWN_NAME.match(raw) and inner:
+    if _OWN_NAME.match(raw) and command is not None and command.shell is not None:
         return f"is set in the tasks of {nodes} nodes: each takes itself for the master", ERROR
     if _NODE_LIST.fullmatch(raw):
         return f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host", ERROR
