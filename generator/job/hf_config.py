@@ -57,12 +57,12 @@ _TELLING: Final[Mapping[str, str]] = {
     "attention heads or MLP widths that differ by layer": (
         "block_configs num_query_heads num_heads_per_layer ffn_multipliers qkv_multipliers"
     ),
-    "cross-attention layers": "cross_attention_layers",
+    "cross-attention layers": "cross_attention_layers add_cross_attention",
     "layers that share keys and values": "use_cla num_kv_shared_layers",
     "per-layer embeddings or AltUp": "altup_ laurel_ hidden_size_per_layer_input",
-    "experts": (
-        "num_experts num_local_experts n_routed_experts moe_num_experts moe_intermediate_size moe_layer "
-        "decoder_sparse_step interleave_moe_layer_step mlp_only_layers first_k_dense mlp_layer_types"
+    "experts": "num_experts num_local_experts n_routed_experts moe_num_experts moe_intermediate_size",
+    "places of dense layers among experts": (
+        "moe_layer decoder_sparse_step interleave_moe_layer_step mlp_only_layers first_k_dense mlp_layer_types"
     ),
     "shared experts": (
         "n_shared_experts num_shared_expert shared_expert_intermediate_size moe_num_shared shared_intermediate_size "
@@ -108,6 +108,16 @@ def _more_predictions(read: ConfigReader) -> tuple[str, ...]:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return (f"{key} is {value}: multi-token prediction is neither counted nor planned",)
     return ()
+
+
+def _unread(read: ConfigReader, family: str) -> tuple[str, ...]:
+    """Name the sizes that stand under a name of another class only."""
+    counted = [read.config.get(key) for key in read.read]
+    return tuple(
+        f"{key} is {show(read.config[key])}: transformers reads no such key for {family}"
+        for key in _SIZES.split()
+        if key in read.config and key not in read.read and read.config[key] not in counted
+    )
 
 
 def _says_nothing(value: object) -> bool:
@@ -162,7 +172,12 @@ def _left_out(outer: str, place: str) -> str:
 
 
 _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
-_EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
+_EXPERTS = "num_experts num_local_experts n_routed_experts"
+#: What classes call a size. Transformers takes each by the names of the model's own class alone.
+_SIZES: Final = (
+    "hidden_size n_embd n_embed d_model num_hidden_layers n_layer n_layers num_attention_heads n_head n_heads "
+    f"{_EXPERTS}"
+)
 _LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _ROUTING_KEYS = ("num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace")
 _POSITIONS_WITHOUT_TABLE = 131072  # what Llama 3.1 and its contemporaries are trained for
@@ -190,11 +205,15 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     if not named or shape:
         model = f"model_type {family}" if named else "an inline model"
         for key, meaning in _costly_keys(read):
+            if key in _EXPERTS.split() and shape.get("experts"):
+                continue  # under the name of another class: noted
             message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
             read.report(key, message.replace("attention are", "attention is"), f"remove {key} if the model has none")
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
-    return Model(name=name, family=family, source=source, notes=(*notes, *_more_predictions(read)), **shape)
+    if named:
+        notes = (*notes, *_more_predictions(read), *_unread(read, family))
+    return Model(name=name, family=family, source=source, notes=notes, **shape)
 
 
 def _read_family(read: ConfigReader) -> tuple[str, Shape]:
@@ -218,6 +237,7 @@ def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
     `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's (LayerNorm,
     biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.
     """
+    read.names = {"num_experts": _EXPERTS}
     gated = read.boolean("gated_mlp", read.config.get("position_embedding") != "learned")
     bias = read.boolean("attention_bias", not gated)
     hidden = read.integer("hidden_size", example=4096)
@@ -259,8 +279,8 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
         parts.update(latent_attention(read, 0))
     else:
         _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
-    if any(read.has(key) for key in _EXPERT_KEYS):
-        found = read_experts(read, shape, *_EXPERT_KEYS, experts=None, top_k=None, width=shape["ffn"])
+    if read.has("num_experts"):
+        found = read_experts(read, shape, experts=None, top_k=None, width=shape["ffn"])
         shared = read.integer("n_shared_experts", default=0, low=0)
         dense = min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0))
         parts.update(found, shared_experts=shared, shared_ffn=shared * found["moe_ffn"], dense_layers=dense)

@@ -54,15 +54,6 @@ def _whole(_: ConfigReader, shape: Shape) -> tuple[int, ...]:
     return cast("tuple[int, ...]", shape.get("full_attention_layers", ()))
 
 
-def _gpt_neox(read: ConfigReader, shape: Shape) -> Shape:
-    heads, hidden = shape["heads"], shape["hidden"]
-    bias = read.boolean("attention_bias", True)
-    side_by_side = read.boolean("use_parallel_residual", True)  # each with a norm of its own
-    extras = ("attention and MLP side by side",) if side_by_side else ()
-    head_dim = max(1, hidden // heads)
-    return {"kv_heads": heads, "head_dim": head_dim, "qkv_bias": bias, "output_bias": bias, "extras": extras}
-
-
 def _gemma(
     read: ConfigReader,
     shape: Shape,
@@ -138,10 +129,17 @@ def _opt(read: ConfigReader, shape: Shape) -> Shape:
     return {"embedding_width": None if width == shape["hidden"] else width, "final_norms": int(final)}
 
 
-_GPT2 = partial(GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner")
+_GPT2 = partial(
+    GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner",
+    names={
+        "hidden_size": "hidden_size n_embd", "num_hidden_layers": "num_hidden_layers n_layer",
+        "num_attention_heads": "num_attention_heads n_head",
+        "max_position_embeddings": "max_position_embeddings n_positions",
+    },
+)  # fmt: skip
 _MISTRAL = LlamaLike(
     vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
-    has_window=True, window=4096,
+    has_window=True, window=4096, names={"layer_types": ""},
 )  # fmt: skip
 _GLM = LlamaLike(
     vocab=151552, hidden=4096, ffn=13696, layers=40, heads=32, kv_heads=2, positions=131072, head_dim=128,
@@ -150,7 +148,6 @@ _GLM = LlamaLike(
 _COHERE: Final[Shape] = {
     "norm": "layernorm-no-bias",
     "norms_per_layer": 1,
-    "qk_norm": switch("use_qk_norm", False, "full", "none"),
     "extras": lambda read, _: ("a factor on the logits",) if read.positive("logit_scale", default=0.0625) != 1 else (),
 }
 
@@ -167,11 +164,16 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     "bloom": GptLike(
         vocab=250880, hidden=64, layers=2, heads=8, positions=2048, learned=False,
         dropouts=("hidden_dropout", "attention_dropout"),
+        names={
+            "hidden_size": "n_embed hidden_size", "num_hidden_layers": "num_hidden_layers n_layer",
+            "num_attention_heads": "num_attention_heads n_head", "max_position_embeddings": "seq_length",
+        },
         fields={"position_embedding": "alibi", "embedding_norms": 1},
     ),
     "falcon": GptLike(
         vocab=65024, hidden=4544, layers=32, heads=71, positions=2048, learned=False, ffn_key="ffn_hidden_size",
         dropouts=("hidden_dropout", "attention_dropout"), activation=("activation", "gelu"),
+        names={"hidden_size": "n_embed hidden_size"},
         fields={**biases("bias", False), "position_embedding": switch("alibi", False, "alibi", "rotary")},
         more=_falcon,
     ),
@@ -190,6 +192,10 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     ),
     "mpt": GptLike(
         vocab=50368, hidden=2048, layers=24, heads=16, positions=2048, learned=False,
+        names={
+            "hidden_size": "hidden_size d_model", "num_hidden_layers": "num_hidden_layers n_layers",
+            "num_attention_heads": "num_attention_heads n_heads", "max_position_embeddings": "max_seq_len",
+        },
         fields={**gpt_block(bias=False), "norm": "layernorm-no-bias", "position_embedding": "alibi"}, more=_mpt,
     ),
     "opt": GptLike(
@@ -205,17 +211,17 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     ),
     "llama": LlamaLike(attention_bias=False, mlp_bias=False),
     "mistral": _MISTRAL,
-    "ministral": _MISTRAL,
+    "ministral": replace(_MISTRAL, names={}),
     "ministral3": LlamaLike(
         vocab=131072, ffn=14336, layers=34, kv_heads=8, positions=262144, head_dim=128, rotary_base=1e6, epsilon=1e-5,
-        has_window=True, more=_ministral3,
+        has_window=True, more=_ministral3, names={"layer_types": ""},
     ),
     "qwen2": LlamaLike(
         vocab=151936, ffn=22016, kv_heads=32, positions=32768, fields={"qkv_bias": True}, more=qwen_windows,
     ),
     "qwen2_vl_text": LlamaLike(
         vocab=152064, hidden=8192, ffn=29568, layers=80, heads=64, kv_heads=8, positions=32768, rotary_base=1e6,
-        epsilon=1e-5, fields={"qkv_bias": True}, more=partial(qwen_windows, layers=80),
+        epsilon=1e-5, names={"head_dim": ""}, fields={"qkv_bias": True}, more=partial(qwen_windows, layers=80),
     ),
     "qwen3": LlamaLike(
         vocab=151936, ffn=22016, kv_heads=32, positions=32768, head_dim=128, attention_bias=False,
@@ -233,12 +239,14 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
         vocab=256000, hidden=2304, ffn=9216, layers=26, heads=8, kv_heads=4, positions=8192, head_dim=256,
         activation="gelu_pytorch_tanh", tied=True, attention_bias=False, has_window=True, window=4096, every=2,
         fields={"norms_per_layer": 4, "extras": partial(_gemma, scalar=256, caps=(50.0, 30.0))},
+        names={"hidden_act": "hidden_activation", "sliding_window_pattern": ""},
     ),
     "gemma3_text": LlamaLike(
         vocab=262208, hidden=2304, ffn=9216, layers=26, heads=8, kv_heads=4, positions=131072, head_dim=256,
         activation="gelu_pytorch_tanh", tied=True, attention_bias=False, rotary_base=1e6, has_window=True, window=4096,
         every=6,
         fields={"norms_per_layer": 4, "qk_norm": "head", "extras": partial(_gemma, scalar=256, local_base=True)},
+        names={"hidden_act": "hidden_activation"},
     ),
     "phi": LlamaLike(  # attention and MLP read the same normalised input
         vocab=51200, hidden=2048, ffn=8192, layers=24, heads=32, kv_heads=None, positions=2048, activation="gelu_new",
@@ -247,21 +255,35 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
             **gpt_block(), "norms_per_layer": 1, "head_bias": True,
             "qk_norm": switch("qk_layernorm", False, "head", "none"),
         },
+        names={"rms_norm_eps": "layer_norm_eps"},
     ),
     "phi3": LlamaLike(
         vocab=32064, hidden=3072, ffn=8192, positions=4096, epsilon=1e-5, dropout="resid_pdrop", has_window=True,
+        names={"layer_types": ""},
     ),
     "gpt_neox": LlamaLike(
         vocab=50432, hidden=6144, ffn=24576, layers=44, heads=64, activation="gelu", rotary_fraction=0.25,
-        epsilon=1e-5, dropout="hidden_dropout", fields=gpt_block(), more=_gpt_neox,
+        epsilon=1e-5, dropout="hidden_dropout", attention_bias=True,
+        names={
+            "num_key_value_heads": "", "head_dim": "", "rms_norm_eps": "layer_norm_eps",
+            "rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct",
+        },
+        fields={
+            "gated_mlp": False, "norm": "layernorm", "mlp_bias": True,
+            "extras": switch("use_parallel_residual", True, ("attention and MLP side by side",), ()),
+        },
     ),
-    "olmo": LlamaLike(vocab=50304, epsilon=1e-5, attention_bias=False, fields={"norm": "none", "extras": clipped}),
+    "olmo": LlamaLike(
+        vocab=50304, epsilon=1e-5, attention_bias=False, names={"rms_norm_eps": ""},
+        fields={"norm": "none", "extras": clipped},
+    ),
     "olmo2": LlamaLike(
         vocab=50304, epsilon=1e-5, attention_bias=False, fields={"qk_norm": "full", "norm_after": True},
     ),
     "olmo3": LlamaLike(
         vocab=50304, epsilon=1e-5, rotary_base=500000.0, attention_bias=False, has_window=True, window=4096, every=4,
         fields={"qk_norm": "full", "norm_after": True},
+        names={"sliding_window_pattern": ""},
     ),
     "ernie4_5": LlamaLike(
         vocab=103424, hidden=1024, ffn=3072, layers=18, heads=16, kv_heads=2, positions=131072, head_dim=128,
@@ -284,17 +306,21 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     "granite": LlamaLike(attention_bias=False, mlp_bias=False, fields={"extras": multipliers}),
     "cohere": LlamaLike(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, positions=8192, tied=True, rotary_base=500000.0,
-        epsilon=1e-5, attention_bias=False, fields=_COHERE,
+        epsilon=1e-5, attention_bias=False,
+        fields={**_COHERE, "qk_norm": switch("use_qk_norm", False, "full", "none")},
+        names={"rms_norm_eps": "layer_norm_eps"},
     ),
     "cohere2": LlamaLike(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, positions=8192, tied=True, epsilon=1e-5,
         attention_bias=False, has_window=True, window=4096, every=4,
         fields={**_COHERE, "layers_without_rotary": _whole},
+        names={"rms_norm_eps": "layer_norm_eps"},
     ),
     "starcoder2": LlamaLike(
         vocab=49152, hidden=3072, ffn=12288, layers=30, heads=24, kv_heads=2, positions=4096, tied=True,
         activation="gelu_pytorch_tanh", epsilon=1e-5, dropout="residual_dropout", has_window=True,
         fields={**gpt_block(), **biases("use_bias", True)},
+        names={"rms_norm_eps": "norm_epsilon", "layer_types": ""},
     ),
     "stablelm": LlamaLike(
         vocab=50304, hidden=2560, ffn=6912, layers=32, heads=32, kv_heads=32, positions=4096, rotary_fraction=0.25,
@@ -303,11 +329,13 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
             "norm": "layernorm", "qkv_bias": switch("use_qkv_bias", False),
             "norms_per_layer": switch("use_parallel_residual", False, 1, 2),
         },
+        names={"rms_norm_eps": "layer_norm_eps", "head_dim": ""},
     ),
     "nemotron": LlamaLike(
-        vocab=256000, hidden=6144, ffn=24576, heads=48, positions=4096, head_dim=128, activation="relu2",
+        vocab=256000, hidden=6144, ffn=24576, heads=48, positions=4096, activation="relu2",
         rotary_fraction=0.5, epsilon=1e-5, attention_bias=False, mlp_bias=False,
         fields={"gated_mlp": False, "norm": "layernorm"},
+        names={"rms_norm_eps": "norm_eps"},
     ),
     "glm": _GLM,
     "glm4": replace(_GLM, fields={**_GLM.fields, "norms_per_layer": 4}),

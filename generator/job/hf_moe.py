@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -39,26 +40,24 @@ def latent_attention(read: ConfigReader, q_rank: int, nope: int = 128, values: i
 
 
 def read_experts(
-    read: ConfigReader, shape: Shape, *keys: str, experts: int | None, top_k: int | None, width: int | None = None,
-    top_key: str | None = None,
-) -> Shape:  # fmt: skip
-    """Return the routed experts: their number under one of `keys`, those of a token, their width.
+    read: ConfigReader, shape: Shape, *, experts: int | None, top_k: int | None, width: int | None = None
+) -> Shape:
+    """Return the routed experts: their number, those of a token, their width.
 
     `top_k` 0 is all experts, and None is required; `width` None is that of the dense MLP, whatever the config says.
     """
-    count = read.integer(*(keys or ("num_local_experts", "num_experts")), default=experts)
+    count = read.integer("num_experts", default=experts)
     return {
         "router_loss": read.weight("router_aux_loss_coef", "aux_loss_alpha"),
         "experts": count,
-        "experts_per_token": read_top_k(read, count, count if top_k == 0 else top_k, *([top_key] if top_key else ())),
+        "experts_per_token": read_top_k(read, count, count if top_k == 0 else top_k),
         "moe_ffn": shape["ffn"] if width is None else read.integer("moe_intermediate_size", default=width),
     }
 
 
 def _granite(read: ConfigReader, shape: Shape) -> Shape:
     width = read.integer("shared_intermediate_size", default=0, low=0)
-    shared = {"shared_experts": 1, "shared_ffn": width} if width else {}
-    return {**read_experts(read, shape, experts=8, top_k=2), **shared}
+    return {**read_experts(read, shape, experts=8, top_k=2), "shared_experts": min(1, width), "shared_ffn": width}
 
 
 def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
@@ -72,7 +71,7 @@ def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
 
 def _qwen(read: ConfigReader, shape: Shape, *, experts: int, top_k: int, width: int, local: bool = False) -> Shape:
     """Experts in the layers that `decoder_sparse_step` doesn't skip and `mlp_only_layers` doesn't name."""
-    found = read_experts(read, shape, "num_experts", "num_local_experts", experts=experts, top_k=top_k, width=width)
+    found = read_experts(read, shape, experts=experts, top_k=top_k, width=width)
     step, dense = read.integer("decoder_sparse_step", default=1), read.layer_indices("mlp_only_layers")
     found.update(dense_layers(shape["layers"], (i for i in range(shape["layers"]) if i in dense or (i + 1) % step)))
     if local:
@@ -111,19 +110,24 @@ def _deepseek(
 def _routed(
     read: ConfigReader, shape: Shape, *, experts: int, top_k: int, moe_ffn: int, shared: int, dense: int
 ) -> Shape:
-    """DeepSeek's experts: shared ones as wide as the routed ones, after the first layers or as the lists say."""
-    layers = shape["layers"]
-    keys = ("n_routed_experts", "num_experts", "num_local_experts")
-    found = read_experts(read, shape, *keys, experts=experts, top_k=top_k, width=moe_ffn)
+    """DeepSeek's experts: shared ones as wide as the routed ones, in all but the first layers."""
+    found = read_experts(read, shape, experts=experts, top_k=top_k, width=moe_ffn)
     given = read.optional_integer("n_shared_experts", low=0)
     own = shared if given is None else given
-    first, step = read.integer("first_k_dense_replace", default=dense, low=0), read.integer("moe_layer_freq", default=1)
     return {
         **found,
         "shared_experts": own,
         "shared_ffn": own * found["moe_ffn"],
-        **(mlp_layer_types(read, layers) or dense_layers(layers, (i for i in range(layers) if i < first or i % step))),
+        **dense_layers(shape["layers"], range(read.integer("first_k_dense_replace", default=dense, low=0))),
     }
+
+
+def _glm4_moe_lite(read: ConfigReader, shape: Shape) -> Shape:
+    found = _deepseek(
+        read, shape, experts=64, top_k=4, moe_ffn=1536, shared=1, dense=1, groups=0, top=0, scale=1.8, q_rank=768,
+        nope=192, values=256,
+    )  # fmt: skip
+    return {**found, **(mlp_layer_types(read, shape["layers"]) or {})}
 
 
 def _or_none(read: ConfigReader, key: str, default: int) -> int:
@@ -163,8 +167,8 @@ def _minimax_m2(read: ConfigReader, shape: Shape) -> Shape:
 
 def _ernie_moe(read: ConfigReader, shape: Shape) -> Shape:
     """Experts in every `moe_layer_interval`-th layer from one index to another; -1 is the last."""
-    layers, keys = shape["layers"], ("moe_num_experts", "num_experts")
-    found = read_experts(read, shape, *keys, experts=64, top_k=6, width=1536, top_key="moe_k")
+    layers = shape["layers"]
+    found = read_experts(read, shape, experts=64, top_k=6, width=1536)
     shared = read.integer("moe_num_shared_experts", default=2, low=0)
     first, last = (
         read.integer(f"moe_layer_{end}_index", default=default, low=-1) for end, default in (("start", 1), ("end", -1))
@@ -196,14 +200,15 @@ def _llama4(read: ConfigReader, shape: Shape) -> Shape:
 
 def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
     """One shared MLP beside the experts. Lists of a value for each layer count where the values are equal."""
-    shared_experts = _same(read, "num_shared_expert") if read.has("num_shared_expert") else 1
+    shared_experts = _same(read.config["num_shared_expert"]) if read.has("num_shared_expert") else 1
     if shared_experts != 1:
         message = f"num_shared_expert is {show(shared_experts)}, but this model has 1 a layer"
         read.report("num_shared_expert", message, "set num_shared_expert: 1")
-    keys = ("num_experts", "moe_topk", "num_experts_per_tok", "moe_intermediate_size")
-    alike = ConfigReader({key: _same(read, key) for key in keys if read.has(key)})
+    keys = map(read.given, ("num_experts", "num_experts_per_tok", "moe_intermediate_size"))
+    alike = ConfigReader({key: _same(read.config[key]) for key in keys if key})
+    alike.names = read.names
     width = shape["ffn"]
-    found = read_experts(alike, shape, "num_experts", experts=1, top_k=1, width=width, top_key="moe_topk")
+    found = read_experts(alike, shape, experts=1, top_k=1, width=width)
     if found["moe_ffn"] != width:
         message = f"moe_intermediate_size is {found['moe_ffn']}, but experts of this model are {width} wide"
         read.report("moe_intermediate_size", message, f"set intermediate_size: {found['moe_ffn']}")
@@ -211,38 +216,43 @@ def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
     return {**found, "moe_ffn": width, "shared_experts": 1, "shared_ffn": width}
 
 
-def _same(read: ConfigReader, key: str) -> object:
-    """The value of `key`, or the one that its list repeats."""
-    value = read.config[key]
+def _same(value: object) -> object:
+    """A value, or the one that its list repeats."""
     if isinstance(value, list) and value and all(item == value[0] for item in value):
         return value[0]
     return value
 
 
-def read_top_k(read: ConfigReader, experts: int, default: int | None, *keys: str) -> int:
-    """Experts per token, which can't be more than there are; `keys` are older names."""
-    names = (*keys, "num_experts_per_tok")
-    key = next(filter(read.has, names), "num_experts_per_tok")
+def read_top_k(read: ConfigReader, experts: int, default: int | None) -> int:
+    """Experts per token, which can't be more than there are."""
+    key = read.given("num_experts_per_tok") or "num_experts_per_tok"
     top_k = read.integer(key, default=default, example=min(2, experts))
     if top_k > experts:
         read.report(key, f"{key} is {top_k}, more than the {experts} experts", f"set {key}: {experts}")
     return top_k
 
 
+#: The names of the number of experts: two of a class, one alone, or both with the other first.
+_BOTH = {"num_experts": "num_experts num_local_experts", "layer_types": ""}
+_LOCAL = {"num_experts": "num_local_experts", "layer_types": ""}
+_ROUTED = {"num_experts": "num_local_experts n_routed_experts"}
+
 _GRANITE = LlamaLike(
     vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
-    attention_bias=False, fields={"extras": multipliers}, more=_granite,
+    attention_bias=False, names=_LOCAL, fields={"extras": multipliers}, more=_granite,
 )  # fmt: skip
 
 MOE: Final[Mapping[str, LlamaLike]] = {
     "mixtral": LlamaLike(
         ffn=14336, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, has_window=True,
         more=partial(read_experts, experts=8, top_k=2),
+        names=_BOTH,
     ),
     "phimoe": LlamaLike(
         vocab=32064, ffn=6400, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, attention_bias=False,
         has_window=True, fields={"norm": "layernorm", "head_bias": switch("lm_head_bias", False)},
         more=partial(read_experts, experts=16, top_k=2),
+        names=_LOCAL,
     ),
     "gpt_oss": LlamaLike(
         vocab=201088, hidden=2880, ffn=2880, layers=36, heads=64, kv_heads=8, positions=131072, head_dim=64,
@@ -252,6 +262,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
             "activation_clamp": lambda read, _: read.positive("swiglu_limit", default=7.0),
         },
         more=_gpt_oss,
+        names={"num_experts": "num_experts num_local_experts", "sliding_window_pattern": ""},
     ),
     "qwen2_moe": LlamaLike(
         vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=32768,
@@ -260,20 +271,24 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     "qwen3_moe": LlamaLike(
         vocab=151936, hidden=2048, ffn=6144, layers=24, kv_heads=4, positions=32768, attention_bias=False,
         fields={"qk_norm": "head"}, more=partial(_qwen, experts=128, top_k=8, width=768, local=True),
+        names=_BOTH,
     ),
     "qwen3_vl_moe_text": LlamaLike(
-        vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=128000, head_dim=128,
+        vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=128000,
         tied=True, rotary_base=500000.0, attention_bias=False, fields={"qk_norm": "head"},
         more=partial(_qwen, experts=60, top_k=4, width=1408),
+        names=_BOTH,
     ),
     "deepseek_v2": LlamaLike(
         vocab=102400, head_dim=64, attention_bias=False, mlp_bias=False,
         more=partial(_deepseek, experts=64, top_k=0, moe_ffn=1407, shared=2, dense=0, groups=0, top=0, scale=1.0),
+        names={"num_experts": "num_experts n_routed_experts"},
     ),
     "deepseek_v3": LlamaLike(
         vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, kv_heads=128, positions=4096, head_dim=64,
         attention_bias=False,
         more=partial(_deepseek, experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3, groups=8, top=4, scale=2.5),
+        names=_ROUTED,
     ),
     "glm4_moe": LlamaLike(
         vocab=151552, hidden=4096, ffn=10944, layers=46, heads=96, kv_heads=8, positions=131072, rounds_heads=True,
@@ -282,18 +297,18 @@ MOE: Final[Mapping[str, LlamaLike]] = {
             "qkv_bias": switch("attention_bias", False), "qk_norm": switch("use_qk_norm", False, "head", "none"),
             "router_scale": lambda read, _: read.positive("routed_scaling_factor", default=1.0),
         },
+        names=_ROUTED,
     ),
     "glm4_moe_lite": LlamaLike(
         vocab=154880, hidden=2048, ffn=10240, layers=47, heads=20, kv_heads=20, positions=202752, head_dim=64,
         epsilon=1e-5, attention_bias=False,
-        more=partial(
-            _deepseek, experts=64, top_k=4, moe_ffn=1536, shared=1, dense=1, groups=0, top=0, scale=1.8, q_rank=768,
-            nope=192, values=256,
-        ),
+        more=_glm4_moe_lite,
+        names={**_ROUTED, "qk_rope_head_dim": "head_dim qk_rope_head_dim", "first_k_dense_replace": ""},
     ),
     "minimax_m2": LlamaLike(
         vocab=200064, hidden=3072, ffn=1536, layers=62, heads=48, kv_heads=8, positions=196608, head_dim=128,
         rotary_base=5e6, fields={"qk_norm": switch("use_qk_norm", True, "full", "none")}, more=_minimax_m2,
+        names=_BOTH,
     ),
     "ernie4_5_moe": LlamaLike(
         vocab=103424, hidden=2560, ffn=12288, layers=28, heads=20, kv_heads=4, positions=131072, tied=True,
@@ -303,6 +318,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
             "router_bias": True,  # what balances the experts: a parameter, though not trained by gradients
             "extras": ("a softmax router with a bias that balances its experts",),
         },
+        names={"num_experts": "num_experts moe_num_experts", "num_experts_per_tok": "num_experts_per_tok moe_k"},
     ),
     "llama4_text": LlamaLike(
         vocab=202048, hidden=5120, ffn=8192, layers=48, heads=40, kv_heads=8, positions=131072, head_dim=128,
@@ -311,19 +327,23 @@ MOE: Final[Mapping[str, LlamaLike]] = {
             "shared_experts": 1, "qk_norm": switch("use_qk_norm", True, "l2", "none"),
             "extras": switch("attn_temperature_tuning", True, ("attention scores scaled by position",), ()),
         },
+        names={"num_experts": "num_local_experts"},
     ),
     "olmoe": LlamaLike(
         vocab=50304, hidden=2048, ffn=2048, layers=16, heads=16, positions=4096, epsilon=1e-5, attention_bias=False,
         fields={"qk_norm": "full", "extras": clipped}, more=partial(read_experts, experts=64, top_k=8),
+        names={"num_experts": "num_local_experts num_experts"},
     ),
-    "granitemoe": _GRANITE,
+    "granitemoe": replace(_GRANITE, names={**_LOCAL, "shared_intermediate_size": ""}),
     "granitemoeshared": _GRANITE,
     "hunyuan_v1_moe": LlamaLike(
         vocab=290943, epsilon=1e-5, attention_bias=False,
         fields={"qk_norm": switch("use_qk_norm", True, "head", "none")}, more=_hunyuan,
+        names={"num_experts": "num_local_experts num_experts", "num_experts_per_tok": "num_experts_per_tok moe_topk"},
     ),
     "dots1": LlamaLike(
         vocab=152064, hidden=4608, ffn=10944, layers=62, kv_heads=32, attention_bias=False, more=_dots1,
         fields={"qk_norm": "head", "router_scale": lambda read, _: read.positive("routed_scaling_factor", default=1.0)},
+        names=_ROUTED,
     ),
 }  # fmt: skip

@@ -30,13 +30,13 @@ class ConfigReader:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
+        self.names: Mapping[str, str] = {}  #: by a key's usual name, those that the class reads instead, best first
         self.problems: list[Problem] = []
         self.read: set[str] = set()  #: keys that were asked for, there or not
 
     def has(self, key: str) -> bool:
         """Return whether the config has `key` with a value other than null."""
-        self.read.add(key)
-        return self.config.get(key) is not None
+        return self.given(key) is not None
 
     def report(self, key: str, message: str, hint: str | None = None) -> None:
         """Add a problem."""
@@ -51,7 +51,7 @@ class ConfigReader:
         """
         fallback = low if default is None else default
         suggested = example if default is None and example is not None else fallback
-        key = self._given(keys) or next((key for key in keys if key in self.config), None)
+        key = self.given(*keys) or next((key for key in self._called(keys) if key in self.config), None)
         if key is None:
             if default is None:
                 self.report(keys[0], f"{keys[0]} is missing", f"add {keys[0]}: {suggested}")
@@ -68,7 +68,7 @@ class ConfigReader:
 
     def optional_integer(self, *keys: str, low: int = 1, high: int = _LARGEST) -> int | None:
         """As `integer`, where null or no key is an answer: `None`."""
-        present = self._given(keys)
+        present = self.given(*keys)
         return None if present is None else self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -94,7 +94,7 @@ class ConfigReader:
         def bound(value: float) -> str:
             return "" if 0 <= value < _LARGEST_NUMBER else "a finite number, 0 or above"
 
-        return self._number(keys, 0.0, bound) if self._given(keys) else None
+        return self._number(keys, 0.0, bound) if self.given(*keys) else None
 
     def positive(self, *keys: str, default: float) -> float:
         """A finite number above 0; null counts as the default."""
@@ -125,14 +125,18 @@ class ConfigReader:
             return frozenset()
         return frozenset(value)
 
-    def _given(self, keys: tuple[str, ...]) -> str | None:
-        """The first of `keys` with a value."""
-        self.read.update(keys)
-        return next((key for key in keys if self.config.get(key) is not None), None)
+    def given(self, *keys: str) -> str | None:
+        """The first of `keys` with a value, by any name that the class reads."""
+        names = self._called(keys)
+        self.read.update(names)
+        return next((name for name in names if self.config.get(name) is not None), None)
+
+    def _called(self, keys: tuple[str, ...]) -> list[str]:
+        return [name for key in keys for name in self.names.get(key, key).split()]
 
     def _typed(self, keys: tuple[str, ...], kind: type[_Value], default: _Value, what: str, shown: str) -> _Value:
         """The value, if it is a `kind`: `what` it is called, and how the default is `shown`."""
-        key = self._given(keys)
+        key = self.given(*keys)
         if key is None:
             return default
         value = self.config[key]
@@ -143,7 +147,7 @@ class ConfigReader:
 
     def _number(self, keys: tuple[str, ...], default: float, bound: Callable[[float], str]) -> float:
         """The value, if it is a number that `bound` has nothing to say about."""
-        key = self._given(keys)
+        key = self.given(*keys)
         if key is None:
             return default
         value = self.config[key]
@@ -241,9 +245,6 @@ def _layer_list(read: ConfigReader, key: str, layers: int, known: tuple[object, 
 Shape = dict[str, Any]  #: fields of `Model`
 More = Callable[[ConfigReader, Shape], Any]  #: one or several of them, from a config and the fields found so far
 
-_EPSILON_KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon", "layer_norm_epsilon")
-_ROTARY_KEYS = ("rope_theta", "rotary_emb_base", "partial_rotary_factor", "rotary_pct")
-
 MOST_LAYERS = 100_000  #: as the job's schema has it
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 
@@ -262,7 +263,7 @@ def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
 def split_heads(read: ConfigReader, hidden: int, heads: int) -> int:
     """Hidden over heads; reports a remainder."""
     if hidden % heads:
-        key = next((k for k in ("hidden_size", *_HIDDEN_KEYS) if k in read.config), "hidden_size")
+        key = read.given("hidden_size") or "hidden_size"
         multiple = max(1, round(hidden / heads)) * heads
         read.report(key, f"{key} is {hidden}, not a multiple of the {heads} attention heads", f"set {key}: {multiple}")
     return max(1, hidden // heads)
@@ -308,12 +309,14 @@ class LlamaLike:
     window: int | None = None  #: of `sliding_window`
     has_window: bool = False
     every: int | None = None  #: which layers have no window: every how many-th, of `sliding_window_pattern`
+    names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
     dropout: str | None = None  #: the key
     fields: Shape = field(default_factory=dict)  #: what the model's code decides, or a `More` for a key of its own
     more: More = lambda read, shape: {}  #: several fields at once
 
     def __call__(self, read: ConfigReader) -> Shape:
         """Return the shape that a config of this class describes."""
+        read.names = self.names
         hidden = read.integer("hidden_size", default=self.hidden)
         heads = read.integer("num_attention_heads", default=self.heads)
         default = max(1, hidden // heads) if self.rounds_heads else self.head_dim
@@ -328,11 +331,11 @@ class LlamaLike:
             "head_dim": own or read_head_dim(read, hidden, heads),
             "max_positions": read.integer("max_position_embeddings", default=self.positions, high=LONG),
             "gated_mlp": True,
-            "activation": read.text("hidden_act", "hidden_activation", default=self.activation),
+            "activation": read.text("hidden_act", default=self.activation),
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
             "position_embedding": "rotary",
             **read_rotary(read, self.rotary_base, self.rotary_fraction),
-            "norm_epsilon": read.positive(*_EPSILON_KEYS, default=self.epsilon),
+            "norm_epsilon": read.positive("rms_norm_eps", default=self.epsilon),
             "attention_dropout": read.fraction("attention_dropout"),
         }
         if self.attention_bias is not None:  # of the query, key, value and output projections
@@ -343,16 +346,10 @@ class LlamaLike:
             shape["dropout"] = read.fraction(self.dropout)
         every, window = self.every, read_window(read, self.window) if self.has_window else None
         if every is not None and not read.has("layer_types"):
-            every = read.integer("sliding_window_pattern", "_sliding_window_pattern", default=every)
+            every = read.integer("sliding_window_pattern", default=every)
         shape.update(windows(read, shape["layers"], window, every))
         fill(read, shape, self.fields)
         return {**shape, **self.more(read, shape)}
-
-
-#: A size by the names that these families have for it; transformers takes the usual one, the last, for each.
-_HIDDEN_KEYS = ("n_embd", "n_embed", "d_model", "hidden_size")
-_LAYERS_KEYS = ("n_layer", "n_layers", "num_hidden_layers")
-_POSITIONS_KEYS = ("n_positions", "max_seq_len", "seq_length", "max_position_embeddings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,18 +372,20 @@ class GptLike:
     dropouts: tuple[str, str] = ("resid_pdrop", "attn_pdrop")  #: the keys of hidden and of attention dropout
     dropout_defaults: tuple[float, float] = (0.0, 0.0)
     tied: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
     fields: Shape = field(default_factory=dict)  #: as those of `LlamaLike`
     more: More = lambda read, shape: {}
 
     def __call__(self, read: ConfigReader) -> Shape:
         """Return the shape that a config of this class describes."""
-        hidden = read.integer(*_HIDDEN_KEYS, default=self.hidden)
-        heads = read.integer("n_head", "n_heads", "num_attention_heads", default=self.heads)
+        read.names = self.names
+        hidden = read.integer("hidden_size", default=self.hidden)
+        heads = read.integer("num_attention_heads", default=self.heads)
         ffn = self.ffn
         if self.ffn_key:
             ffn = read.optional_integer(self.ffn_key) if ffn is None else read.integer(self.ffn_key, default=ffn)
         longest = {} if self.learned else {"high": LONG}
-        positions = read.integer(*_POSITIONS_KEYS, default=self.positions, **longest)
+        positions = read.integer("max_position_embeddings", default=self.positions, **longest)
         shape: Shape = {
             **gpt_block(),
             "heads": heads,
@@ -395,7 +394,7 @@ class GptLike:
             "vocab": read.integer("vocab_size", default=self.vocab),
             "hidden": hidden,
             "ffn": ffn or 4 * hidden,
-            "layers": read.integer(*_LAYERS_KEYS, default=self.layers, high=MOST_LAYERS),
+            "layers": read.integer("num_hidden_layers", default=self.layers, high=MOST_LAYERS),
             "max_positions": positions,
             **({"position_embedding": "learned", "position_rows": positions} if self.learned else {}),
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
@@ -431,14 +430,18 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
 
     `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and `rope_scaling`.
     """
-    inner = read.mapping("rope_parameters", "rope_scaling")
+    inner = read.mapping("rope_scaling") or read.mapping("rope_parameters")
     if isinstance(full := inner.get("full_attention"), Mapping):  # Gemma 3: local layers have a base of their own
         inner = full
-    found = ConfigReader({**{key: read.config[key] for key in _ROTARY_KEYS if read.has(key)}, **inner})
+    found = ConfigReader(inner)
+    base, fraction = (
+        found.positive(key, default=read.positive(key, default=default))
+        for key, default in (("rope_theta", base), ("partial_rotary_factor", fraction))
+    )
     kind = found.text("rope_type", "type", default="default")
     shape = {
-        "rotary_base": found.positive("rope_theta", "rotary_emb_base", default=base),
-        "rotary_fraction": min(1.0, found.positive("partial_rotary_factor", "rotary_pct", default=fraction)),
+        "rotary_base": base,
+        "rotary_fraction": min(1.0, fraction),
         "rotary_scaling": "none" if kind == "default" else kind,
         "rotary_scaling_factor": 1.0 if kind == "default" else found.positive("factor", default=1.0),
     }

@@ -324,7 +324,14 @@ def test_layer_types_are_those_of_transformers(family: str) -> None:
         ({"model_type": "llama4_text", "num_hidden_layers": 6, "interleave_moe_layer_step": 2}, (0, 2, 4)),
         ({"model_type": "llama4_text", "num_hidden_layers": 6, "moe_layers": [2, 5]}, (0, 1, 3, 4)),
         ({"model_type": "ernie4_5_moe", "num_hidden_layers": 6, "moe_layer_interval": 2}, (0, 2, 4)),
-        ({"model_type": "deepseek_v3", "num_hidden_layers": 6, "moe_layer_freq": 2}, (0, 1, 2, 3, 5)),
+        (
+            {
+                "model_type": "glm4_moe_lite",
+                "num_hidden_layers": 4,
+                "mlp_layer_types": ["sparse", "dense", "sparse", "dense"],
+            },
+            (1, 3),
+        ),
         ({"model_type": "qwen3_moe", "num_hidden_layers": 4, "mlp_only_layers": [2]}, (2,)),
     ],
 )
@@ -471,6 +478,43 @@ def test_old_multimodal_config_is_flat() -> None:
 def test_multimodal_models_are_refused_by_name(config: dict[str, object], message: str) -> None:
     """A language model that isn't modelled is refused as it would be alone."""
     assert problems(**config)[0][1] == message
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "value"),
+    [
+        ({"model_type": "falcon", "num_hidden_layers": 60, "n_layer": 32}, "layers", 60),
+        ({"model_type": "opt", "n_layer": 40}, "layers", 12),
+        ({"model_type": "opt", "seq_length": 512}, "max_positions", 2048),
+        ({"model_type": "opt", "d_model": 1000}, "hidden", 768),
+        ({"model_type": "gpt2", "n_embd": 768, "hidden_size": 1536}, "hidden", 1536),
+        ({"model_type": "bloom", "n_embed": 1024, "hidden_size": 64}, "hidden", 1024),
+        ({"model_type": "mpt", "n_layers": 8, "n_layer": 9}, "layers", 8),
+        ({"model_type": "deepseek_v3", "num_experts": 64}, "experts", 256),
+        ({"model_type": "deepseek_v3", "num_local_experts": 64}, "experts", 64),
+        ({"model_type": "nemotron", "hidden_size": 12288}, "head_dim", 256),
+        ({"model_type": "gemma2", "hidden_act": "silu"}, "activation", "gelu_pytorch_tanh"),
+        ({"model_type": "llama", "layer_norm_eps": 0.5}, "norm_epsilon", 1e-6),
+        ({"model_type": "gpt_neox", "rotary_emb_base": 5000, "rope_theta": 7}, "rotary_base", 5000),
+        (
+            {"model_type": "llama", "rope_theta": 7, "rope_scaling": {"rope_theta": 9, "type": "default"}},
+            "rotary_base",
+            9,
+        ),
+    ],
+)
+def test_a_size_counts_under_the_names_of_its_class(config: dict[str, object], field: str, value: object) -> None:
+    """Each family's class reads its own names, and the one that transformers prefers where two are given."""
+    assert getattr(convert(**config), field) == value
+
+
+def test_a_size_under_a_foreign_name_is_noted() -> None:
+    """The notes name a size that transformers' class doesn't read, unless another key says the same."""
+    (note,) = convert(model_type="opt", n_layer=40).notes
+    assert note == "n_layer is 40: transformers reads no such key for opt"
+    (note,) = convert(model_type="mixtral", n_routed_experts=64).notes
+    assert note == "n_routed_experts is 64: transformers reads no such key for mixtral"
+    assert convert(model_type="falcon", n_layer=32, num_hidden_layers=32).notes == ()
 
 
 def test_predictions_beyond_the_next_token_are_left_out() -> None:

@@ -1,0 +1,150 @@
+"""Every key that a family's config class of transformers has counts here as it counts there, and no other key does."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from dsgen.estimate.model_size import parameter_count
+from dsgen.job.hf_config import FAMILIES, ConfigError, model_from_config
+from dsgen.job.hf_shape import ConfigReader
+from tests.needs import needs_transformers
+
+pytestmark = [pytest.mark.integration, needs_transformers, pytest.mark.filterwarnings("ignore")]
+
+#: What a class's own defaults lack for its model to be built.
+NEEDED: Mapping[str, Mapping[str, int]] = {
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "dots1": {"num_experts_per_tok": 2, "n_routed_experts": 8, "n_shared_experts": 2},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 4},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}
+#: Names of sizes in any class, with a value that no class has by default.
+NAMES = {
+    name: value
+    for names, value in {
+        "hidden_size n_embd n_embed d_model": 3072,
+        "num_hidden_layers n_layer n_layers": 7,
+        "num_attention_heads n_head n_heads num_key_value_heads num_kv_heads": 4,
+        "n_positions max_seq_len max_position_embeddings": 640,
+        "intermediate_size n_inner ffn_dim ffn_hidden_size": 1280,
+        "num_experts num_local_experts n_routed_experts moe_num_experts": 12,
+        "num_experts_per_tok moe_k moe_topk shared_intermediate_size head_dim": 2,
+    }.items()
+    for name in names.split()
+}
+#: Keys that the class doesn't name, and why they are read: what its code reads of any config, what the models around
+#: it say, what a kind of layer is refused by, and what published configs of the family have for other programs.
+OTHERS = """
+    rope_theta rope_scaling partial_rotary_factor head_dim attention_dropout tie_word_embeddings layer_types
+    attn_logit_softcapping final_logit_softcapping attn_pdrop aux_loss_alpha router_aux_loss_coef
+    moe_intermediate_size num_shared_expert use_qk_norm qk_norm_type seq_length
+"""
+#: What is refused here and can't run there either, or isn't modelled.
+REFUSED = ("doesn't divide", "not a multiple", "not modelled", "more than the", "but experts of this model are")
+
+
+def class_of(family: str) -> Any:
+    """The family's config class."""
+    from transformers import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[family]
+
+
+def others(value: object) -> list[object]:
+    """Values of the same kind."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [2 * value, max(1, value // 2)] if value >= 0 else []
+    return [4, True] if value is None else []
+
+
+def configs(family: str) -> Iterator[dict[str, Any]]:
+    """Five layers, and these with each key changed: under its own name, another, both, and names of other classes."""
+    from transformers import PretrainedConfig
+
+    kind = class_of(family)
+    common = {each.name for each in dataclasses.fields(PretrainedConfig)} - {"tie_word_embeddings"}
+    own = {e.name: e.default for e in dataclasses.fields(kind) if e.name not in common and "token_id" not in e.name}
+    base = {
+        "model_type": family,
+        kind.attribute_map.get("num_hidden_layers", "num_hidden_layers"): 5,
+        **NEEDED.get(family, {}),
+    }
+    yield base
+    for name, default in own.items():
+        yield from ({**base, name: value} for value in others(base.get(name, default)))
+    for alias, name in kind.attribute_map.items():
+        for value in others(base.get(name, own.get(name))):
+            yield {**base, alias: value}
+            yield {**{key: held for key, held in base.items() if key != name}, alias: value}
+    # OLMoE's norms of queries are of the hidden size, so heads of another size can't run.
+    foreign = NAMES.keys() - own.keys() - ({"head_dim"} if family == "olmoe" else set())
+    yield from ({**base, name: NAMES[name]} for name in sorted(foreign))
+
+
+def in_transformers(config: Mapping[str, Any]) -> tuple[int, object] | None:
+    """The parameters and positions of transformers' own model; `None` where it takes no such config."""
+    import torch
+    from transformers import AutoModel, AutoModelForCausalLM, BertForPreTraining
+
+    kind, tied = class_of(config["model_type"]), config.get("tie_word_embeddings", False)
+    try:
+        built = kind(**{key: value for key, value in config.items() if key != "model_type"})
+        with torch.device("meta"), warnings.catch_warnings():
+            if kind.model_type == "bert":
+                model = BertForPreTraining(built)
+            elif "_vl_" in kind.model_type:  # its head belongs to the multimodal model around it
+                model = AutoModel.from_config(built)
+            else:
+                model = AutoModelForCausalLM.from_config(built)
+    except Exception:  # whatever a wrong value breaks there
+        return None
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if "_vl_" in kind.model_type and not getattr(built, "tie_word_embeddings", tied):
+        count += built.vocab_size * built.hidden_size
+    fields = {each.name for each in dataclasses.fields(kind)} & {
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+    }
+    return count, getattr(built, fields.pop()) if fields else None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_key_counts_as_in_transformers(family: str) -> None:
+    """Each key of a class, each other name of it, both at once and foreign names give transformers' own model."""
+    differ = []
+    for config in configs(family):
+        theirs = in_transformers(config)
+        try:
+            model = model_from_config(config, name="x", source="y")
+        except ConfigError as error:
+            if theirs is not None and not all(any(part in why for part in REFUSED) for _, why, _ in error.problems):
+                differ.append((config, theirs, error.problems))
+            continue
+        positions = model.max_positions if theirs and theirs[1] else None
+        if theirs is not None and theirs != (parameter_count(model), positions):
+            differ.append((config, theirs, (parameter_count(model), positions)))
+    assert differ == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_key_is_read_that_the_class_lacks(family: str) -> None:
+    """A family's reader asks for keys of the family's class, and for those that `OTHERS` has a reason for."""
+    kind = class_of(family)
+    read = ConfigReader({"model_type": family})
+    FAMILIES[family](read)
+    known = {each.name for each in dataclasses.fields(kind)} | set(kind.attribute_map) | set(OTHERS.split())
+    source = inspect.getsource(kind)
+    assert [
+        key for key in read.read - known if f'"{key}"' not in source and key not in kind.attribute_map.values()
+    ] == []
