@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice, takewhile
 from pathlib import Path
@@ -160,7 +161,8 @@ def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
 def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
     """Return whether a .gitignore above a file names a folder, which then is there for whoever works with it."""
     above = (text_around(folder / ".gitignore", folder).split() for folder in folders_above(holder))
-    return any(line.strip("/*") == name.strip("/") for lines in above for line in lines)
+    patterns = (line.strip("/").removeprefix("**/").split("/*")[0] for lines in above for line in lines)
+    return any(one.strip("*") and fnmatchcase(name.strip("/"), one) for one in patterns)
 
 
 def _project_of(folder: Path) -> Path:

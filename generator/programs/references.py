@@ -17,7 +17,7 @@ from ..facts.around import is_readable, text_around
 from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
-from .launching.program_options import find_program, has_trainer, options_beside, program_path
+from .launching.program_options import find_program, has_trainer, is_lightnings, options_beside, program_path
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
@@ -294,6 +294,8 @@ class _Lines:
         """The program that reads the config which this option of the training program names."""
         if reader := self.readers.get(id(launch)):
             return reader
+        if is_lightnings(program_path(launch), self.holder.path):
+            return "lightning"
         if option == "--deepspeed":  # with a path: TrainingArguments.deepspeed
             return "huggingface"
         if launch.call("accelerate") is not None:

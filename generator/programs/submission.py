@@ -112,8 +112,10 @@ class Submission:
 
     @cached_property
     def unclaimed(self) -> frozenset[str]:
-        """The paths of configs of DeepSpeed and accelerate that no document names."""
-        alone = (one.path for one in self.accelerate_configs if self._is_alone(one))
+        """The paths of configs of DeepSpeed and accelerate, and of arguments, that no document names."""
+        arguments = (one for one in self.training_arguments if one.launch is None)
+        files: tuple[Document, ...] = (*self.accelerate_configs, *arguments)
+        alone = (one.path for one in files if self._is_alone(one))
         return frozenset((*(one.path for one in self.configs if one.unclaimed), *alone))
 
     def _is_alone(self, document: Document) -> bool:

@@ -698,7 +698,10 @@ def test_a_job_is_judged_by_what_is_known(
             [],
             id="a program without steps, such as a converter",
         ),
-        pytest.param("HF025", {"a.yaml": _RATE, "train.py": "HfArgumentParser(A)"}, ["warning"], id="a plain parser"),
+        pytest.param(
+            "HF025", {"a.yaml": _RATE, "train.py": "HfArgumentParser(A), 'a.yaml'"}, ["warning"], id="a plain parser"
+        ),
+        pytest.param("HF025", {"a.yaml": _RATE, "train.py": "HfArgumentParser(A)"}, ["note"], id="named by nothing"),
         pytest.param("HF025", {"a.yaml": _RATE, "train.py": "TrlParser(A)"}, [], id="a parser that makes it a number"),
         pytest.param("HF025", {"a.yaml": _RATE}, [], id="a reader that isn't known"),
         pytest.param("HF034", {"train.yaml": f"{_ARGUMENTS}max_steps: 10\nwarmup_steps: 10\n"}, ["note"], id="a trial"),

@@ -127,6 +127,30 @@ def test_values_that_a_script_leaves_empty_are_to_be_filled_in(tmp_path: Path) -
     assert _severities(tmp_path, "HF025") == ["warning"]
 
 
+def test_a_page_of_templates_is_no_job(tmp_path: Path) -> None:
+    """#SBATCH lines without a command are a part of other scripts: what is wrong with them is a note."""
+    (tmp_path / "templates.sh").write_text("#!/bin/bash\n#SBATCH --time=2:00:00\n# large:\n#SBATCH --time=8:00:00\n")
+    assert _severities(tmp_path, "SLM033") == ["note"]
+
+
+def test_lightning_completes_a_config(tmp_path: Path) -> None:
+    """A config without a batch is right for a program that imports Lightning, and wrong for another."""
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}')
+    (tmp_path / "job.sh").write_text("python train.py --deepspeed_config_path ds.json\n")
+    (tmp_path / "train.py").write_text("import deepspeed\n")
+    assert _severities(tmp_path, "BATCH004") == ["error"]
+    (tmp_path / "train.py").write_text("import pytorch_lightning as pl\n")
+    assert _severities(tmp_path, "BATCH004") == []
+
+
+def test_folders_that_a_pattern_ignores_are_there(tmp_path: Path) -> None:
+    """A log's folder that a pattern of .gitignore fits is there for whoever works with the repository."""
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun hostname\n")
+    assert _severities(tmp_path, "SLM020") == ["warning"]
+    (tmp_path / ".gitignore").write_text("log*\n")
+    assert _severities(tmp_path, "SLM020") == ["note"]
+
+
 def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
     """Fewer processes than GPUs are a warning, and nothing where the script has another launch line."""
     head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
@@ -194,12 +218,18 @@ def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
         ("#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --prompt=a\\ plane\\ \n", "LNCH041"),
         (f"{_SLURM}if torchrun --help | grep -q local-addr; then echo new; fi\n", "SLM059"),
         (f"{_SLURM}srun --nodes=1 -w $NODE torchrun --nnodes=2 --node_rank=0 --master_addr=$H train.py\n", "LNCH029"),
+        (f"{_SLURM}srun --kill-on-bad-exit=1 hostname\nexit 0\n\n  --lr 1 \\\n  --bf16\n", "LNCH041"),
+        (
+            "N=${1:-all}\nif [ $N = all ]; then\n  torchrun --nproc-per-node=gpu a.py\nelse\n  "
+            "torchrun --nproc-per-node=$N a.py\nfi\n",
+            "LNCH031",
+        ),
         (f"{_SLURM}# Submit it so:\n#sbatch -p gpu --time=1:00:00 run.sh\nsrun hostname\n", "SLM035"),
     ],
 )
 def test_what_is_meant_draws_nothing(tmp_path: Path, script: str, rule: str) -> None:
-    """A distribution that sbatch takes, a blank at the end of a word, a launcher that is
-    asked for its options, a step on one node, and a command in a comment are as is meant."""
+    """A distribution that sbatch takes, a blank at the end of a word, a launcher that is asked for its options, a step
+    on one node, what comes after `exit`, a branch for another value, and a command in a comment are as is meant."""
     (tmp_path / "run.sh").write_text(script)
     assert _severities(tmp_path, rule) == []
 

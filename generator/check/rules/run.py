@@ -97,15 +97,17 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
-    """Return whether a finding is of a library's copy, or of a config that no program is known to read as it is."""
+    """Return whether a finding is of a library's copy, of a text without a command, or of a config that no program is
+    known to read as it is."""
     path = finding.where.path
-    if is_of_copy(path):
+    texts = (script.shell for script in submission.scripts if script.path == path)
+    if is_of_copy(path) or any(text.directives and not text.commands for text in texts):
         return True
     if path not in submission.unclaimed or rule.id in _OF_TEXT:
         return False
     meant = _MEANT.match(finding.hint or "")  # a slip is one whatever the program does
     slip = meant is not None and any(is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message))
-    if any(one.path == path for one in submission.accelerate_configs):
+    if path not in {config.path for config in submission.configs}:
         return not slip and not is_named(path)
     # The program may hand another to the engine; not the Trainer, for which alone an "auto" is.
     auto = any(one.path == path and has_auto(one) for one in submission.configs)

@@ -53,6 +53,8 @@ _LOADS_JSON: Final = re.compile(
 _MOST_FILES: Final = 60
 #: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
 _NEAR: Final = 3
+#: Source: lightning/pytorch/strategies/deepspeed.py @ 2.5.5 (_format_batch_size_and_grad_accum_config).
+_LIGHTNING: Final = re.compile(r"^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE)
 _TELLS: Final = {
     "MPI": (re.compile(r"\bmpi4py\b|\bMPI\b"), ("README*", "requirement*", "*.py", "*.sh", "*.s*batch")),
     # A program that finds out its rank by itself.
@@ -167,6 +169,12 @@ def has_trainer(program: str | None, holder: str) -> bool:
     places = [found] if found else programs_in(folder, folder, named) if named else []
     texts = [text_around(path, folder) for path in places]
     return any(map(_PLAIN_PARSER.search, texts)) and not any("deepspeed.initialize(" in text for text in texts)
+
+
+def is_lightnings(program: str | None, holder: str) -> bool:
+    """Return whether a program that the file `holder` starts imports Lightning, which completes a DeepSpeed config."""
+    found = find_program(program, holder) if program and program.endswith(".py") else None
+    return found is not None and _LIGHTNING.search(text_around(found, found.parent)) is not None
 
 
 def sets_key(key: str, holder: str) -> bool:

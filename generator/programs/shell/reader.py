@@ -52,6 +52,10 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     return script
 
 
+#: A condition by which a variable has a value.
+_EQUAL: Final = re.compile(r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+==?\s+["']?([\w.-]+)["']?\s+\]?\]""")
+
+
 class Reader:
     """Reads one shell's text."""
 
@@ -66,6 +70,7 @@ class Reader:
         self._parameters = False  # the `)` of `name()` comes next
         self._conditional = False
         self._executed = False  # a command was seen, so sbatch reads no further directive
+        self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
         """Reads the whole text."""
@@ -76,6 +81,8 @@ class Reader:
         self._changes = _loop_changes(tokens.found, text)
         command: list[Token] = []
         for token in tokens.found:
+            if self._ended:
+                break
             if token.kind in (NEWLINE, OPERATOR):
                 self._until(command, token.text)
                 command = []
@@ -83,7 +90,7 @@ class Reader:
                 command.append(token)
             elif shell.depth == 0:
                 shell.script.directives.append(_directive(token, text, self._executed))
-        self._until(command, "\n")
+        self._until([] if self._ended else command, "\n")
         while len(self._state.frames) > self._base:
             self._state.close()
 
@@ -118,9 +125,11 @@ class Reader:
         if tokens:
             self._executed = True
             inner = self._shell.add(tokens, self._conditional)
+            self._ended = not self._state.frames and not self._conditional and self._shell.raw(tokens[0]) == "exit"
             if inner is not None:
                 Reader(inner).read()
         if separator in ("\n", ";"):
+            self._assume(tokens)
             self._conditional = False
             return
         if separator == "(":
@@ -139,6 +148,15 @@ class Reader:
         if tokens:
             may_fail = tokens[0].kind == TEST or self._shell.raw(tokens[0]) in _TESTS
         self._conditional = separator == "||" or (separator == "&&" and may_fail)
+
+    def _assume(self, tokens: list[Token]) -> None:
+        """Takes the value that a variable has in a branch from its condition: `if [ "$MODE" = "train" ]`."""
+        frames, source = self._state.frames, self._shell.source
+        if not tokens or self._conditional or not frames or frames[-1].kind != "if":
+            return
+        if equal := _EQUAL.fullmatch(source.text, tokens[0].start, tokens[-1].end):
+            place = source.place(equal.start(2))
+            self._state.assume(equal[1], Value((Piece(equal[2], place, place),)))
 
     def _skip_pattern(self, tokens: list[Token], separator: str) -> bool:
         """Passes over a pattern of `case`; whether these tokens were part of it."""

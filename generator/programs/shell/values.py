@@ -176,6 +176,8 @@ class Frame:
     before: dict[str, Value | None] = field(default_factory=dict)  #: as they were when it opened, where changed since
     branches: list[dict[str, Value | None]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
+    assumed: dict[str, Value | None] = field(default_factory=dict)  #: as it was of what the branch's condition tells
+    refuted: set[str] = field(default_factory=set)  #: has another value in the branches to come
     total: bool = False  #: whether one of the branches always runs
     ended: bool = False  #: the last branch has ended, and no other has begun
 
@@ -230,7 +232,7 @@ class State:
     def _touch(self, name: str) -> None:
         if self.frames:
             frame = self.frames[min(len(self.frames), _DEEPEST) - 1]
-            frame.before.setdefault(name, self.values.get(name))
+            frame.before.setdefault(name, frame.assumed.pop(name, self.values.get(name)))
             frame.touched.add(name)
 
     def _put(self, name: str, value: Value | None) -> None:
@@ -249,19 +251,35 @@ class State:
                 self._touch(name)
                 self._put(name, UNKNOWN)
 
+    def assume(self, name: str, value: Value) -> None:
+        """Gives a variable the value that the condition of the innermost block says, in this branch alone."""
+        frame, known = self.frames[-1], self.text(name)
+        if name not in frame.touched:
+            frame.assumed.setdefault(name, self.values.get(name))
+            self._put(name, value)
+            frame.refuted |= {name} if known == value.text else set()
+
+    def _forget(self, frame: Frame) -> None:
+        for name in tuple(frame.assumed):
+            self._put(name, frame.assumed.pop(name))
+
     def next_branch(self, total: bool = False) -> None:
         """Ends a branch of the innermost block; the next one begins from what was before the block."""
         if self.frames:
             frame = self.frames[-1]
+            self._forget(frame)
             frame.branches.append({name: self.values.get(name) for name in frame.touched})
             for name in frame.touched:
                 self._put(name, frame.before[name])
             frame.touched.clear()
             frame.total = frame.total or total
+            for name in frame.refuted:
+                self.assume(name, UNKNOWN)
 
     def close(self) -> None:
         """Closes the innermost block and merges what its branches left."""
         frame = self.frames.pop()
+        self._forget(frame)
         self.guards -= frame.kind in _GUARDS
         if frame.kind == "(":
             for name in frame.touched:

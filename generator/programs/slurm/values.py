@@ -12,7 +12,8 @@ _TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEMORY: Final = re.compile(r"\s*\+?(\d+)(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
 _NODES: Final = re.compile(r"\s*\+?(\d+)(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
 _GRES: Final = re.compile(
-    r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?))?(?::(\d+[kmgtp]?))?", re.ASCII | re.IGNORECASE
+    r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?|\d[\w.+-]*(?=:\d)))?(?::(\d+[kmgtp]?))?",
+    re.ASCII | re.IGNORECASE,
 )
 _COUNT: Final = re.compile(r"(\d+)([kmgtp]?)", re.ASCII | re.IGNORECASE)
 _SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE)

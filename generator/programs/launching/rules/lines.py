@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from ....catalog.names import closest
-from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
@@ -103,12 +103,17 @@ def ports_exist(launch: Launch) -> Violations:
         if not _is_port(port.value):
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
             message = f"{port} is not a port that a job can open"
-            yield port.bad_value(message, hint, severity=note_if_to_fill(port.value, port.option.name))
+            yield port.bad_value(message, hint, severity=_less(port.value, port.option.name))
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and variable.value is not None and not _is_port(variable.value):
         message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        less = NOTE if given else note_if_to_fill(variable.value, "MASTER_PORT")  # a launcher sets its own
+        less = NOTE if given else _less(variable.value, "MASTER_PORT")  # a launcher sets its own
         yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
+
+
+def _less(text: str, name: str) -> Severity | None:
+    """The severity of a port that is none; in a container a job may open those of the system too."""
+    return WARNING if text.isdecimal() and int(text) < _PRIVILEGED else note_if_to_fill(text, name)
 
 
 def _is_port(text: str) -> bool:

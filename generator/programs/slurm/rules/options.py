@@ -119,7 +119,7 @@ def nodes_are_counted(request: Request) -> Violations:
             yield nodes.bad_value(message, hint, severity=WARNING)
 
 
-@requests.rule("SLM037", WARNING, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose"))
+@requests.rule("SLM037", NOTE, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose"))
 def node_count_is_fixed(request: Request) -> Violations:
     """A training job asks for a fixed number of nodes, as its batch and its layout are made for one.
     Prevents: A job that starts with fewer nodes than its batch size and its layout are made for.
