@@ -162,7 +162,8 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
         after = following.get(id(option.written))
         if option.known and not option.values and TABLES[call.program].options[option.name].values and after:
             message = f"{call.program} {option.written.raw} has no value: {after.raw} follows it"
-            yield Violation(call.shell.locate(option.written), message, f"write a value after {option.written.raw}")
+            where, less = call.shell.locate(option.written), NOTE if call.launch.has_blanks else None
+            yield Violation(where, message, f"write a value after {option.written.raw}", severity=less)
         empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
         if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw

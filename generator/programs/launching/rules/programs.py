@@ -84,6 +84,13 @@ def _passed_over(launch: Launch, program: str, words: Mapping[Word, str]) -> Vio
             yield Violation(launch.script.locate(word), message, f"did you mean {near[name]}?")
 
 
+def _moves_away(launch: Launch) -> bool:
+    """Return whether the script goes to a folder within an unknown one, as `$HERE/tasks/$NAME`: programs there may have
+    the same names."""
+    moves = (one.words[1].parts for one in launch.script.commands if len(one.words) == 2 and one.words[0].value == "cd")
+    return any(len(parts) > 2 and parts[0] is None and parts[-1] is None for parts in moves)
+
+
 @launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")
 def options_are_the_programs(launch: Launch) -> Violations:
     """Every option after the training program is one that its own parser has, where the repository has all of that.
@@ -91,7 +98,7 @@ def options_are_the_programs(launch: Launch) -> Violations:
     HfArgumentParser.
     Fix: correct the option's name"""
     program, holder = program_path(launch), launch.script.text.path
-    if not program:
+    if not program or _moves_away(launch):
         return
     options = own_options(program, holder, _classes())
     words = {word: word.prefix.partition("=")[0] for word in launch.arguments if word.prefix.startswith("--")}
