@@ -24,8 +24,8 @@ from .layout import Layout, LayoutLike
 from .ledgers import Memory, StepTime
 from .rates import constants
 
-#: Share of runs that a band holds, and the standard deviations of a normal distribution that hold as many.
-COVERAGE = 0.8
+#: Share of runs that a band holds, in words too, and the standard deviations of a normal distribution with as many.
+COVERAGE, _COVERAGE = 0.8, "four of five"
 DEVIATIONS = 1.2816
 #: Regimes of the step time, the first that holds counts. `unknown`: a generation without constants of its own. `moe`:
 #: experts, whose load and dispatch differ from run to run. `recent`: parts with fp8 (Hopper and later), in whatever
@@ -167,7 +167,6 @@ MFU_NOTE: Final = "MFU: of the dense peak; causal attention counts half, recompu
 
 #: Of bytes, where a count says them otherwise.
 _PREFIXES: Final[Mapping[str, str]] = {"B": "G", "quadrillion": "P"}
-_NUMBERS: Final = ("none", "one", "two", "three", "four", "five")
 
 
 def sized(size_bytes: float) -> str:
@@ -200,15 +199,8 @@ def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
 def band_note(uncertainty: Uncertainty) -> str:
     """Say which runs keep to the ranges."""
     if uncertainty.regime == "calibrated":
-        return f"{_share(uncertainty)} runs should stay inside, as those of your calibration did"
-    return f"{_share(uncertainty)} published runs stayed inside"
-
-
-def _share(uncertainty: Uncertainty) -> str:
-    """`four of five`, where that is the share."""
-    fifths = round(5 * uncertainty.coverage)
-    exact = abs(fifths / 5 - uncertainty.coverage) < 0.005
-    return f"{_NUMBERS[fifths]} of five" if exact else f"{uncertainty.coverage:.0%} of the"
+        return f"{_COVERAGE} runs should stay inside, as those of your calibration did"
+    return f"{_COVERAGE} published runs stayed inside"
 
 
 def evidence_note(known: Evidence) -> str:
