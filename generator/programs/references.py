@@ -301,8 +301,11 @@ class _Lines:
         if launch.call("accelerate") is not None:
             return "accelerate"
         # Both are the arguments that deepspeed.add_config_arguments adds: deepspeed/__init__.py:240-280 @ 0.19.8
-        both = switch and option == "--deepspeed_config"
-        return "deepspeed" if both and not has_trainer(program_path(launch), self.holder.path) else None
+        program, holder = program_path(launch), self.holder.path
+        found = find_program(program, holder) if program and option == "--deepspeed_config" else None
+        by_engine = found is not None and "deepspeed.initialize(" in text_around(found, found.parent)
+        both = switch and option == "--deepspeed_config" and not has_trainer(program, holder)
+        return "deepspeed" if both or by_engine else None
 
     def _by_launchers(self, launch: Launch) -> Iterator[Reference]:
         for call in launch.calls:
