@@ -144,6 +144,12 @@ _TEXT_MODELS: Final[Mapping[str, str]] = {
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
+_TIED = "tie_word_embeddings"
+#: Where the multimodal config alone says whether the head is tied, and what it is taken for. Mistral 3's would be tied
+#: too, but its checkpoints have a head of their own.
+_TIED_OUTSIDE: Final[Mapping[object, bool]] = {
+    "gemma3": True, "llava_next": False, "qwen3_vl": False, "qwen3_vl_moe": False
+}  # fmt: skip
 _SAME: Final[Mapping[str, str]] = {"qwen2_5_vl_text": "qwen2_vl_text", "kimi_k2": "deepseek_v3"}
 
 
@@ -162,9 +168,11 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     own = inner.get("model_type") or _TEXT_MODELS.get(str(outer), outer)
     if own == "bert":  # the text encoder of another model
         return config, ()
-    shared = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    tied: object = inner.get(_TIED) or config.get(_TIED)
+    if outer in _TIED_OUTSIDE:
+        tied = config.get(_TIED, _TIED_OUTSIDE[outer])
     name = show(outer) if not isinstance(outer, str) else outer
-    return {**shared, **inner, "model_type": own}, (_left_out(name, place),)
+    return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, (_left_out(name, place),)
 
 
 def _left_out(outer: str, place: str) -> str:
