@@ -173,7 +173,8 @@ def variables_are_set(script: LaunchScript) -> Violations:
     if shell.unterminated is not None or any(map(_sets_others, shell.commands)):
         return
     words = (word for launch in script.launches for call in launch.calls for word in call.command.words)
-    provided = {name for match in _PROVIDES.findall(shell.text.content) for name in re.findall(r"\w+", match)}
+    code = "\n".join(line for line in shell.text.lines if not line.lstrip().startswith("#"))
+    provided = {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word, name in ((one, name) for one in words for name in one.variables if name.isidentifier()):
         is_set = name in found or name in shell.history or name in provided or given.match(name)
@@ -188,7 +189,8 @@ def variables_are_set(script: LaunchScript) -> Violations:
 def _sets_others(command: Command) -> bool:
     """Return whether a command sets variables that can't be known: `source .env`, `export $(cat .env)`."""
     first, *words = command.words
-    substituted = any(word.raw.lstrip('"').startswith(("$(", "`")) for word in words)
+    # conda's hook sets variables of its own alone.
+    substituted = any(re.match(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)', word.raw) for word in words)
     return first.value in ("source", ".") or (first.value in ("eval", "export", "declare") and substituted)
 
 
