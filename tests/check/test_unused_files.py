@@ -149,6 +149,9 @@ def test_folders_that_a_pattern_ignores_are_there(tmp_path: Path) -> None:
     assert _severities(tmp_path, "SLM020") == ["warning"]
     (tmp_path / ".gitignore").write_text("log*\n")
     assert _severities(tmp_path, "SLM020") == ["note"]
+    (tmp_path / ".gitignore").unlink()
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH -D /work/me\n#SBATCH --output=logs/%j.out\nsrun hostname\n")
+    assert _severities(tmp_path, "SLM020") == ["note"]
 
 
 def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
@@ -215,6 +218,7 @@ def test_options_that_a_program_lacks_are_told_at_once(tmp_path: Path) -> None:
     ("script", "rule"),
     [
         ("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --distribution=nopack\nsrun hostname\n", "SLM056"),
+        ("#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:48gb:1\nsrun hostname\n", "SLM029"),
         ("#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --prompt=a\\ plane\\ \n", "LNCH041"),
         (f"{_SLURM}if torchrun --help | grep -q local-addr; then echo new; fi\n", "SLM059"),
         (f"{_SLURM}srun --nodes=1 -w $NODE torchrun --nnodes=2 --node_rank=0 --master_addr=$H train.py\n", "LNCH029"),

@@ -44,10 +44,10 @@ def log_folder_exists(submission: Submission) -> Violations:
             option, top = f"{found.command} {found.name}", _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
             message = f"{option} is in the folder {folder}: without it the job fails at its start, with no log; {tail}"
             makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
-            told = (
-                any(map(makes.match, request.shell.text.lines)) or is_left_out(top, path) or is_left_out(folder, path)
-            )
-            less = NOTE if told else None
+            told = any(map(makes.match, request.shell.text.lines)) or request.has(
+                "--chdir"
+            )  # to a folder of the site's
+            less = NOTE if told or is_left_out(top, path) or is_left_out(folder, path) else None
             what = folder if folder == top and re.fullmatch(r"[\w./-]+", folder) else "for the whole folder"
             yield found.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
 
