@@ -77,7 +77,8 @@ _CODE: Final = (".py", ".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".j
 _MOST_NAMING: Final = 2_000  # such files, and their bytes in all that are read: bounds on time
 _MOST_BYTES: Final = 8_000_000
 _ENOUGH_LETTERS: Final = 3  # of a name of which variables make a part
-_NAME: Final = re.compile(r"(?<![\w.${}/-])[\w.${}/-]*\.(?:h?json|ya?ml)\b")
+_SUFFIX: Final = re.compile(r"\.(?:h?json|ya?ml)\b")  # looked for first: paths begin anywhere
+_PATH: Final = re.compile(r"[\w.${}/-]*")  # in letters from the last to the first
 _OF_OPTION: Final = re.compile(r"--?[\w.-]+[= ][\"']?$")  # what is before the path on its line
 _IN_COMMENT: Final = re.compile(r"(?<!\S)#")
 _MOST_BEFORE: Final = 200  # characters of a line before a path
@@ -249,10 +250,12 @@ def _names_in(project: Path) -> tuple[frozenset[str], frozenset[tuple[str, str]]
     for place in islice((place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING):
         text, prose = text_around(place, project, left), place.suffix in _PROSE or place.name.startswith("test")
         left = max(left - len(text), 0)
-        for match in _NAME.finditer(text):
-            before = text[max(match.start() - _MOST_BEFORE, 0) : match.start()].rpartition("\n")[2]
+        for match in _SUFFIX.finditer(text):
+            line = text[max(match.start() - _MOST_BEFORE, 0) : match.start()].rpartition("\n")[2][::-1]
+            path = _PATH.match(line)[0]  # type: ignore[index]
+            before = line[len(path) :][::-1]
             if _OF_OPTION.search(before) or not (prose or _IN_COMMENT.search(before)):
-                found.add(match[0].rpartition("/")[2])
+                found.add(path[::-1].rpartition("/")[2] + match[0])
     parts = [_VARIABLE.split(name) for name in found if _VARIABLE.search(name)]
     known = [each for each in parts if len("".join(each).rpartition(".")[0]) >= _ENOUGH_LETTERS]
     return frozenset(found), frozenset((each[0], each[-1]) for each in known)
