@@ -112,12 +112,10 @@ def _more_predictions(read: ConfigReader) -> tuple[str, ...]:
 
 def _unread(read: ConfigReader, family: str) -> tuple[str, ...]:
     """Name the sizes that stand under a name of another class only."""
-    counted = [read.config.get(key) for key in read.read]
-    return tuple(
-        f"{key} is {show(read.config[key])}: transformers reads no such key for {family}"
-        for key in _SIZES.split()
-        if key in read.config and key not in read.read and read.config[key] not in counted
-    )
+    said = [None, *(read.config.get(key) for key in read.read)]
+    given = {key: read.config.get(key) for key in _SIZES.split() if key not in read.read}
+    foreign = ((key, value) for key, value in given.items() if value not in said)
+    return tuple(f"{key} is {show(value)}: transformers reads no such key for {family}" for key, value in foreign)
 
 
 def _says_nothing(value: object) -> bool:

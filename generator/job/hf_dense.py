@@ -129,14 +129,14 @@ def _opt(read: ConfigReader, shape: Shape) -> Shape:
     return {"embedding_width": None if width == shape["hidden"] else width, "final_norms": int(final)}
 
 
+_GPT2_NAMES: Final[Mapping[str, str]] = {
+    "hidden_size": "hidden_size n_embd", "num_hidden_layers": "num_hidden_layers n_layer",
+    "num_attention_heads": "num_attention_heads n_head",
+    "max_position_embeddings": "max_position_embeddings n_positions",
+}  # fmt: skip
 _GPT2 = partial(
-    GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner",
-    names={
-        "hidden_size": "hidden_size n_embd", "num_hidden_layers": "num_hidden_layers n_layer",
-        "num_attention_heads": "num_attention_heads n_head",
-        "max_position_embeddings": "max_position_embeddings n_positions",
-    },
-)  # fmt: skip
+    GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner", names=_GPT2_NAMES
+)
 _MISTRAL = LlamaLike(
     vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
     has_window=True, window=4096, names={"layer_types": ""},
@@ -164,18 +164,14 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     "bloom": GptLike(
         vocab=250880, hidden=64, layers=2, heads=8, positions=2048, learned=False,
         dropouts=("hidden_dropout", "attention_dropout"),
-        names={
-            "hidden_size": "n_embed hidden_size", "num_hidden_layers": "num_hidden_layers n_layer",
-            "num_attention_heads": "num_attention_heads n_head", "max_position_embeddings": "seq_length",
-        },
+        names={**_GPT2_NAMES, "hidden_size": "n_embed hidden_size", "max_position_embeddings": "seq_length"},
         fields={"position_embedding": "alibi", "embedding_norms": 1},
     ),
     "falcon": GptLike(
         vocab=65024, hidden=4544, layers=32, heads=71, positions=2048, learned=False, ffn_key="ffn_hidden_size",
         dropouts=("hidden_dropout", "attention_dropout"), activation=("activation", "gelu"),
         names={"hidden_size": "n_embed hidden_size"},
-        fields={**biases("bias", False), "position_embedding": switch("alibi", False, "alibi", "rotary")},
-        more=_falcon,
+        fields={**biases("bias", False), "position_embedding": switch("alibi", False, "alibi", "rotary")}, more=_falcon,
     ),
     "gpt2": _GPT2(activation=("activation_function", "gelu_new"), dropout_defaults=(0.1, 0.1)),
     "gpt_bigcode": _GPT2(
@@ -282,8 +278,7 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     ),
     "olmo3": LlamaLike(
         vocab=50304, epsilon=1e-5, rotary_base=500000.0, attention_bias=False, has_window=True, window=4096, every=4,
-        fields={"qk_norm": "full", "norm_after": True},
-        names={"sliding_window_pattern": ""},
+        fields={"qk_norm": "full", "norm_after": True}, names={"sliding_window_pattern": ""},
     ),
     "ernie4_5": LlamaLike(
         vocab=103424, hidden=1024, ffn=3072, layers=18, heads=16, kv_heads=2, positions=131072, head_dim=128,
@@ -306,21 +301,18 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     "granite": LlamaLike(attention_bias=False, mlp_bias=False, fields={"extras": multipliers}),
     "cohere": LlamaLike(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, positions=8192, tied=True, rotary_base=500000.0,
-        epsilon=1e-5, attention_bias=False,
-        fields={**_COHERE, "qk_norm": switch("use_qk_norm", False, "full", "none")},
+        epsilon=1e-5, attention_bias=False, fields={**_COHERE, "qk_norm": switch("use_qk_norm", False, "full", "none")},
         names={"rms_norm_eps": "layer_norm_eps"},
     ),
     "cohere2": LlamaLike(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, positions=8192, tied=True, epsilon=1e-5,
         attention_bias=False, has_window=True, window=4096, every=4,
-        fields={**_COHERE, "layers_without_rotary": _whole},
-        names={"rms_norm_eps": "layer_norm_eps"},
+        fields={**_COHERE, "layers_without_rotary": _whole}, names={"rms_norm_eps": "layer_norm_eps"},
     ),
     "starcoder2": LlamaLike(
         vocab=49152, hidden=3072, ffn=12288, layers=30, heads=24, kv_heads=2, positions=4096, tied=True,
         activation="gelu_pytorch_tanh", epsilon=1e-5, dropout="residual_dropout", has_window=True,
-        fields={**gpt_block(), **biases("use_bias", True)},
-        names={"rms_norm_eps": "norm_epsilon", "layer_types": ""},
+        fields={**gpt_block(), **biases("use_bias", True)}, names={"rms_norm_eps": "norm_epsilon", "layer_types": ""},
     ),
     "stablelm": LlamaLike(
         vocab=50304, hidden=2560, ffn=6912, layers=32, heads=32, kv_heads=32, positions=4096, rotary_fraction=0.25,
@@ -334,8 +326,7 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     "nemotron": LlamaLike(
         vocab=256000, hidden=6144, ffn=24576, heads=48, positions=4096, activation="relu2",
         rotary_fraction=0.5, epsilon=1e-5, attention_bias=False, mlp_bias=False,
-        fields={"gated_mlp": False, "norm": "layernorm"},
-        names={"rms_norm_eps": "norm_eps"},
+        fields={"gated_mlp": False, "norm": "layernorm"}, names={"rms_norm_eps": "norm_eps"},
     ),
     "glm": _GLM,
     "glm4": replace(_GLM, fields={**_GLM.fields, "norms_per_layer": 4}),

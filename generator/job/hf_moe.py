@@ -114,20 +114,13 @@ def _routed(
     found = read_experts(read, shape, experts=experts, top_k=top_k, width=moe_ffn)
     given = read.optional_integer("n_shared_experts", low=0)
     own = shared if given is None else given
+    first = read.integer("first_k_dense_replace", default=dense, low=0)
     return {
         **found,
         "shared_experts": own,
         "shared_ffn": own * found["moe_ffn"],
-        **dense_layers(shape["layers"], range(read.integer("first_k_dense_replace", default=dense, low=0))),
+        **(mlp_layer_types(read, shape["layers"]) or dense_layers(shape["layers"], range(first))),
     }
-
-
-def _glm4_moe_lite(read: ConfigReader, shape: Shape) -> Shape:
-    found = _deepseek(
-        read, shape, experts=64, top_k=4, moe_ffn=1536, shared=1, dense=1, groups=0, top=0, scale=1.8, q_rank=768,
-        nope=192, values=256,
-    )  # fmt: skip
-    return {**found, **(mlp_layer_types(read, shape["layers"]) or {})}
 
 
 def _or_none(read: ConfigReader, key: str, default: int) -> int:
@@ -235,7 +228,7 @@ def read_top_k(read: ConfigReader, experts: int, default: int | None) -> int:
 #: The names of the number of experts: two of a class, one alone, or both with the other first.
 _BOTH = {"num_experts": "num_experts num_local_experts", "layer_types": ""}
 _LOCAL = {"num_experts": "num_local_experts", "layer_types": ""}
-_ROUTED = {"num_experts": "num_local_experts n_routed_experts"}
+_ROUTED = {"num_experts": "num_local_experts n_routed_experts", "mlp_layer_types": ""}
 
 _GRANITE = LlamaLike(
     vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
@@ -245,14 +238,12 @@ _GRANITE = LlamaLike(
 MOE: Final[Mapping[str, LlamaLike]] = {
     "mixtral": LlamaLike(
         ffn=14336, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, has_window=True,
-        more=partial(read_experts, experts=8, top_k=2),
-        names=_BOTH,
+        more=partial(read_experts, experts=8, top_k=2), names=_BOTH,
     ),
     "phimoe": LlamaLike(
         vocab=32064, ffn=6400, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, attention_bias=False,
         has_window=True, fields={"norm": "layernorm", "head_bias": switch("lm_head_bias", False)},
-        more=partial(read_experts, experts=16, top_k=2),
-        names=_LOCAL,
+        more=partial(read_experts, experts=16, top_k=2), names=_LOCAL,
     ),
     "gpt_oss": LlamaLike(
         vocab=201088, hidden=2880, ffn=2880, layers=36, heads=64, kv_heads=8, positions=131072, head_dim=64,
@@ -261,8 +252,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
             "attention_sinks": True, "router_bias": True, "expert_bias": True,
             "activation_clamp": lambda read, _: read.positive("swiglu_limit", default=7.0),
         },
-        more=_gpt_oss,
-        names={"num_experts": "num_experts num_local_experts", "sliding_window_pattern": ""},
+        more=_gpt_oss, names={"num_experts": "num_experts num_local_experts", "sliding_window_pattern": ""},
     ),
     "qwen2_moe": LlamaLike(
         vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=32768,
@@ -270,19 +260,17 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "qwen3_moe": LlamaLike(
         vocab=151936, hidden=2048, ffn=6144, layers=24, kv_heads=4, positions=32768, attention_bias=False,
-        fields={"qk_norm": "head"}, more=partial(_qwen, experts=128, top_k=8, width=768, local=True),
-        names=_BOTH,
+        fields={"qk_norm": "head"}, more=partial(_qwen, experts=128, top_k=8, width=768, local=True), names=_BOTH,
     ),
     "qwen3_vl_moe_text": LlamaLike(
         vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=128000,
         tied=True, rotary_base=500000.0, attention_bias=False, fields={"qk_norm": "head"},
-        more=partial(_qwen, experts=60, top_k=4, width=1408),
-        names=_BOTH,
+        more=partial(_qwen, experts=60, top_k=4, width=1408), names=_BOTH,
     ),
     "deepseek_v2": LlamaLike(
         vocab=102400, head_dim=64, attention_bias=False, mlp_bias=False,
         more=partial(_deepseek, experts=64, top_k=0, moe_ffn=1407, shared=2, dense=0, groups=0, top=0, scale=1.0),
-        names={"num_experts": "num_experts n_routed_experts"},
+        names={"num_experts": "num_experts n_routed_experts", "mlp_layer_types": ""},
     ),
     "deepseek_v3": LlamaLike(
         vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, kv_heads=128, positions=4096, head_dim=64,
@@ -302,13 +290,18 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     "glm4_moe_lite": LlamaLike(
         vocab=154880, hidden=2048, ffn=10240, layers=47, heads=20, kv_heads=20, positions=202752, head_dim=64,
         epsilon=1e-5, attention_bias=False,
-        more=_glm4_moe_lite,
-        names={**_ROUTED, "qk_rope_head_dim": "head_dim qk_rope_head_dim", "first_k_dense_replace": ""},
+        more=partial(
+            _deepseek, experts=64, top_k=4, moe_ffn=1536, shared=1, dense=1, groups=0, top=0, scale=1.8, q_rank=768,
+            nope=192, values=256,
+        ),
+        names={
+            "num_experts": _ROUTED["num_experts"], "qk_rope_head_dim": "head_dim qk_rope_head_dim",
+            "first_k_dense_replace": "",
+        },
     ),
     "minimax_m2": LlamaLike(
         vocab=200064, hidden=3072, ffn=1536, layers=62, heads=48, kv_heads=8, positions=196608, head_dim=128,
-        rotary_base=5e6, fields={"qk_norm": switch("use_qk_norm", True, "full", "none")}, more=_minimax_m2,
-        names=_BOTH,
+        rotary_base=5e6, fields={"qk_norm": switch("use_qk_norm", True, "full", "none")}, more=_minimax_m2, names=_BOTH,
     ),
     "ernie4_5_moe": LlamaLike(
         vocab=103424, hidden=2560, ffn=12288, layers=28, heads=20, kv_heads=4, positions=131072, tied=True,

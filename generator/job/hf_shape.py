@@ -90,11 +90,9 @@ class ConfigReader:
 
     def weight(self, *keys: str) -> float | None:
         """A finite number of at least 0; `None` where no key has one."""
-
-        def bound(value: float) -> str:
-            return "" if 0 <= value < _LARGEST_NUMBER else "a finite number, 0 or above"
-
-        return self._number(keys, 0.0, bound) if self.given(*keys) else None
+        if self.given(*keys) is None:
+            return None
+        return self._number(keys, 0.0, lambda value: "" if 0 <= value < _LARGEST_NUMBER else "finite and at least 0")
 
     def positive(self, *keys: str, default: float) -> float:
         """A finite number above 0; null counts as the default."""
@@ -174,23 +172,23 @@ _NOT_MODELLED = {
     "heavily_compressed_attention": "sparse attention",
 }
 
-Layers = dict[str, Any]  #: fields of `Model`
+Shape = dict[str, Any]  #: fields of `Model`
 
 
-def dense_layers(layers: int, dense: Iterable[int]) -> Layers:
+def dense_layers(layers: int, dense: Iterable[int]) -> Shape:
     """Return which layers of a mixture of experts have a dense MLP."""
     indices = tuple(sorted(index for index in set(dense) if 0 <= index < layers))
     scattered = indices != tuple(range(len(indices)))
     return {"dense_layers": len(indices), "dense_layer_indices": indices if scattered else ()}
 
 
-def mlp_layer_types(read: ConfigReader, layers: int) -> Layers | None:
+def mlp_layer_types(read: ConfigReader, layers: int) -> Shape | None:
     """Dense layers as `mlp_layer_types` lists them; `None` without that list."""
     types = _layer_list(read, "mlp_layer_types", layers, ("dense", "sparse"))
     return None if types is None else dense_layers(layers, (i for i, kind in enumerate(types) if kind == "dense"))
 
 
-def windows(read: ConfigReader, layers: int, window: int | None, every: int | None = None) -> Layers:
+def windows(read: ConfigReader, layers: int, window: int | None, every: int | None = None) -> Shape:
     """Local attention over `window` tokens, but in every `every`-th layer, if there are such; `layer_types` rules."""
     types = _layer_list(read, "layer_types", layers, (_FULL, _SLIDING, _CHUNKED))
     if types is None:
@@ -200,7 +198,7 @@ def windows(read: ConfigReader, layers: int, window: int | None, every: int | No
     return local_layers(layers, window, full, chunked=types is not None and _CHUNKED in types)
 
 
-def local_layers(layers: int, window: int | None, full: Iterable[int], *, chunked: bool = False) -> Layers:
+def local_layers(layers: int, window: int | None, full: Iterable[int], *, chunked: bool = False) -> Shape:
     """Local attention in all layers but `full`."""
     whole = tuple(full)
     if window is None or len(whole) == layers:
@@ -242,7 +240,6 @@ def _layer_list(read: ConfigReader, key: str, layers: int, known: tuple[object, 
     return list(value[:layers])
 
 
-Shape = dict[str, Any]  #: fields of `Model`
 More = Callable[[ConfigReader, Shape], Any]  #: one or several of them, from a config and the fields found so far
 
 MOST_LAYERS = 100_000  #: as the job's schema has it
