@@ -99,11 +99,6 @@ def is_candidate(path: PurePath) -> bool:
     return suffix in _SCRIPTS | MAPPINGS or name == "arguments.txt" or name.startswith("hostfile")
 
 
-def _may_launch(path: PurePath) -> bool:
-    """Return whether a file that is no document may have launch lines: pages, notebooks, programs, recipes."""
-    return path.suffix.lower() in _HOLDERS or path.name in _RECIPES
-
-
 def has_launch_line(path: Path, most: int) -> bool:
     """Return whether a file of at most `most` bytes has a line, or a list, that starts a launcher."""
     try:
@@ -242,7 +237,7 @@ def candidates(folder: Path) -> Iterator[Path]:
     """
     links = list[Path]()
     for path in files_below(folder):
-        if not (is_candidate(path) or _may_launch(path)):
+        if not (is_candidate(path) or path.suffix.lower() in _HOLDERS or path.name in _RECIPES):
             continue
         if os.path.islink(path):  # noqa: PTH114 - what may not be read is an error to pathlib
             links.append(path)

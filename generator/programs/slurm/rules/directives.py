@@ -182,12 +182,9 @@ def options_are_given_once(request: Request) -> Violations:
 _OPTION: Final = r"""--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#]))(?:"[^"]*"|'[^']*'|[^\s"'#]+))?"""
 #: A line of options and nothing else; with more words it is prose.
 _NEARLY: Final = re.compile(
-    rf"(?:[ \t]*#[ \t]*S[A-Z]{{3,6}}|#[sS]batch)\b[ \t:]*{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"
+    rf"(?:[ \t]*#[ \t]*(S[A-Z]{{3,6}})|#([sS]batch))\b[ \t:]*{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"
 )
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
-_COMMAND: Final = re.compile(
-    r"[ \t]*#[ \t]*sbatch\b.*\s(?:-\S*=\S*|[^-\s]\S*)[ \t]+[^-\s]\S*[ \t]*$"
-)  # a script comes last
 #: What a job is made of; a line that asks for it is seldom left out on purpose where no other does.
 _RESOURCES: Final = frozenset(
     {"--nodes", "--ntasks", "--ntasks-per-node", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"}
@@ -286,17 +283,13 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         return
     last = script.shell.locate(commands[0]).line if commands else None
     for number, line in enumerate(text.lines[: last or len(text.lines)]):
-        known = _DIRECTIVE.match(line) or _COMMAND.match(line)
-        if _NEARLY.match(line) and not known and _first_word(line) in _SLIPS:
+        match = None if _DIRECTIVE.match(line) else _NEARLY.match(line)
+        if match and (word := (match[1] or match[2]).upper()) in _SLIPS:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
             option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
             needed = option is not None and option.name in _RESOURCES and not script.sbatch.has(option.name)
-            left_out = _first_word(line) == "SBATCH" and line.startswith("# ") and not needed  # on purpose
+            left_out = word == "SBATCH" and line.startswith("# ") and not needed  # on purpose
             severity = NOTE if left_out else WARNING
             where = text.locate(number, len(line) - len(line.lstrip()))
             yield Violation(where, message, hint, severity=severity)
-
-
-def _first_word(line: str) -> str:
-    return line.split("-")[0].strip().replace(" ", "").upper().rstrip(":")[1:]
