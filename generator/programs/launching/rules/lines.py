@@ -42,6 +42,7 @@ _WORD: Final = re.compile(r"\S+")
 _GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+(\d?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
+_NAMES: Final = re.compile(r"[a-z]+(?:[_-][a-z]+)+=?.*")  # of options; few values have one behind a dash
 _MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
 _TABLES: Final = torch("distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py")
 _PORT_SOURCE: Final = derived("TCP ports have sixteen bits, and those below 1024 are for root")
@@ -282,6 +283,7 @@ def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
                 f"{show(word.raw)} begins with the character {name}, not with {'-' if is_dash else 'a plain quote'}"
             )
             rest = word.raw[found.end() :].translate(dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"'))
-            severity = NOTE if not is_dash or (before.raw.startswith("-") and "=" not in before.raw) else ERROR
+            value = before.raw.startswith("-") and "=" not in before.raw and not _NAMES.fullmatch(word.raw, found.end())
+            severity = NOTE if value or not is_dash else ERROR
             hint = f"write {'--' if is_dash else chr(34)}{rest}"
             yield Violation(launch.script.locate(word), message, hint, severity=severity)
