@@ -98,7 +98,7 @@ def commands() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit with a status of `ExitStatus`."""
-    gc.set_threshold(50_000)  # imports leave little to collect, and looking for it takes a tenth of a short command
+    gc.set_threshold(100_000)  # imports leave little to collect, and looking for it takes a tenth of a short command
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without Unicode gets question marks, not a traceback

@@ -42,9 +42,17 @@ LEAST_FREED: Final = 0.01
 _SIZES: Final = ("tensor", "pipeline", "context")
 
 
+_ALL: Final = (*LAYOUT_RULES, *IDENTITY_RULES)
+#: The last answer: a search asks for the same job again and again.
+_latest: tuple[Job | None, Iterable[Rule], tuple[Rule, ...]] = (None, (), ())
+
+
 def binding_rules(job: Job, rules: Iterable[Rule] = LAYOUT_RULES) -> tuple[Rule, ...]:
     """The rules on layouts that apply to `job`."""
-    return tuple(rule for rule in rules if rule.columns.binds(job))
+    global _latest
+    if _latest[0] is not job or _latest[1] is not rules:
+        _latest = (job, rules, tuple(rule for rule in rules if rule.columns.binds(job)))
+    return _latest[2]
 
 
 def violations_of(rule: Rule, facts: Facts) -> Violations:
@@ -91,7 +99,7 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
     known = known_values(job)
     decided = [
         rule
-        for rule in binding_rules(job, (*LAYOUT_RULES, *IDENTITY_RULES))
+        for rule in binding_rules(job, _ALL)
         if any(name in pinned for name in rule.columns.reads) and all(name in known for name in rule.columns.reads)
     ]
     return in_file_order((*findings_of(decided, (job, layout_of(known))), *_check_partial_products(job, pinned, known)))
@@ -99,7 +107,7 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
 
 def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:
     """Find every rule that one full layout breaks, also warnings; with its ledger, the capacities it exceeds too."""
-    broken = findings_of(binding_rules(job, (*LAYOUT_RULES, *IDENTITY_RULES)), (job, layout))
+    broken = findings_of(binding_rules(job, _ALL), (job, layout))
     return in_file_order((*broken, *(check_fit(job, layout, ledger) if ledger else ())))
 
 
