@@ -1,0 +1,202 @@
+"""The jobs of measured runs, each the spec with what the run sets; the fit to them, and its report as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from .. import InvalidJob, estimate, load_job
+from ..check.runs.run import read_runs
+from ..estimate.calibration import CalibrationReport, Errors, Excluded, MeasuredRun, NoUsableRuns, fit_calibration
+from ..estimate.layout import Layout
+from ..estimate.posterior import LEAST_RUNS
+from ..estimate.uncertainty import percent
+from ..facts.measurement import RUNS_OTHER_MODEL, RUNS_UNUSED, RUNS_VALUE, RUNS_ZERO_STAGE, Measurement
+from ..findings import Finding, Location, Severity
+from ..job.records import Job
+from ..programs.program import RenderedFile
+from ..units import seconds
+from .findings_text import stop
+from .options import DEFAULT_SPEC
+from .printing import BOLD, echo
+from .tables import Part, Table, Text, numbers, whole
+
+
+def fit(
+    paths: Sequence[str], specs: Sequence[str], assignments: Mapping[str, object]
+) -> tuple[CalibrationReport, list[Finding]]:
+    """The fit, with warnings on runs that it doesn't use. Everything that is wrong with the jobs ends the program."""
+    measurements = _measurements(paths, specs)
+    runs: list[MeasuredRun] = []
+    findings: dict[Finding, None] = {}  # in order, each once: what is wrong with the spec is wrong for every run
+    for measurement, spec in measurements:
+        run, problems = _job_of(measurement, spec, assignments)
+        findings |= dict.fromkeys(problems)
+        if run is not None:
+            runs.append(run)
+    if findings:
+        stop(findings)
+    for measurement, _ in measurements:
+        for note in measurement.notes:
+            echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s per step", err=True)
+    for assumption in _assumed([run.job for run in runs]):
+        echo(assumption, err=True)
+    places = {measurement.name: measurement.where for measurement, _ in measurements}
+    try:
+        report = fit_calibration(runs)
+    except NoUsableRuns as problem:
+        stop(_left_out(problem.excluded, places, Severity.ERROR))
+    return report, _left_out(report.excluded, places, Severity.WARNING)
+
+
+def rendered(report: CalibrationReport, name: str) -> RenderedFile:
+    """The calibration file."""
+    return RenderedFile(path=name, text=json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
+
+
+def _measurements(paths: Sequence[str], specs: Sequence[str]) -> list[tuple[Measurement, str | None]]:
+    """Every run with its spec. Everything that is wrong with the files ends the program."""
+    specs = specs or ([DEFAULT_SPEC] if Path(DEFAULT_SPEC).exists() else [])
+    found: list[tuple[Measurement, str | None]] = []
+    findings: list[Finding] = []
+    for index, path in enumerate(paths):
+        spec = specs[index if len(specs) > 1 else 0] if specs else None
+        read = read_runs(path)
+        findings.extend(read.findings)
+        found.extend((run, spec) for run in read.runs)
+    if findings:
+        stop(findings)
+    return found
+
+
+def _left_out(excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity) -> list[Finding]:
+    return [RUNS_UNUSED.at(places[item.name], f"left out: {item.reason}", severity=severity) for item in excluded]
+
+
+def _job_of(
+    run: Measurement, spec: str | None, assignments: Mapping[str, object]
+) -> tuple[MeasuredRun | None, tuple[Finding, ...]]:
+    """The run as the fit uses it, or everything that is wrong with its job.
+
+    `spec`: a path, or None when the run has everything. `assignments`: dotted paths that override spec and run.
+    """
+    overrides = {**run.keys, "calibration": None, **assignments}
+    try:
+        job = load_job(spec if spec is not None else {}, overrides=overrides)
+    except InvalidJob as invalid:
+        return None, tuple(_at_run(run, assignments, finding) for finding in invalid.findings)
+    layout = estimate(job).layout
+    problems = (*_other_model(run, job), *_contradictions(run, job, layout), *_unknown_stage(run, job, layout))
+    if problems:
+        return None, problems
+    measured = MeasuredRun(
+        name=run.name,
+        job=job,
+        layout=layout,
+        step_time_s=run.step_time_s,
+        peak_bytes=run.peak_bytes,
+        peak_kind=run.peak_kind,
+    )
+    return measured, ()
+
+
+def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
+    """Defaults of the keys that matter most, where neither the runs nor their specs set them."""
+    defaults = {"recompute": "none", "micro_batch": "1"}
+    for key, value in defaults.items():
+        either = (key, "gradient_accumulation") if key == "micro_batch" else (key,)
+        number = sum(all(getattr(job.pins, name) is None for name in either) for job in jobs)
+        if number:
+            yield f"note: {key} is not set for {number} of {len(jobs)} runs; assuming {value}"
+
+
+def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Finding) -> Finding:
+    """A finding on a value of the run, with its place in the run; one on the spec or a flag stays where it is."""
+    path = finding.where.pointer.strip("/").replace("/", ".")
+    if path in assignments or finding.where.path not in ("<flags>", "<mapping>"):
+        return finding
+    place = run.places.get(path, run.where)
+    return replace(finding, where=replace(place, pointer=finding.where.pointer))
+
+
+def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
+    """The model's shape in a log compared to the job's."""
+    for field, size in run.shape.items():
+        ours = getattr(job.model, field)
+        if size != ours:
+            message = f"the log's model has {field} {size}; the job's, {job.model.name}, has {ours}"
+            yield RUNS_OTHER_MODEL.at(run.where, message, "use --job with the spec of the job that wrote the log")
+
+
+def _unknown_stage(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
+    """Ask for the ZeRO stage: it decides most on communication and memory, and a guess would be fitted to."""
+    if job.pins.zero_stage is None and layout.data * layout.context > 1:
+        message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
+        hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
+        yield RUNS_ZERO_STAGE.at(run.where, message, f"{hint} (Megatron's distributed optimizer is 1)")
+
+
+def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
+    """Both identities: the layout's product is the GPUs of the run, and the batch's the sequences of a step."""
+    if layout.world != job.gpus:
+        message = (
+            f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}"
+            f" = {layout.world}; the run has {job.gpus} GPUs"
+        )
+        yield RUNS_VALUE.at(run.where, message, "correct gpus or the layout, here or in the job spec")
+    elif layout.global_batch != job.training.global_batch:
+        message = (
+            f"micro_batch {layout.micro_batch} × gradient_accumulation {layout.gradient_accumulation} × data"
+            f" {layout.data} = {layout.global_batch}; the run's global batch is {job.training.global_batch}"
+        )
+        hint = "correct global_batch, micro_batch or gradient_accumulation, here or in the job spec"
+        yield RUNS_VALUE.at(run.where, message, hint)
+
+
+_RUNS_SHOWN = 20
+_FACTORS_SHOWN = 8
+_NEGLIGIBLE = 0.02  #: factors this close to 1 are not listed
+
+
+def report_parts(report: CalibrationReport) -> Iterator[Part]:
+    """Yield what is printed of a calibration."""
+    machine, count = report.machine, len(report.runs)
+    fitted = f"{count} run{'s' if count > 1 else ''} on {machine.cluster}"
+    yield Text(f"Calibration from {fitted} ({', '.join(machine.parts)})", style=BOLD)
+    yield ""
+    table = Table(whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out")))
+    for name, errors in (("step time", report.time), ("peak memory", report.memory)):
+        if errors is not None:
+            table.add_row(f"{name}, mean", *_cells(errors, "mean"))
+            table.add_row(f"{name}, median", *_cells(errors, "median"))
+    yield table
+    yield ""
+    if len(report.runs) < LEAST_RUNS:
+        yield f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the shipped constants are kept."
+    elif not report.helps:
+        yield "No factors predict a run left out better than the shipped constants do, so these are kept."
+    moved = [item for item in report.factors if abs(item.factor - 1) >= _NEGLIGIBLE]
+    for item in moved[:_FACTORS_SHOWN]:
+        yield f"{item.name}: {item.text}"
+    rest = len(report.factors) - len(moved[:_FACTORS_SHOWN])
+    if report.helps and rest:
+        yield f"{rest} others changed less, or not at all."
+    if report.memory is not None:
+        yield f"memory other than model states: {report.memory_factor:.2f} of the estimate"
+    yield f"Two of three further runs should be within {percent(report.spread)} of their estimate."
+    yield ""
+    table = Table(whole("run"), *map(numbers, ("measured", "shipped", "calibrated", "left out")))
+    for run in report.runs[:_RUNS_SHOWN]:
+        estimates = (run.before_s, run.after_s, run.left_out_s)
+        offs = ["-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f}%" for value in estimates]
+        table.add_row(run.name, seconds(run.measured_s), *offs)
+    yield table
+    if count > _RUNS_SHOWN:
+        yield f"and {count - _RUNS_SHOWN} more, in the file"
+
+
+def _cells(errors: Errors, kind: str) -> list[str]:
+    values = [getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")]
+    return ["-" if value is None else percent(value) for value in values]
