@@ -75,6 +75,14 @@ def test_names_of_configs_are_found_soon(tmp_path: Path, name: str) -> None:
     assert time.process_time() - start < 2
 
 
+def test_names_of_variables_are_found_soon(tmp_path: Path) -> None:
+    """A long line of brackets beside a launch line takes no long time to search for tests of variables."""
+    (tmp_path / "run.sh").write_text("A=1\ntorchrun train.py --model $MODEL\necho '" + "[" * 900_000 + "'\n")
+    start = time.process_time()
+    assert _severities(tmp_path, "ENV005") == ["note"]
+    assert time.process_time() - start < 2
+
+
 def test_an_accelerate_config_is_used_where_it_is_named(tmp_path: Path) -> None:
     """An unknown key is a note in a config that nothing starts, an error where its own comment has the command."""
     config = tmp_path / "accelerate_config.yaml"

@@ -93,7 +93,7 @@ _GIVEN_ELSEWHERE: Final = re.compile(
 )
 #: What sets variables in any shell of a script, or provides for those that are unset: a default, or a test.
 _PROVIDES: Final = re.compile(
-    r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[[^\]\n]*\]"
+    r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[\s[^\[\]\n]*\]"
     r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case)\s[^\n;&|]*"
 )
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
