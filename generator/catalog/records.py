@@ -116,6 +116,7 @@ class Model:
     router_groups: int = 0  #: groups of experts of which a token picks some first (DeepSeek); 0 when there are none
     router_top_groups: int = 0
     router_scale: float = 1.0  #: factor on the routed experts' output
+    router_normalizes: bool = True  #: whether the weights of a token's experts add up to 1
     router_loss: float | None = None  #: coefficient of the loss that balances the experts, where its config says
     dense_layers: int = 0  #: how many layers have a dense MLP in a MoE model: the first ones, if the next says nothing
     dense_layer_indices: tuple[int, ...] = ()  #: which ones, where they aren't the first

@@ -229,6 +229,7 @@ def read_top_k(read: ConfigReader, experts: int, default: int | None) -> int:
 _BOTH = {"num_experts": "num_experts num_local_experts", "layer_types": ""}
 _LOCAL = {"num_experts": "num_local_experts", "layer_types": ""}
 _ROUTED = {"num_experts": "num_local_experts n_routed_experts", "mlp_layer_types": ""}
+_NORMALIZES: Final[Shape] = {"router_normalizes": switch("norm_topk_prob", False)}
 
 _GRANITE = LlamaLike(
     vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
@@ -256,11 +257,12 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "qwen2_moe": LlamaLike(
         vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=32768,
-        fields={"qkv_bias": switch("qkv_bias", True), "shared_experts": 1, "shared_gate": True}, more=_qwen2_moe,
+        fields={"qkv_bias": switch("qkv_bias", True), "shared_experts": 1, "shared_gate": True, **_NORMALIZES},
+        more=_qwen2_moe,
     ),
     "qwen3_moe": LlamaLike(
-        vocab=151936, hidden=2048, ffn=6144, layers=24, kv_heads=4, positions=32768, attention_bias=False,
-        fields={"qk_norm": "head"}, more=partial(_qwen, experts=128, top_k=8, width=768, local=True), names=_BOTH,
+        vocab=151936, hidden=2048, ffn=6144, layers=24, kv_heads=4, positions=32768, attention_bias=False, names=_BOTH,
+        fields={"qk_norm": "head", **_NORMALIZES}, more=partial(_qwen, experts=128, top_k=8, width=768, local=True),
     ),
     "qwen3_vl_moe_text": LlamaLike(
         vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=128000,
@@ -268,7 +270,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
         more=partial(_qwen, experts=60, top_k=4, width=1408), names=_BOTH,
     ),
     "deepseek_v2": LlamaLike(
-        vocab=102400, head_dim=64, attention_bias=False, mlp_bias=False,
+        vocab=102400, head_dim=64, attention_bias=False, mlp_bias=False, fields={"router_normalizes": False},
         more=partial(_deepseek, experts=64, top_k=0, moe_ffn=1407, shared=2, dense=0, groups=0, top=0, scale=1.0),
         names={"num_experts": "num_experts n_routed_experts", "mlp_layer_types": ""},
     ),
@@ -324,7 +326,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "olmoe": LlamaLike(
         vocab=50304, hidden=2048, ffn=2048, layers=16, heads=16, positions=4096, epsilon=1e-5, attention_bias=False,
-        fields={"qk_norm": "full", "extras": clipped}, more=partial(read_experts, experts=64, top_k=8),
+        fields={"qk_norm": "full", "extras": clipped, **_NORMALIZES}, more=partial(read_experts, experts=64, top_k=8),
         names={"num_experts": "num_local_experts num_experts"},
     ),
     "granitemoe": replace(_GRANITE, names={**_LOCAL, "shared_intermediate_size": ""}),

@@ -255,6 +255,16 @@ def test_megatron_lm_chooses_after_the_softmax_for_one_expert() -> None:
     assert flag not in arguments("megatron-lm", MIXTRAL)
 
 
+def test_the_softmax_is_where_the_models_config_says() -> None:
+    """Weights that don't add up to 1 are of a softmax before the choice: `norm_topk_prob`, by the class's default."""
+    for family, given, before in (
+        ("qwen3_moe", {}, True), ("qwen3_moe", {"norm_topk_prob": True}, False), ("deepseek_v2", {}, True),
+        ("olmoe", {"norm_topk_prob": True}, False), ("mixtral", {}, False), ("deepseek_v3", {}, False),
+    ):  # fmt: skip
+        model = model_from_config({"model_type": family, "num_experts_per_tok": 4, **given}, name="m", source="test")
+        assert ("--moe-router-pre-softmax" in arguments("megatron-lm", model)) == before, (family, given)
+
+
 def test_megatron_lm_offload_brings_what_it_needs() -> None:
     """CPU offload of the optimizer needs the precision-aware one."""
     read = arguments("megatron-lm", layout=replace(THREE_D, offload=Offload.OPTIMIZER))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
 #: Routers whose scores are sigmoids, balanced by a bias; Llama 4's have no such bias.
 BALANCED_ROUTERS: Final = frozenset({"deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "kimi_k2", "minimax_m2"})
 _SIGMOID_ROUTERS: Final = BALANCED_ROUTERS | {"llama4_text"}
-_PRE_SOFTMAX_ROUTERS: Final = frozenset({"deepseek_v2", "olmoe", "qwen2_moe"})  #: top-k weights aren't normalised again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +147,7 @@ def expert_layers(p: Planned) -> str | None:
 
 def pre_softmax(p: Planned) -> bool:
     """Return whether the softmax is before the router's choice: after it, that of one expert has no gradient."""
-    return p.model.family in _PRE_SOFTMAX_ROUTERS or (p.model.experts_per_token == 1 and not p.sigmoid)
+    return not p.model.router_normalizes or (p.model.experts_per_token == 1 and not p.sigmoid)
 
 
 def stage_layout(p: Planned) -> str | None:
