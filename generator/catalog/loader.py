@@ -51,7 +51,10 @@ def build_catalog(
     return Catalog(
         accelerators=cards,
         node_types={name: _node_type(name, entry, listed.get(name)) for name, entry in node_types.items()},
-        models={n: ModelEntry(name=n, config=e["config"], source=_source(n, e)) for n, e in presets.items()},
+        models={
+            n: ModelEntry(name=n, config=e["config"], source=_source(n, e), gated=e["gated"])
+            for n, e in presets.items()
+        },
         aliases=_aliases(accelerators, node_types, presets),
     )
 
@@ -150,7 +153,8 @@ def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             own = {key: value for key, value in entry.items() if key not in ("source", "aliases")}
             source = entry.get("source", family.get("source"))
             config = {**family["config"], **own}
-            presets[name] = {"config": config, "source": source, "aliases": entry.get("aliases", ())}
+            of_all = {"source": source, "gated": family.get("gated")}
+            presets[name] = {"config": config, "aliases": entry.get("aliases", ()), **of_all}
     return presets
 
 

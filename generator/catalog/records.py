@@ -152,6 +152,7 @@ class ModelEntry:
     name: str
     config: Mapping[str, object]
     source: str
+    gated: str | None = None  #: owner of its repositories on the Hub, which only accounts that accepted terms can read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

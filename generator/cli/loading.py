@@ -6,7 +6,8 @@ import difflib
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -38,9 +39,17 @@ class _BuiltIn(io.StringIO):
     name = "<built-in job>"
 
 
-def load(request: Request, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
-    """The job asked for, with its warnings, which are printed. Errors are printed too and end the program."""
-    return JobLoader(request).reported(check_pins=check_pins)
+Beside = Callable[[Job], Iterable[Finding]]
+
+
+def load(
+    request: Request, *, check_pins: bool = True, beside: Beside = lambda _: ()
+) -> tuple[Job, tuple[Finding, ...]]:
+    """The job asked for, with its warnings, which are printed.
+
+    Errors are printed too and end the program; where a rule is broken, with what `beside` finds.
+    """
+    return JobLoader(request).reported(check_pins=check_pins, beside=beside)
 
 
 class JobLoader:
@@ -58,11 +67,14 @@ class JobLoader:
         given = self._overrides.get(path)
         return given.value if isinstance(given, Flag) else given
 
-    def reported(self, *, check_pins: bool = True) -> tuple[Job, tuple[Finding, ...]]:
+    def reported(self, *, check_pins: bool = True, beside: Beside = lambda _: ()) -> tuple[Job, tuple[Finding, ...]]:
         """The job as it is asked for, with its warnings, which are printed. Errors are too, and end the program."""
         try:
             job, findings = check_job(self._again(), overrides=self._overrides, check_pins=check_pins)
         except InvalidJob as invalid:
+            with suppress(InvalidJob):
+                job = load_spec(self._again(), FRAMEWORKS, overrides=self._overrides)
+                stop([*invalid.findings, *beside(job)])
             stop(invalid.findings)
         print_below(findings)
         return job, findings
@@ -150,8 +162,13 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     from ..rules.job.data import arguments_agree
     from .tables import file_name
 
-    job, findings = load(request)
-    job = placed(job, request, Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus"))
+    def moved(job: Job) -> tuple[Job, tuple[Finding, ...]]:
+        return _moved(job, request, Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus"))
+
+    job, findings = load(request, beside=lambda job: moved(job)[1])
+    job, lacking = moved(job)
+    if lacking:
+        stop(lacking)
     if job.elastic:
         _check_target(job)
     with working(planning(job), form):
@@ -193,20 +210,28 @@ def placed(job: Job, request: Request, folder: Path) -> Job:
 
     A folder that is to be uploaded and isn't there is an error, which ends the program.
     """
+    job, lacking = _moved(job, request, folder)
+    if lacking:
+        stop(lacking)
+    return job
+
+
+def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding, ...]]:
+    """`placed`, and the error."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     flags = any(path.startswith("launch.") for path in request.overrides) or request.spec in (None, "-")
     beside, launcher = Path() if flags else Path(str(request.spec)).parent, LAUNCHERS[job.launch.target]
     launch = replace(job.launch, options=launcher.placed(job.launch.options, beside, folder))
-    uploaded = launcher.uploaded(launch, folder)
+    uploaded, job = launcher.uploaded(launch, folder), replace(job, launch=launch)
     if uploaded is not None and uploaded != Path(os.path.normpath(folder)) and not uploaded.exists():
         at, script = f"launch/{launcher.name}/code", launch.script
         key = at.replace("/", ".")
         hint = f"make {uploaded} and put {script} into it, or leave {key} out and put {script} into {folder}"
         message = f"there is no folder {uploaded}, which {key} names"
         where = job.origin.locate(f"/{at}")
-        stop((Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint),))
-    return replace(job, launch=launch)
+        return job, (Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint),)
+    return job, ()
 
 
 def _check_target(job: Job) -> None:

@@ -109,7 +109,7 @@ def plan(
         lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
         details = [*further(best)][0 if explain else -ALWAYS :]
         more = explained(best, answer.rejected_by) if explain else ()
-        print_parts(*report(answer, top, *lacks, details=[*faster, *details]), *more)
+        print_parts(*report(answer, top, *faster, *lacks, details=details), *more)
 
 
 def _answer(

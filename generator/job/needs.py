@@ -10,6 +10,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from ..catalog import find_model
 from ..dataclass import dataclass
 from .records import Job, Need, Software
 from .schema import launch_keys
@@ -52,6 +53,18 @@ def missing(job: Job) -> tuple[Missing, ...]:
 def not_ready(lacks: Sequence[Missing]) -> str:
     """`Not ready to submit: no data (set data.path), no tokenizer (set data.tokenizer)`."""
     return f"Not ready to submit: {', '.join(map(str, lacks))}"
+
+
+def gated(job: Job) -> str | None:
+    """The model or tokenizer that the run reads from the Hub with a token alone, where nothing hands it one."""
+    words = (word.partition("=")[2] or word for word in job.launch.arguments)
+    for name in (*words, job.data.tokenizer.path or ""):
+        owner, slash, _ = name.partition("/")
+        entry = find_model(name) if slash and name.count("/") == 1 else None
+        if entry is not None and entry.gated == owner:
+            given = "HF_TOKEN" in str(job.launch.options) or "HF_HUB_OFFLINE" in job.launch.environment
+            return None if given else name
+    return None
 
 
 def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
@@ -206,6 +219,7 @@ def written_for(job: Job) -> dict[str, str]:
         found |= {"image": IMAGES[vendor]} if "image" in found else {}
     if job.training.lora is not None:
         found[_ADAPTERS.name] = _ADAPTERS.version
+    found |= job.framework.packages(job)
     if job.framework.runs("DeepSpeed engine"):
         found["DeepSpeed"] = dots(job.deepspeed_version)
     return found

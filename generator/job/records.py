@@ -58,6 +58,8 @@ class Framework:
     #: Keys of the DeepSpeed config that the plan decides, as pointers, and the key of the spec that says each.
     planned: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()  #: what a submission needs
+    #: Packages that only some jobs import, by name, with their versions; `any` where none is required.
+    packages: Callable[[Job], Mapping[str, str]] = lambda _: {}
     data_paths: Literal["one", "weighted", "several"] = "one"  #: in `data.path`: of several, each with a weight or any
     data_prefix: bool = False  #: `data.path` is the beginning of the names of several files, which lie in one folder
     #: Steps between evaluations, and global batches of one, where the job says nothing; None: it doesn't evaluate.

@@ -69,6 +69,7 @@ class Launcher:
     start: str  #: the command that starts the job; `{}` is the folder of its files
     file: str  #: that the scheduler is given
     scheduler: Scheduler
+    token: str  #: how a run gets the HF_TOKEN that its model needs, which no file holds
     #: One file that runs trials of several plans, one after another, each in its `trial_folder`; and its name.
     trials: Callable[[Sequence[Plan], Sequence[Program], str], RenderedFile] | None = None
     trials_start_files: bool = True  #: whether that file starts the launch files of the trials
@@ -79,9 +80,8 @@ class Launcher:
     uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
     #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
-    lost: Callable[[Job], Iterable[str]] = (
-        lambda _: ()
-    )  #: folders of a job's output that go with its machines, as notes
+    #: Notes on folders of a job's output that go with its machines, and on commands that run elsewhere.
+    lost: Callable[[Job], Iterable[str]] = lambda _: ()
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
     more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 

@@ -100,7 +100,7 @@ def test_a_word_of_a_script_of_ones_own_is_a_warning(tmp_path: Path, monkeypatch
 def test_adapters_that_no_option_hands_over_are_the_scripts(
     arguments: list[str], said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A script that gets no option for LoRA is told of under Next, with the rank."""
+    """A script that gets no option for LoRA is told of under Next, with what they take."""
     monkeypatch.chdir(tmp_path)
     job = {"framework": "huggingface", "model": "llama-3.2-1b", "cluster": "dgx-h100", "nodes": 1}
     job |= {"data": {"path": "a.json"}, "output": {"checkpoints": "/out"}}
@@ -108,4 +108,35 @@ def test_adapters_that_no_option_hands_over_are_the_scripts(
     launch = {"script": "train.py", "arguments": words, "target": "shell"}
     job |= {"training": {**TRAINING, "lora": {"rank": 16}}, "launch": launch}
     Path("job.yaml").write_text(yaml.safe_dump(job))
-    assert ("has to make the adapters of rank 16" in " ".join(run("generate", "job.yaml").stdout.split())) is said
+    values = "(r=16, lora_alpha=32, target_modules=all-linear)"
+    assert (values in " ".join(run("generate", "job.yaml").stdout.split())) is said
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "options", "said"),
+    [
+        ("slurm", "meta-llama/Llama-3.2-1B", {}, "give every node HF_TOKEN: export HF_TOKEN before sbatch."),
+        ("shell", "google/gemma-2b", {}, "give every node HF_TOKEN: run hf auth login on each node."),
+        ("kubernetes", "meta-llama/Llama-3.2-1B", {}, "variables_from: [SECRET/KEY:HF_TOKEN]."),
+        ("kubernetes", "meta-llama/Llama-3.2-1B", {"variables_from": ["hf/token:HF_TOKEN"]}, None),
+        ("slurm", "Qwen/Qwen2.5-0.5B", {}, None),
+        ("slurm", "unsloth/Llama-3.2-1B", {}, None),
+        ("slurm", "/models/Llama-3.2-1B", {}, None),
+    ],
+)
+def test_a_gated_model_needs_a_token(
+    target: str, model: str, options: dict[str, object], said: str | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Where the Hub gives the weights to those alone who accepted terms, Next says how nodes get the token."""
+    monkeypatch.chdir(tmp_path)
+    preset = model.rpartition("/")[2].lower()
+    job = {"framework": "huggingface", "model": preset, "cluster": "dgx-h100", "nodes": 1}
+    job |= {"data": {"path": "a.json"}, "output": {"checkpoints": "/out"}, "training": TRAINING}
+    launch = {"target": target, "arguments": ["--model_name_or_path", model], target: options}
+    Path("job.yaml").write_text(yaml.safe_dump({**job, "launch": launch}))
+    result = run("generate", "job.yaml")
+    assert "Next" in result.stdout, result.output
+    shown = " ".join(result.stdout.split())
+    assert ("is gated: accept its terms on the Hub" in shown) == (said is not None), result.output
+    assert (said or "") in shown

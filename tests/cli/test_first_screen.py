@@ -245,6 +245,14 @@ def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
         assert re.search(r"Faster +per GPU: training\.global_batch: 96 \+\d+%", lines)
 
 
+def test_a_count_that_divides_better_is_on_the_first_screen() -> None:
+    """Of 19 nodes, the count nearby that is faster per GPU is named by the first screen as by `plan`."""
+    job = ("--model", "llama-3-70b", "--framework", "megatron-lm", "--cluster", "dgx-h100", "--nodes", "19")
+    job += ("--sequence-length", "8192", "--global-batch", "1024")
+    for command in ("plan", "generate"):
+        assert re.search(r"Faster +per GPU, .*: gpus: 144 \+\d\d%", " ".join(" ".join(screen(command, *job)).split()))
+
+
 def test_rows_say_how_they_differ() -> None:
     """Every row with a name has its reason in words below the table."""
     lines = screen("--gpus", "1024", "-o", "out")

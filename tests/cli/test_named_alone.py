@@ -238,6 +238,14 @@ def test_code_that_is_nowhere_is_refused(repo: Path, command: str, code: str, mi
     assert not (repo / "out").exists()
 
 
+def test_code_that_is_nowhere_is_said_beside_other_errors(repo: Path) -> None:
+    """A job that names an unknown input and a folder that isn't there is told of both at once."""
+    (repo / "job.yaml").write_text(JOB.replace("script: train.py", 'script: train.py, arguments: ["${{inputs.no}}"]'))
+    output = run("generate", "repo/job.yaml", "-o", "repo/out").output
+    assert "[AML045]" in output
+    assert "[AML021]" in output
+
+
 @pytest.mark.parametrize("made", [True, False])
 def test_code_has_one_meaning_wherever_the_files_are(repo: Path, made: bool) -> None:
     """A folder of that name among the written files doesn't change what the spec's `code` names; inputs are alike."""

@@ -82,6 +82,9 @@ def test_slurm_is_asked_for_any_count_in_between(tmp_path: Path) -> None:
     picking = [line for line in (tmp_path / "launch.sbatch").read_text().splitlines() if line.startswith("#SBATCH ")]
     assert set(picking) - set(asked) == {"#SBATCH --nodes=2-4"}
     assert set(asked) - set(picking) == {"#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=1"}
+    alone = write(tmp_path, "slurm", (8,)).read_text()
+    assert "#SBATCH --nodes=4\n" in alone
+    assert "on 4 × " in alone
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import dsgen
+from dsgen.job.needs import written_for
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.megatron.options import Flavour
@@ -133,6 +134,31 @@ def test_a_null_tokenizer_has_the_models_vocabulary(tree: Flavour) -> None:
     assert after(program, "--vocab-size") == "31999"
 
 
+@pytest.mark.parametrize(
+    ("framework", "spec", "packages"),
+    [
+        ("huggingface", {}, {"flash-attn"}),
+        ("huggingface", {"output": {"logs": "/l"}}, {"flash-attn", "tensorboard"}),
+        ("huggingface", {"launch": {"arguments": ["--report_to", "none"]}, "output": {"logs": "/l"}}, {"flash-attn"}),
+        ("huggingface", {"launch": {"arguments": ["--attn_implementation", "sdpa"]}}, set()),
+        ("huggingface", {"launch": {"script": "sft.py"}, "training__lora": {"rank": 8, "base": "4bit"}},
+         {"flash-attn", "trl", "peft", "bitsandbytes"}),
+        ("huggingface", {"training__attention": "unfused", "training__kernels": "fused"}, {"liger-kernel"}),
+        ("megatron-lm", {"data": {"tokenizer": {"path": "org/name"}}}, {"transformers"}),
+        ("megatron-lm", {"data": {"tokenizer": {"path": "/t/a.model"}}}, {"sentencepiece"}),
+        ("megatron-deepspeed", {"data": {"tokenizer": {"path": "org/name"}}}, {"transformers", "flash-attn"}),
+    ],
+)  # fmt: skip
+def test_packages_that_only_some_jobs_import_are_written_for(
+    framework: str, spec: dict[str, Any], packages: set[str]
+) -> None:
+    """The versions name what this job's arguments make the programs import, and no more."""
+    others = ("flash-attn", "tensorboard", "trl", "peft", "bitsandbytes", "liger-kernel", "sentencepiece")
+    made = planned(framework, **spec).job
+    found = written_for(made).keys() & {*others, *(() if framework == "huggingface" else ("transformers",))}
+    assert found == packages
+
+
 def test_the_trainer_is_told_in_its_own_terms() -> None:
     """A file is --train_file, a data set --dataset_name; the Trainer saves where and when the spec says."""
     program = program_for(
@@ -141,6 +167,7 @@ def test_the_trainer_is_told_in_its_own_terms() -> None:
     pairs = {"--train_file": "/d/a.json", "--tokenizer_name": "/t", "--output_dir": "/c", "--save_steps": "7"}
     assert {option: after(program, option) for option in pairs} == pairs
     assert program.environment["TENSORBOARD_LOGGING_DIR"] == "/l"
+    assert after(program, "--report_to") == "tensorboard"
     assert after(program_for(planned("huggingface", data={"path": "/d/a"})), "--dataset_name") == "/d/a"
     assert after(program_for(planned("huggingface", data={"path": "a.jsonl"})), "--train_file") == "a.jsonl"
 

@@ -95,6 +95,14 @@ def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus:
 
 @needs_slurm
 @pytest.mark.integration
+def test_commands_beside_a_container_are_said_to_run_on_the_host(tmp_path: Path) -> None:
+    """`setup` runs in the batch script, so that with a container the header and the line above it say where."""
+    for options, outside in ({"setup": ["a"]}, False), ({"setup": ["a"], "container_image": "/im.sqsh"}, True):
+        text = launch(tmp_path, options=options).read_text()
+        assert ("# On this host: what the container needs is in its image" in text) == outside
+        assert ("not in the container, run launch.slurm.setup." in text) == outside
+
+
 @pytest.mark.parametrize(
     "options", [o for o in OPTIONS[1:] if "container_image" not in o], ids=lambda options: "+".join(options)
 )

@@ -292,6 +292,7 @@ LAUNCHER: Final = Launcher(
     file="job.yml",
     trials=trials_file,
     trials_start_files=False,
+    token="upload the weights as a data asset, since no field of a job holds a secret",
     scheduler=Scheduler(
         submit=("az", "ml", "job", "create", "--file", "{file}", "--query", "name", "--output", "tsv"),
         trial=None,  # `az ml job validate` takes pipelines only

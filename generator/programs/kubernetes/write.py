@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from pathlib import PurePosixPath
 from posixpath import isabs
 from typing import Any, Final
@@ -22,11 +22,13 @@ from ...job.records import Job
 from ...search.plan import Plan
 from ...units import GIB
 from ..launching.call import (
+    THREADS,
     environment,
     fill,
     header,
     launch_options,
     not_kept,
+    own_threads,
     pod_environment,
     processes_per_node,
     yaml_text,
@@ -37,9 +39,16 @@ _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
 _SHM_SIZE: Final = "64Gi"
 _RESTARTS: Final = 3
-#: Of the accelerators' share of a node's cores and memory; the rest is for the system, kubelet and daemon sets. Source:
-#: AKS keeps at most 25% of a node's memory (learn.microsoft.com/azure/aks/node-resource-reservations, 1.29 and later).
-_REQUESTED: Final = 0.75
+#: Of what a node can hand out; the rest is for daemon sets, of which no cloud says how much they request.
+_REQUESTED: Final = 0.9
+#: GKE keeps shares of a node's memory, each up to so many GiB. Source:
+#: cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes.
+_KEPT_BY_GKE: Final = ((4, 0.25), (8, 0.2), (16, 0.1), (128, 0.06), (inf, 0.02))
+#: AKS keeps 20 MB a pod (of 250 at most) and 50 MB, but no more than a quarter; and 0.1 cores and a hundredth of all.
+#: EKS keeps less of both. Source: learn.microsoft.com/azure/aks/node-resource-reservations, 1.29;
+#: awslabs/amazon-eks-ami nodeadm/internal/kubelet/config.go, getMemoryMebibytesToReserve, getCPUMillicoresToReserve.
+_KEPT_BY_AKS: Final = (250 * 20e6 + 50e6) / GIB
+_EVICTION_GIB: Final = 100 / 1024  # free memory below which pods are evicted, on all three
 _DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
 _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
 _OF_MACHINE: Final = ("host_network", "priority_class")
@@ -148,6 +157,9 @@ class _Job:
         """The variables, and those that come from secrets."""
         of_pods = environment if self.on_host_network else pod_environment
         values = of_pods(self.plan, self.program)
+        cores = _cores(str(self.resources()["requests"].get("cpu", "")))
+        if cores and own_threads(self.plan, self.program):  # a limit of cores holds for threads as for processes
+            values[THREADS] = str(max(1, int(cores / processes_per_node(self.plan))))
         found: dict[str, Entry] = {name: {"value": _literal(value)} for name, value in values.items()}
         for text in self.options.get("variables_from", ()):
             place, _, name = text.rpartition(":")
@@ -168,8 +180,8 @@ class _Job:
         """Requests of cores and memory that the spec hasn't: without any, a pod is the first to be evicted."""
         cluster = self.plan.job.cluster
         share = _REQUESTED * processes_per_node(self.plan) / cluster.accelerators_per_node
-        cores, memory = int(share * (cluster.cpu_cores or 0)), int(share * (cluster.host_memory_bytes or 0) / GIB)
-        found = {"cpu": cores, "memory": f"{memory}Gi" if memory else 0}
+        cores, memory = _allocatable(cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB)
+        found = {"cpu": int(share * cores), "memory": f"{gib}Gi" if (gib := int(share * memory)) else 0}
         return {key: value for key, value in found.items() if value and key not in self._asked()}
 
     def _asked(self) -> set[str]:
@@ -239,8 +251,9 @@ class _Job:
         yield f"The image has to have {self.program.script}{relative} and what it imports."
         if shares := self._shares():
             yield (
-                f"The requests of {' and '.join(shares)} are {_REQUESTED:.0%} of the accelerators' share of "
-                f"{self.plan.job.cluster.name}, without a limit: launch.kubernetes.resources sets others."
+                f"The requests of {' and '.join(shares)} are {_REQUESTED:.0%} of the accelerators' share of what "
+                f"clouds let pods have of {self.plan.job.cluster.name}, without a limit: kubectl describe node shows "
+                "yours, launch.kubernetes.resources sets others."
             )
         elif not {"cpu", "memory"} & self._asked():
             yield (
@@ -261,6 +274,22 @@ class _Job:
         if self.kind == "TrainJob" and asked:
             yield f"{asked} has no place in a TrainJob: its runtime says it."
         yield from _lost(self.plan.job)
+
+
+def _allocatable(cores: float, memory_gib: float) -> tuple[float, float]:
+    """Cores and GiB of a node that pods may request, on the one of GKE, AKS and EKS that keeps most for itself."""
+    bounds = (0, *(end for end, _ in _KEPT_BY_GKE))
+    by_gke = sum(
+        share * max(0, min(memory_gib, end) - start) for start, (end, share) in zip(bounds, _KEPT_BY_GKE, strict=False)
+    )
+    kept = max(by_gke, min(_KEPT_BY_AKS, memory_gib / 4)) + _EVICTION_GIB
+    return max(0, 0.99 * cores - 0.1), max(0, memory_gib - kept)
+
+
+def _cores(text: str) -> float:
+    """Cores of a quantity of Kubernetes: `96`, `1.5` or `1500m`; 0 for other text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(m?)", text)
+    return float(match[1]) / (1000 if match[2] else 1) if match else 0
 
 
 def _claims(options: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
@@ -380,6 +409,7 @@ LAUNCHER: Final = Launcher(
     files=launch_files,
     start="kubectl apply -f {}/job.yaml",
     file="job.yaml",
+    token="set launch.kubernetes.variables_from: [SECRET/KEY:HF_TOKEN]",
     scheduler=Scheduler(
         submit=("kubectl", "apply", "-f", "{file}"),
         trial=("kubectl", "apply", "--dry-run=server", "-f", "{file}"),

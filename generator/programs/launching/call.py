@@ -222,11 +222,13 @@ def _templates() -> Environment:
 def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) -> str:
     """The text of template `name`, which picks one of an elastic job's plans; the largest is first."""
     job, layout = plans[0].job, plans[0].layout
+    least, most = plans[-1].job.nodes, job.nodes
+    nodes = f"{least} to {most}" if least < most else str(most)
     replica = f"{layout.tensor} tensor × {layout.pipeline} pipeline × {layout.context} context"
     lines = (
         f"Written by dsgen {__version__}: {command}",
-        f"Job {job.name}: {job.framework} trains {job.model.name} on {plans[-1].job.nodes} to {job.nodes} × "
-        f"{job.cluster.name}, {layout.global_batch} sequences a step on each count.",
+        f"Job {job.name}: {job.framework} trains {job.model.name} on {nodes} × {job.cluster.name}, "
+        f"{layout.global_batch} sequences a step on each count.",
         f"Replicas are {replica} everywhere, ZeRO {layout.zero_stage}. {across_counts(plans[0])}",
     )
     counts = tuple((plan.job.nodes, plan.job.gpus) for plan in plans)

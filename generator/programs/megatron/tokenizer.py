@@ -14,6 +14,15 @@ from ...rules.violations import megatron_deepspeed, megatron_lm
 from .options import TOKENIZERS, Flavour, option_table
 
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's
+#: What the libraries of Megatron-LM's tokenizers import. Source: core_v0.16.1 pyproject.toml, the extra `mlm`.
+_IMPORTED: Final = {
+    "HuggingFaceTokenizer": "transformers",
+    "HFTokenizer": "transformers",
+    "SentencePieceTokenizer": "sentencepiece",
+    "GPTSentencePieceTokenizer": "sentencepiece",
+    "Llama2Tokenizer": "sentencepiece",
+    "TikTokenizer": "tiktoken",
+}
 _TIK, _PATTERN = "TikTokenizer", "--tiktoken-pattern"
 _TYPE: Final = "--tokenizer-type"
 
@@ -33,6 +42,13 @@ def tokenizer_type(job: Job) -> str | None:
 def _of_any_model(job: Job) -> str:
     """The program's name for a tokenizer of transformers."""
     return _OF_TRANSFORMERS[0 if job.framework.runs("Megatron-LM") else 1]
+
+
+def packages(job: Job) -> dict[str, str]:
+    """Return the package that reads the job's tokenizer, in any version."""
+    told = argument_values(job.launch.arguments, _TYPE)
+    kind = told[0] if told else tokenizer_type(job)
+    return {_IMPORTED[kind]: "any"} if kind in _IMPORTED else {}
 
 
 @lm_jobs.rule("TOK001", ERROR, "init", megatron_lm("training/arguments.py (--tokenizer-type)"))

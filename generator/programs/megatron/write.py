@@ -19,7 +19,7 @@ from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group
 from .encode import Planned
 from .options import Flavour
 from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES
-from .tokenizer import tokenizer_type
+from .tokenizer import packages, tokenizer_type
 
 NEEDS: Final = (
     Need(what="length", key="training.duration", options=(*LENGTHS, "--train-tokens")),
@@ -150,6 +150,8 @@ def common_notes(job: Job, name: str) -> list[str]:
         texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
     if job.model.position_embedding == "alibi":
         texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
+    if "transformers" in packages(job) and job.cluster.accelerator.vendor == "nvidia":
+        texts.append("NVIDIA's image of PyTorch has no transformers, which reads the tokenizer: add the package to it.")
     return texts
 
 
@@ -181,6 +183,7 @@ FRAMEWORK: Final = Framework(
     options=OF_FILES,
     decides=DECIDED,
     needs=NEEDS,
+    packages=packages,
     data_paths="several",
     data_prefix=True,
     evaluation=EVALUATION,

@@ -17,6 +17,7 @@ from ..deepspeed.options import PLANNED
 from ..program import Program, make_program
 from .encode import Planned
 from .table import DECIDED, EVALUATION, EXIT_OPTION, OF_FILES
+from .tokenizer import packages
 from .write import COMMENTS, NEEDS, Comment, common_notes, groups_of, planned, sizes
 
 
@@ -60,6 +61,11 @@ def program(plan: Plan) -> Program:
     return make_program(job, groups, environment=environment, files=files, notes=tuple(notes))
 
 
+def _packages(job: Job) -> dict[str, str]:
+    """Return what reads the tokenizer, and what --use-flash-attn-v2 imports (megatron/model/transformer.py)."""
+    return packages(job) | ({"flash-attn": ">=2"} if job.training.attention == "flash" else {})
+
+
 FRAMEWORK: Final = Framework(
     name="megatron-deepspeed",
     software=frozenset({"Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine"}),
@@ -70,6 +76,7 @@ FRAMEWORK: Final = Framework(
     decides=DECIDED,
     planned=PLANNED,
     needs=NEEDS,
+    packages=_packages,
     data_paths="weighted",
     data_prefix=True,
     evaluation=EVALUATION,

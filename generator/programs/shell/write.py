@@ -74,5 +74,6 @@ LAUNCHER: Final = Launcher(
     file="launch.sh",
     trials=trials_file,
     pick=pick_file,
+    token="run hf auth login on each node",
     scheduler=Scheduler(submit=("{file}",), trial=None, identity=None),
 )

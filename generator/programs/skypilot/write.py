@@ -139,6 +139,7 @@ LAUNCHER: Final = Launcher(
     start="sky launch {}/task.yaml",
     file="task.yaml",
     more=_secrets,
+    token="set launch.skypilot.passed_variables: [HF_TOKEN]",
     scheduler=Scheduler(
         submit=("sky", "launch", "--yes", "--detach-run", "{file}"),
         trial=("sky", "launch", "--yes", "--dryrun", "{file}"),

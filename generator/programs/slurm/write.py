@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ...job.needs import continuation
+from ...job.records import Job
 from ...search.plan import Plan
 from ...units import GIB, clock
 from ..launching import fabric
@@ -114,12 +115,20 @@ def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
 def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: int) -> Iterator[str]:
     if not takes_nodes(plan, options) and "memory" not in options and shared_memory(plan) is None:
         yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
+    yield from _outside(plan.job)
     framework = plan.job.framework
     if signal_s and framework.exit_option is not None and not saves_on_term(plan, program):
         yield (
             f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments the workers get TERM "
             "instead, save and exit."
         )
+
+
+def _outside(job: Job) -> Iterator[str]:
+    """Say which of the job's commands don't run in its container. Source: pyxis starts it for srun's tasks alone."""
+    given = [f"launch.slurm.{key}" for key in ("modules", "setup") if job.launch.options.get(key)]
+    if given and job.launch.options.get("container_image"):
+        yield f"On the host of the first node, not in the container, run {' and '.join(given)}."
 
 
 def _signal_s(plan: Plan) -> int:
@@ -136,7 +145,8 @@ def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tup
     """`launch.sbatch` of an elastic job: it asks for as many nodes as there are, and runs the plan for those it got."""
     lines = largest.text.splitlines()[1:]
     asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
-    nodes = Raw(f"#SBATCH --nodes={plans[-1].job.nodes}-{plans[0].job.nodes}")
+    least, most = plans[-1].job.nodes, plans[0].job.nodes
+    nodes = Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
     # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
     own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
     told = f"@{max(_signal_s(plan) for plan in plans)}"  # the plan that takes longest to save is told early enough
@@ -174,7 +184,9 @@ LAUNCHER: Final = Launcher(
     file="launch.sbatch",
     trials=trials_file,
     pick=pick_file,
+    lost=_outside,
     for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
+    token="export HF_TOKEN before sbatch",
     scheduler=Scheduler(
         submit=("sbatch", "--parsable", "{file}"),
         trial=("sbatch", "--test-only", "{file}"),

@@ -15,10 +15,11 @@ from typing import Final
 
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
+from ...job.needs import argument_values
 from ...job.records import Checkpoints, Framework, Job, Need, gives
 from ...search.plan import Plan
 from ..deepspeed import write as ds_config
-from ..deepspeed.options import PLANNED
+from ..deepspeed.options import EIGHT_BIT, PLANNED
 from ..program import Program, Resume, Value, group, holds, make_program
 from .table import GROUPS, KEPT, ROWS
 
@@ -61,6 +62,33 @@ _LENGTHS: Final = {
 _ALSO: Final = ("--block_size", "--max_length", "--max_seq_length")
 #: What --train_file takes (examples/pytorch/language-modeling/run_clm.py); JSON lines too are no dataset of the Hub.
 _FILES: Final = (".csv", ".json", ".jsonl", ".txt")
+_REPORT: Final = "--report_to"
+
+
+def _packages(job: Job) -> dict[str, str]:
+    """Return what the arguments, and the script as the plan counts on it, make transformers import.
+
+    **Source**: transformers 5.23, utils/import_utils.py, is_flash_attn_2_available, is_liger_kernel_available,
+    is_bitsandbytes_available; torch/utils/tensorboard/__init__.py; of trl the version that was read.
+    """
+    training, script = job.training, PurePosixPath(job.launch.script).name
+    flash = training.attention == "flash" and job.cluster.accelerator.vendor != "intel"
+    told = argument_values(job.launch.arguments, "--attn_implementation") or ("flash",)
+    quantized = training.lora is not None and training.lora.base == "4bit"
+    used = {
+        "flash-attn": (flash and told[0].startswith("flash"), ">=2.3.3"),
+        "bitsandbytes": (training.optimizer == EIGHT_BIT or quantized, ">=0.46.1"),
+        "liger-kernel": (training.kernels == "fused", ">=0.3.0"),
+        "tensorboard": ("tensorboard" in _reports(job), ">=1.15"),
+        "trl": (script in _TRL, "0.24"),
+    }
+    return {name: version for name, (is_used, version) in used.items() if is_used}
+
+
+def _reports(job: Job) -> tuple[str, ...]:
+    """Return where the Trainer reports to: as its arguments say, else TensorBoard if the job has a folder of logs."""
+    told = argument_values(job.launch.arguments, _REPORT)
+    return told or (("tensorboard",) if job.output.logs is not None else ())
 
 
 def _attention(job: Job, layout: Layout) -> str:
@@ -99,8 +127,6 @@ def _run_notes(job: Job) -> Iterator[str]:
             "which the launch file sets to the last whole checkpoint, or with what "
             "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
         )
-    if job.output.logs is not None:
-        yield "TENSORBOARD_LOGGING_DIR is read with --report_to tensorboard, which needs tensorboard."
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
@@ -191,6 +217,8 @@ def program(plan: Plan) -> Program:
     if script in _TRL:
         left |= {"--attn_implementation": _attention(job, layout), **_trl_adapters(job)}
     groups.insert(-1, group("data and tokenizer, by the options of the example scripts of transformers", left))
+    if _reports(job):  # by default nothing is reported
+        groups.append(group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)}))
     # Without a mesh or an mpu, as when the model is built under zero.Init, this is what divides the world.
     return make_program(
         job,
@@ -215,6 +243,7 @@ FRAMEWORK: Final = Framework(
     planned=PLANNED,
     in_environment=frozenset({"output.logs"}),
     needs=NEEDS,
+    packages=_packages,
     cross_entropy="unfused",
     loss_traffic_bytes={"unfused": 32},
     kernels_per_layer=40,
