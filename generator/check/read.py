@@ -183,6 +183,7 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
                 continue
             reading.documents.append(read)
             if isinstance(read, CommandDocument):
+                reading.documents += _embedded_configs(read.script.shell) if read.script else ()
                 _read_launches(read.launches, reading)
 
 
@@ -203,8 +204,13 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
         target = document.target.path if document.target is not None else None
         if target is None or not document.complete or not document.content.lstrip().startswith("{"):
             continue
-        start = shell.locate(document.offset)
-        content = "\n" * ((start.line or 1) - 1) + " " * ((start.column or 1) - 1) + document.content
+        start, lines, at = shell.locate(document.offset), list[str](), document.offset
+        for line in document.content.split("\n"):
+            text = line.lstrip() if document.literal else line
+            place = shell.locate(at + len(line) - len(text))  # in YAML, lines are indented
+            lines.append(" " * ((place.column or 1) - 1 if document.literal or not lines else 0) + text)
+            at += len(line) + 1
+        content = "\n" * ((start.line or 1) - 1) + "\n".join(lines)
         json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
         if kind_of(Path(target), document.content, keys) == "DeepSpeed config":

@@ -103,7 +103,7 @@ def _token(job: Job, launcher: Launcher) -> Iterator[str]:
     from ..job.needs import gated  # here, to save start-up time
 
     if name := gated(job):
-        yield f"{name} is gated: accept its terms on the Hub, and give every node HF_TOKEN: {launcher.token}."
+        yield f"{name} is gated: accept its terms on the Hub, and {launcher.token}."
 
 
 def _listed(paths: Sequence[Path]) -> str:

@@ -227,7 +227,7 @@ def written_for(job: Job) -> dict[str, str]:
 
 def listed_versions(job: Job) -> str:
     """The versions in a line: `Megatron-LM core_v0.16.1, torch >=2.6.0`."""
-    return ", ".join(f"{name} {version}" for name, version in written_for(job).items())
+    return ", ".join(f"{name} {version}".removesuffix(" any") for name, version in written_for(job).items())
 
 
 #: What the target replaces with a path; the whole of it, and the section and the name.

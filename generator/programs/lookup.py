@@ -113,7 +113,7 @@ class Files:
         """Configs that scripts write, by the script's path, which is before them."""
         found, script = defaultdict[str, list["DsConfig"]](list), ""
         for document in self._documents:
-            if document.document_kind == "launch script":
+            if hasattr(document, "launches"):  # of a script, or of the command of a job
                 script = document.path
             elif is_written(document):
                 found[script].append(cast("DsConfig", document))

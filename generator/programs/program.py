@@ -69,7 +69,7 @@ class Launcher:
     start: str  #: the command that starts the job; `{}` is the folder of its files
     file: str  #: that the scheduler is given
     scheduler: Scheduler
-    token: str  #: how a run gets the HF_TOKEN that its model needs, which no file holds
+    token: str  #: what gives a run the HF_TOKEN that its model needs, which no file holds
     #: One file that runs trials of several plans, one after another, each in its `trial_folder`; and its name.
     trials: Callable[[Sequence[Plan], Sequence[Program], str], RenderedFile] | None = None
     trials_start_files: bool = True  #: whether that file starts the launch files of the trials

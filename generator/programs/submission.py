@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property, lru_cache
+from pathlib import PurePath
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
@@ -254,7 +255,8 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
         return None
     if named is None:
         return used_config(submission)
-    links = [link for link in submission.references if (link.path, link.where.path) == (named, arguments.path)]
+    paths = (named, PurePath(str(named)).name)  # of what is in an image or volume, the name alone is known
+    links = [link for link in submission.references if link.path in paths and link.where.path == arguments.path]
     found = {id(getattr(one, "json", None)) for link in links for one in link.documents}
     return next((config for config in submission.configs if id(config.json) in found), None)
 

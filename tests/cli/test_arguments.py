@@ -115,8 +115,8 @@ def test_adapters_that_no_option_hands_over_are_the_scripts(
 @pytest.mark.parametrize(
     ("target", "model", "options", "said"),
     [
-        ("slurm", "meta-llama/Llama-3.2-1B", {}, "give every node HF_TOKEN: export HF_TOKEN before sbatch."),
-        ("shell", "google/gemma-2b", {}, "give every node HF_TOKEN: run hf auth login on each node."),
+        ("slurm", "meta-llama/Llama-3.2-1B", {}, "and export HF_TOKEN before sbatch."),
+        ("shell", "google/gemma-2b", {}, "and run hf auth login on each node."),
         ("kubernetes", "meta-llama/Llama-3.2-1B", {}, "variables_from: [SECRET/KEY:HF_TOKEN]."),
         ("kubernetes", "meta-llama/Llama-3.2-1B", {"variables_from": ["hf/token:HF_TOKEN"]}, None),
         ("slurm", "Qwen/Qwen2.5-0.5B", {}, None),

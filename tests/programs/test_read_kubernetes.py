@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import dsgen
 from dsgen.check.read import Reading, read_documents
 from dsgen.programs.kubernetes.job import KubernetesJob
 from dsgen.programs.skypilot.read import SkyPilotTask
@@ -116,3 +118,29 @@ def test_every_task_of_a_pipeline_is_read(tmp_path: Path) -> None:
     reading = read(tmp_path, f"name: all\nexecution: parallel\n---\n{TASK}---\n{TASK}")
     assert [type(one) for one in reading.documents] == [SkyPilotTask, SkyPilotTask]
     assert reading.findings == []
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("kubernetes", {"kind": "PyTorchJob", "image": "a:1", "volumes": ["v:/out"]}),
+        ("kubernetes", {"kind": "TrainJob", "image": "a:1", "volumes": ["v:/out"]}),
+        ("kubernetes", {"kind": "JobSet", "image": "a:1", "volumes": ["v:/out"]}),
+        ("skypilot", {"buckets": ["s3://b:/out"]}),
+    ],
+)
+def test_a_config_within_the_job_is_compared_with_the_arguments(
+    target: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    """The DeepSpeed config of a ConfigMap, or of a here-document, is judged as a file is, at its place."""
+    launch = {"target": target, "script": "/opt/train.py", target: options}
+    job: dict[str, object] = {"framework": "huggingface", "model": "qwen2.5-0.5b", "cluster": "dgx-h100", "nodes": 2}
+    job |= {"training": {"sequence_length": 2048, "global_batch": 64}, "output": {"checkpoints": "/out"}}
+    made = dsgen.search(dsgen.load_job({**job, "data": {"path": "a.json"}, "launch": launch}), top=1)
+    (text,) = [one.text for one in dsgen.render(made.plans[0]) if one.path.endswith(".yaml")]
+    assert [*read(tmp_path, text).findings] == []
+    assert [one.rule for one in dsgen.validate(tmp_path) if one.severity.value != "note"] == []
+    (tmp_path / "job.yaml").write_text(re.sub(r'"lr": [\d.e-]+', '"lr": 0.5', text))
+    (found,) = [one for one in dsgen.validate(tmp_path) if one.rule == "HF001"]
+    lines = (tmp_path / "job.yaml").read_text().splitlines()
+    assert lines[(found.where.line or 0) - 1][(found.where.column or 0) - 1 :] == "0.5,"

@@ -182,6 +182,8 @@ _KIND: Final = re.compile(
 )
 _VERSIONS: Final = "|".join(map(re.escape, API_VERSIONS.values()))
 _VERSION: Final = re.compile(rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_VERSIONS})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
+_CONFIG_MAP: Final = re.compile(r"^[\"']?kind[\"']?:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
+_END: Final = "END_OF_CONFIG_MAP"
 _INDEXED: Final = re.compile(r"completionMode[\"']?:[ \t]*[\"']?Indexed")
 _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
 _RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
@@ -200,7 +202,9 @@ def is_training_job(content: str) -> bool:
 
 def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
     """The jobs of a file, and what is wrong with its text; of text that can't be read to its end, that alone."""
-    for part in documents_of(file.text):
+    parts = [*documents_of(file.text)]
+    maps = [(read_yaml(part), part) for part in parts if _CONFIG_MAP.search(part.content)]
+    for part in parts:
         if _KIND.search(part.content):
             source = read_yaml(part)
             data = source.data if isinstance(source.data, dict) else {}
@@ -211,16 +215,45 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
             if known or not source.complete:
                 yield from source.findings
             if known and source.complete:
-                yield _job(source, part, str(kind))
+                yield _job(source, part, str(kind), [*_mounted(source.data, maps)])
 
 
-def _job(source: Source, text: Text, kind: str) -> KubernetesJob:
+def _mounted(data: object, maps: Iterable[tuple[Source, Text]]) -> Iterator[Piece]:
+    """The files of a job's mounted ConfigMaps, as a script that writes them."""
+    volumes, mounts = dict[str, object](), dict[str, str]()
+    for key, entry in _entries(data):
+        name, path, of = str(entry.get("name")), entry.get("mountPath"), entry.get("configMap")
+        if key == "volumes" and isinstance(of, dict):
+            volumes[name] = of.get("name")
+        elif key == "volumeMounts" and isinstance(path, str) and "subPath" not in entry:
+            mounts[name] = path
+    for source, text in maps:
+        view = YamlDocument(source=source)
+        files = view.value("data")
+        for name in (name for name, of in volumes.items() if of == view.value("metadata/name") and name in mounts):
+            for file, content in files.items() if isinstance(files, dict) else ():
+                at = f"/data/{str(file).replace('~', '~0').replace('/', '~1')}"
+                yield f"cat >{shlex.quote(f'{mounts[name]}/{file}')} <<'{_END}'\n", _at(source.locate_key(at))
+                yield f"{content}\n{_END}\n", places(source, text, at, str(content))
+
+
+def _entries(data: object, key: str = "") -> Iterator[tuple[str, dict[str, object]]]:
+    """Every mapping of YAML with the key of the list that it is in."""
+    for name, value in data.items() if isinstance(data, dict) else ():
+        yield from _entries(value, name)
+    for value in data if isinstance(data, list) else ():
+        if isinstance(value, dict):
+            yield key, value
+        yield from _entries(value, key)
+
+
+def _job(source: Source, text: Text, kind: str, files: Iterable[Piece]) -> KubernetesJob:
     view = YamlDocument(source=source)
     roles = roles_of(view, kind)
     main = next(iter(trainers_of(roles, kind)), None)
     pieces, script = _command(view, text, main) if main else None, None
     if main is not None and pieces is not None:
-        script = script_of([*_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
+        script = script_of([*files, *_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
     return KubernetesJob(source=source, script=script, kind_of_job=kind, roles=roles)
 
 
