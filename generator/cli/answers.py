@@ -47,8 +47,8 @@ def report(
 
     if given("top"):
         return screen(details)
-    excess = max(0, height(*screen(details)) + height_below() - SCREEN)
-    table = table[: max(len(table) - excess, sum(bool(row.reason) for row in table))]
+    while not table[-1].reason and height(*screen(details)) + height_below() > SCREEN:
+        table = table[:-1]
     return fitted(screen, details)
 
 
