@@ -133,7 +133,8 @@ class Files:
         """
         own = tuple(one for one in self._written_by.get(holder, ()) if end_alike(one.target or "", path))
         if "DeepSpeed config" in kinds and own:
-            return own
+            copies = self._at(place_of(join(dirname(holder), basename(path))), kinds)
+            return (*own, *(one for one in copies if not is_written(one)))
         places = self._places(path, holder, starts)
         found = next((here for place in places if (here := self._at(place, kinds))), None)
         if found is None:

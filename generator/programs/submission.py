@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, lru_cache
 from pathlib import PurePath
@@ -233,8 +233,14 @@ def named_in(submission: Submission, path: str) -> frozenset[int] | None:
 def used_config(submission: Submission) -> Config | None:
     """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
     named = _named(submission, "DeepSpeed config")
-    used = [config for config in submission.configs if id(config.json) in named] or submission.configs
+    used = _read(config for config in submission.configs if id(config.json) in named) or submission.configs
     return used[0] if len(used) == 1 else None
+
+
+def _read(configs: Iterable[Config]) -> Sequence[Config]:
+    """Configs that a job reads: those that it holds itself, not copies of them beside it."""
+    every = [*configs]
+    return [config for config in every if config.embedded] or every
 
 
 def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
@@ -258,7 +264,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
     paths = (named, PurePath(str(named)).name)  # of what is in an image or volume, the name alone is known
     links = [link for link in submission.references if link.path in paths and link.where.path == arguments.path]
     found = {id(getattr(one, "json", None)) for link in links for one in link.documents}
-    return next((config for config in submission.configs if id(config.json) in found), None)
+    return next(iter(_read(config for config in submission.configs if id(config.json) in found)), None)
 
 
 def _named(submission: Submission, kind: Kind) -> set[int]:
