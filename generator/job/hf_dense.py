@@ -101,7 +101,7 @@ def _falcon(read: ConfigReader, shape: Shape) -> Shape:
     norms = (read.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1)) if side_by_side else 2
     return {
         **read_rotary(read),
-        "kv_heads": read_kv_heads(read, shape["heads"], None, "num_kv_heads") if new else shared,
+        "kv_heads": read_kv_heads(read, shape["heads"], None) if new else shared,
         "norms_per_layer": 2 if norms == 2 else 1,
     }
 
@@ -170,7 +170,7 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
     "falcon": GptLike(
         vocab=65024, hidden=4544, layers=32, heads=71, positions=2048, learned=False, ffn_key="ffn_hidden_size",
         dropouts=("hidden_dropout", "attention_dropout"), activation=("activation", "gelu"),
-        names={"hidden_size": "n_embed hidden_size"},
+        names={"hidden_size": "n_embed hidden_size", "num_key_value_heads": "num_kv_heads"},
         fields={**biases("bias", False), "position_embedding": switch("alibi", False, "alibi", "rotary")}, more=_falcon,
     ),
     "gpt2": _GPT2(activation=("activation_function", "gelu_new"), dropout_defaults=(0.1, 0.1)),

@@ -101,8 +101,7 @@ def _deepseek(
     return {
         **latent_attention(read, q_rank, nope, values),
         **routed,
-        "router_groups": _or_none(read, "n_group", groups),
-        "router_top_groups": _or_none(read, "topk_group", top),
+        **_groups(read, groups, top),
         "router_scale": read.positive("routed_scaling_factor", default=scale),
     }
 
@@ -123,17 +122,17 @@ def _routed(
     }
 
 
-def _or_none(read: ConfigReader, key: str, default: int) -> int:
-    """An integer, where null means 0."""
-    return (read.optional_integer(key, low=0) or 0) if key in read.config else default
+def _groups(read: ConfigReader, *defaults: int) -> Shape:
+    """Groups of experts, and how many of them a token picks from; null means none, and one group is none."""
+    found = [
+        (read.optional_integer(key, low=0) or 0) if key in read.config else default
+        for key, default in zip(("n_group", "topk_group"), defaults, strict=True)
+    ]
+    return dict(zip(("router_groups", "router_top_groups"), found if found[0] > 1 else (0, 0), strict=True))
 
 
 def _glm4_moe(read: ConfigReader, shape: Shape) -> Shape:
-    return {
-        **_routed(read, shape, experts=128, top_k=8, moe_ffn=1408, shared=1, dense=1),
-        "router_groups": _groups(read, "n_group"),
-        "router_top_groups": _groups(read, "topk_group"),
-    }
+    return {**_routed(read, shape, experts=128, top_k=8, moe_ffn=1408, shared=1, dense=1), **_groups(read, 1, 1)}
 
 
 def _dots1(read: ConfigReader, shape: Shape) -> Shape:
@@ -141,12 +140,6 @@ def _dots1(read: ConfigReader, shape: Shape) -> Shape:
         **_routed(read, shape, experts=128, top_k=6, moe_ffn=1408, shared=2, dense=0),
         **qwen_windows(read, shape, layers=62, always=True),
     }
-
-
-def _groups(read: ConfigReader, key: str) -> int:
-    """One group is no group."""
-    found = _or_none(read, key, 1)
-    return 0 if found == 1 else found
 
 
 def _minimax_m2(read: ConfigReader, shape: Shape) -> Shape:

@@ -266,9 +266,9 @@ def split_heads(read: ConfigReader, hidden: int, heads: int) -> int:
     return max(1, hidden // heads)
 
 
-def read_kv_heads(read: ConfigReader, heads: int, default: int | None, *keys: str) -> int:
+def read_kv_heads(read: ConfigReader, heads: int, default: int | None) -> int:
     """Key/value heads; null or no default means as many as heads. They must divide the heads."""
-    key = keys[0] if keys else "num_key_value_heads"
+    key = read.given("num_key_value_heads") or "num_key_value_heads"
     absent = heads if default is None or key in read.config else default
     given = read.optional_integer(key)
     kv_heads = absent if given is None else given

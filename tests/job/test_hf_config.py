@@ -517,6 +517,14 @@ def test_a_size_under_a_foreign_name_is_noted() -> None:
     assert convert(model_type="falcon", n_layer=32, num_hidden_layers=32).notes == ()
 
 
+@pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
+@pytest.mark.parametrize(("groups", "top", "expected"), [(8, 1, (8, 1)), (1, 1, (0, 0)), (None, None, (0, 0))])
+def test_one_group_of_experts_is_none(family: str, groups: object, top: object, expected: tuple[int, int]) -> None:
+    """A token may pick from one group of several; a single group, or none, limits nothing."""
+    model = convert(model_type=family, n_group=groups, topk_group=top)
+    assert (model.router_groups, model.router_top_groups) == expected
+
+
 def test_predictions_beyond_the_next_token_are_left_out() -> None:
     """DeepSeek-V3's file names a layer for the second token: it isn't counted, and the note says so."""
     model = convert(model_type="deepseek_v3", num_nextn_predict_layers=1)
