@@ -56,7 +56,9 @@ def gpus_agree(submission: Submission) -> Violations:
 def _leaves_some(submission: Submission, path: str) -> bool:
     """Return whether a job leaves GPUs to what else its script starts, or to vLLM, which generates for the training."""
     generates = any(one.value("use_vllm") is True for one in submission.training_arguments)
-    return generates or sum(launch.script.text.path == path for launch in submission.launches) > 1
+    commands = (one for script in submission.scripts if script.path == path for one in script.shell.commands)
+    shared = any(given.name == "CUDA_VISIBLE_DEVICES" for command in commands for given in command.environment)
+    return generates or shared or sum(launch.script.text.path == path for launch in submission.launches) > 1
 
 
 @submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)

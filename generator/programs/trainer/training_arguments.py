@@ -20,7 +20,7 @@ from ...job.source import Source, escape
 from ...job.wording import whole_number
 from ...resources import read_text
 from ..launching.launch_line import Launch
-from ..launching.program_options import declares_its_own, find_program, has_programs, program_path
+from ..launching.program_options import declares_its_own, find_program, program_path
 from ..shell.records import Word
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
@@ -227,13 +227,12 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 if value not in (None, _NO_VALUE) and name not in unsure:
                     values[name] = value
             path = find_program(program, holder) if program and program.endswith(".py") else None
-            elsewhere = path is None and has_programs(holder)  # with a class of its own, maybe
             yield TrainingArguments(
                 path=holder,
                 values=values,
                 places=places,
                 launch=launch,
-                complete=not elsewhere and not _may_hide(launch.arguments),
+                complete=not _may_hide(launch.arguments),
                 redefined=unsure | (_redefined(path) if path is not None else frozenset()),
                 bare=frozenset(name for name, _, value in found if value is _NO_VALUE),
             )
