@@ -111,6 +111,8 @@ def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str
 def _before(launch: Launch, folder: Path) -> str:
     """Return what is uploaded, which has to hold the script."""
     uploaded = _uploaded(launch, folder)
+    if launch.script.startswith("/"):
+        return f"Start the job; the image has to have {launch.script}:"
     if uploaded is None or (uploaded / launch.script).exists():
         return f"Start the job, which uploads {uploaded or launch.options['code']}:"
     other = "" if "code" in launch.options else " (or set launch.azureml.code)"
