@@ -39,6 +39,7 @@ KINDS: Final[Mapping[str, Kinds]] = {
     "accelerate": people_slips.ACCELERATE,
 }
 VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"  # repo, path, line, kind, why it does no harm
+_TO_FILL: Final = re.compile(r"(:\s*)[A-Z][A-Z0-9]*_?[A-Za-z0-9_]+\b")  # a value of a template, which sed fills in
 _NEAR: Final = 2  # lines between a break and where it is seen: a missing comma is seen at the next key
 _CONFIG: Final = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu)"')
 _LAUNCH: Final = re.compile(
@@ -91,6 +92,7 @@ def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change
         )
         return bool(total and sizes[0] and total % (sizes[0] * (sizes[1] or 1)))
     if path.suffix == ".json":
+        before, after = (_TO_FILL.sub(r"\g<1>1", text) for text in (before, after))
         strict = '"auto"' in before  # for the Trainer to fill in, which reads JSON; DeepSpeed reads HJSON
         old, config = _read(before, strict=strict), _read(after, strict=strict)
         if None in (old, config) or old == config:
@@ -189,7 +191,7 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
 def is_used(repo: Path, path: Path) -> bool:
     """Return whether another file of a repository has a file's name, and none writes it: else it breaks no run."""
     others = (one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file())
-    texts = [text for one in others if path.name in (text := one.read_text(encoding="utf-8", errors="replace"))]
+    texts = [text for one in others if path.name in (text := people_slips.code_of(one))]
     return bool(texts) and not any(_writes(text, path.name) for text in texts)
 
 

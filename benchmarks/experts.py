@@ -186,6 +186,8 @@ def summary(found: list[Comparison]) -> Iterator[str]:
     above = [c for c in found if not c.refused_by and (c.claim or 0) > CLAIM]
     parts = Counter(c.causes()[0][0] for c in above)
     yield f"Claims over the {len(legal)} others: median {statistics.median(legal):+.1%}, most {max(legal):+.0%}."
+    own = [c.claim for c in found if c.claim is not None and not c.refused_by and "program" not in c.expert.row]
+    yield f"Of these, {len(own)} are planned for the program that ran them: median {statistics.median(own):+.1%}."
     yield f"{len(above)} are over {CLAIM:.0%}, by the largest cause: {dict(parts.most_common())}"
     known = believed()
     for c in sorted(above, key=lambda c: -(c.claim or 0)):

@@ -343,10 +343,16 @@ def by_deepspeed_itself(repo: Path, path: Path, lines: list[str], change: Change
     return own and not any(re.search(r"\bTrain(?:er|ingArguments)\b|\baccelerate\b|lightning", text) for text in texts)
 
 
+def code_of(file: Path) -> str:
+    """The text of a file without lines that are comments."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return re.sub(r"^[ \t]*#(?!SBATCH)[^\n]*", "", text, flags=re.MULTILINE)
+
+
 def _scripts_that_name(repo: Path, config: Path) -> Iterator[str]:
     for one in repo.rglob("*"):
         if one.suffix in (".sh", ".slurm", ".sbatch") and one.is_file():
-            text = one.read_text(encoding="utf-8", errors="replace")
+            text = code_of(one)
             named = re.findall(rf"--deepspeed[= ]+[\"']?((?:[\w.-]+/)*{re.escape(config.name)})\b", text)
             if any(config in ((base / path).resolve() for base in (one.parent, repo)) for path in named):
                 yield text
@@ -364,7 +370,8 @@ def unlike_the_script(repo: Path, path: Path, lines: list[str], change: Change) 
 def unlike_the_config(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
     """The Trainer compares its argument with the number in the one config that the script names."""
     option = re.search(r"--(\w+)[= ]+([\d.e-]+)", change[1])
-    names = set(re.findall(r"--deepspeed[= ]+[\"']?(?:[\w.-]+/)*([\w.-]+\.json)", "\n".join(lines)))
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    names = set(re.findall(r"--deepspeed[= ]+[\"']?(?:[\w.-]+/)*([\w.-]+\.json)", code))
     files = [one for name in names for one in repo.rglob(name) if one.is_file()]
     if not option or len(files) != 1:
         return False

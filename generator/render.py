@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from .job.arguments import without
 from .job.needs import bindings, binds
 from .job.records import Output
 from .programs.frameworks import program_for
@@ -67,7 +67,7 @@ def trial(plan: Plan, steps: int) -> Plan:
     saving = {name for key, names in job.framework.options.items() if key.startswith("output.") for name in names}
     launch = replace(
         job.launch,
-        arguments=(*_without(job.launch.arguments, saving), *job.framework.saves_nothing),
+        arguments=(*without(job.launch.arguments, saving), *job.framework.saves_nothing),
         time_limit_s=limit_s if given is None else min(limit_s, given),
         options={**kept, **({"inputs": bound.inputs, "outputs": bound.outputs} if binds(job) else {})},
     )
@@ -93,13 +93,3 @@ def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[Render
             if launcher.trials_start_files or file.path != launcher.file
         ]
     return tuple(sorted(files, key=lambda file: file.path))
-
-
-def _without(arguments: Iterable[str], options: set[str]) -> Iterator[str]:
-    """The arguments but for these options and their values."""
-    left_out = False
-    for word in arguments:
-        if re.match(r"-(?!\.?\d)", word):  # an option, and not a number
-            left_out = word.partition("=")[0] in options
-        if not left_out:
-            yield word

@@ -69,6 +69,11 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def gpu_hours(hours: float) -> str:
+    """GPU-hours without decimals; fewer than ten with two digits."""
+    return f"{hours:,.0f}" if hours >= 9.5 else f"{hours:.2g}"
+
+
 def seconds(duration_s: float) -> str:
     """A short time: `18.2 s`, `350 ms`."""
     if duration_s >= 1000:

@@ -52,7 +52,7 @@ def build_catalog(
         accelerators=cards,
         node_types={name: _node_type(name, entry, listed.get(name)) for name, entry in node_types.items()},
         models={
-            n: ModelEntry(name=n, config=e["config"], source=_source(n, e), gated=e["gated"])
+            n: ModelEntry(name=n, config=e["config"], source=_source(n, e), gated=tuple(e["gated"]))
             for n, e in presets.items()
         },
         aliases=_aliases(accelerators, node_types, presets),
@@ -150,10 +150,10 @@ def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for name, entry in family["models"].items():
             if name in presets:
                 raise ValueError(f"the catalog has two models called {name!r}")
-            own = {key: value for key, value in entry.items() if key not in ("source", "aliases")}
+            own = {key: value for key, value in entry.items() if key not in ("source", "aliases", "gated")}
             source = entry.get("source", family.get("source"))
             config = {**family["config"], **own}
-            of_all = {"source": source, "gated": family.get("gated")}
+            of_all = {"source": source, "gated": entry.get("gated", family.get("gated", ()))}
             presets[name] = {"config": config, "aliases": entry.get("aliases", ()), **of_all}
     return presets
 

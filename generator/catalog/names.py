@@ -73,8 +73,9 @@ def find_model(name: str) -> ModelEntry | None:
     if found is not None or not name.strip():
         return found
     words = _words(name.rstrip("/").rpartition("/")[2])
-    shape = [word for word in words if not _TUNING.fullmatch(word)]
-    for kept in (words, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
+    dated = [word for word in words if word.isdecimal() or not _TUNING.fullmatch(word)]
+    shape = [word for word in dated if not _TUNING.fullmatch(word)]
+    for kept in (words, dated, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
         if entry := _by_squeezed().get("".join(kept)):
             return known[entry]
     one_size = re.compile(re.escape("".join(kept)) + _SIZE.pattern)

@@ -84,6 +84,8 @@ class Model:
     rotary_fraction: float = 1.0  #: share of a head's dimensions that rotates
     rotary_scaling: str = "none"  #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
     rotary_scaling_factor: float = 1.0
+    #: YaRN's mscale and mscale_all_dim, where they are one and the rest is as in DeepSeek-V3, as Megatron-LM has it
+    yarn_scale: float | None = None
     causal: bool = True  #: False for encoders such as BERT
     #: layernorm (weight and bias) | layernorm-no-bias (weight) | rmsnorm (weight) | none (no parameters)
     norm: str = "rmsnorm"
@@ -116,6 +118,7 @@ class Model:
     router_groups: int = 0  #: groups of experts of which a token picks some first (DeepSeek); 0 when there are none
     router_top_groups: int = 0
     router_scale: float = 1.0  #: factor on the routed experts' output
+    router_scores: str = "softmax"  #: softmax | sigmoid
     router_normalizes: bool = True  #: whether the weights of a token's experts add up to 1
     router_loss: float | None = None  #: coefficient of the loss that balances the experts, where its config says
     dense_layers: int = 0  #: how many layers have a dense MLP in a MoE model: the first ones, if the next says nothing
@@ -152,7 +155,7 @@ class ModelEntry:
     name: str
     config: Mapping[str, object]
     source: str
-    gated: str | None = None  #: owner of its repositories on the Hub, which only accounts that accepted terms can read
+    gated: tuple[str, ...] = ()  #: owners of repositories on the Hub that only accounts that accepted terms can read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

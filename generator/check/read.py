@@ -128,7 +128,10 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
         foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not tells_by_name(Path(name)))
         if named or not foreign:
             spec = Path(name).suffix.lower() in YAML  # the kind of a YAML file when nothing else is known
-            reading.findings.append(problem.finding if spec else codes.from_spec(problem.finding))
+            found = problem.finding if spec else codes.from_spec(problem.finding)
+            # A shell takes bytes as they are, but no UTF-16, which begins with a mark.
+            as_is = in_folder and Path(name).suffix == ".sh" and " at offset 0 " not in found.message
+            reading.findings.append(replace(found, severity=NOTE) if as_is else found)
 
 
 def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None:

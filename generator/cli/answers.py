@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..estimate.layout import in_words
 from ..estimate.uncertainty import percent
@@ -152,6 +152,10 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
     return table
 
 
+#: Sizes of a layout that a batch lets grow.
+_DIVIDES: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
+
+
 def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
     """Return the changes of one key that are clearly faster per GPU; of a layout or `training`, with their memory."""
     texts: dict[bool, list[str]] = {False: [], True: []}  # of other layouts, and of those that are cut like it
@@ -160,8 +164,8 @@ def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
         gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1
         text = f"{change.text} {gain:+.0%}"
         if change.path == "training.global_batch":
-            shared, own = (gcd(plan.layout.global_batch, best.job.gpus) for plan in (other, best))
-            text += f" (up to {counted(shared, 'replica')} instead of {own:,})" * (shared > own)
+            sizes = ((noun, getattr(other.layout, key), getattr(best.layout, key)) for key, noun in _DIVIDES.items())
+            text += next((f" ({size:,} {noun} instead of {own:,})" for noun, size, own in sizes if size > own), "")
         if change.path not in ("gpus", "training.global_batch"):
             text += f" with {gib(other.memory.required_bytes)} GiB"
         alike = all(getattr(other.layout, name) == getattr(best.layout, name) for name in ("tensor", "context"))

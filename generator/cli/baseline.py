@@ -19,6 +19,7 @@ import click
 from ..dataclass import dataclass
 from ..findings import Finding
 from ..job.text import UnusableJson, read_json
+from ..job.wording import counted
 from ..programs.program import RenderedFile
 from ..write import CannotWrite, write
 from .findings_text import relative_path
@@ -40,7 +41,7 @@ class Compared:
 
     def told(self, baseline: Path) -> str:
         """Return the lines on the baseline for standard error."""
-        lines = [f"{self.known:,} finding{'s' * (self.known != 1)} of {baseline} left out"] if self.known else []
+        lines = [f"{counted(self.known, 'finding')} of {baseline} left out"] if self.known else []
         if self.unused:
             number = len(self.unused)
             named = ", ".join(f"{path} {rule}" for rule, path, _ in self.unused[:_MOST_NAMED])

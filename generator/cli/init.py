@@ -210,21 +210,13 @@ def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) 
 
 def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
     """Plan the spec, which is written whatever comes of it."""
-    from .. import InvalidJob, check_job  # here, to save start-up time
-    from ..draft import Outcome
-    from ..search import Infeasible, search
+    from .. import check_job  # here, to save start-up time
+    from ..draft.refused import planned
 
     model = spec.get("model")
     if isinstance(model, str) and (output.parent / model).exists():
         spec = {**spec, "model": str(output.parent / model)}
-    try:
-        job, findings = check_job(dict(spec), check_pins=False)
-    except InvalidJob as invalid:
-        return Outcome(findings=invalid.findings)
-    answer = search(job, top=1, explain=False)
-    if isinstance(answer, Infeasible):
-        return Outcome(findings=findings, infeasible=answer)
-    return Outcome(plan=answer.plans[0], fits=True, findings=findings)
+    return planned(lambda: check_job(dict(spec), check_pins=False))
 
 
 def _tell(outcome: Outcome) -> None:

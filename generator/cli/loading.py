@@ -42,16 +42,6 @@ class _BuiltIn(io.StringIO):
 Beside = Callable[[Job], Iterable[Finding]]
 
 
-def load(
-    request: Request, *, check_pins: bool = True, beside: Beside = lambda _: ()
-) -> tuple[Job, tuple[Finding, ...]]:
-    """The job asked for, with its warnings, which are printed.
-
-    Errors are printed too and end the program; where a rule is broken, with what `beside` finds.
-    """
-    return JobLoader(request).reported(check_pins=check_pins, beside=beside)
-
-
 class JobLoader:
     """The job asked for, again and again with other values; a stream is read once."""
 
@@ -68,7 +58,7 @@ class JobLoader:
         return given.value if isinstance(given, Flag) else given
 
     def reported(self, *, check_pins: bool = True, beside: Beside = lambda _: ()) -> tuple[Job, tuple[Finding, ...]]:
-        """The job as it is asked for, with its warnings, which are printed. Errors are too, and end the program."""
+        """The job as it is asked for, with its warnings, printed. Errors end the program; `beside` adds some."""
         try:
             job, findings = check_job(self._again(), overrides=self._overrides, check_pins=check_pins)
         except InvalidJob as invalid:
@@ -108,21 +98,28 @@ class JobLoader:
         return stream
 
 
-def searched(
-    request: Request, form: str, top: int, bold: bool, explain: bool
-) -> tuple[SearchResult, tuple[Finding, ...]]:
-    """The plans of the job asked for, and the job's findings. When nothing fits, prints why and exits."""
-    job, findings = load(request)
-    say_range(job)
+def planned(job: Job, form: str, top: int, bold: bool, *, explain: bool = True) -> tuple[SearchResult, Elastic | None]:
+    """The plans of a job; of one with several counts of GPUs on the most, and a plan of each.
+
+    When nothing fits, prints why and exits.
+    """
+    found: SearchResult | Infeasible | Elastic
     with working(planning(job), form):
-        answer = search(job, top=top, bold=bold, explain=explain)
-    return or_exit(answer, form), findings
+        if job.elastic:
+            from ..search.elastic import plan_counts  # here, to save start-up time
+
+            found = plan_counts(job, top=top, bold=bold, explain=explain)
+        else:
+            found = search(job, top=top, bold=bold, explain=explain)
+    if isinstance(found, SearchResult | Infeasible):
+        return or_exit(found, form), None
+    return found.answer, found
 
 
 def say_range(job: Job, done: str = "planned") -> None:
     """Say on which count of GPUs a job with several is planned."""
     if job.elastic:
-        counts = f"{len(job.elastic)} counts (`dsgen generate` plans them all)"
+        counts = f"{len(job.elastic)} counts (`dsgen plan` has them all)"
         echo(f"{done} on {job.gpus:,} GPUs, the most of {counts}", err=True)
 
 
@@ -165,16 +162,13 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     def moved(job: Job) -> tuple[Job, tuple[Finding, ...]]:
         return _moved(job, request, Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus"))
 
-    job, findings = load(request, beside=lambda job: moved(job)[1])
+    job, findings = JobLoader(request).reported(beside=lambda job: moved(job)[1])
     job, lacking = moved(job)
     if lacking:
         stop(lacking)
     if job.elastic:
         _check_target(job)
-    with working(planning(job), form):
-        found = _plan_counts(job, top, bold) if job.elastic else search(job, top=top, bold=bold)
-    elastic = None if isinstance(found, SearchResult | Infeasible) else found
-    answer = or_exit(found if isinstance(found, SearchResult | Infeasible) else found.answer, form)
+    answer, elastic = planned(job, form, top, bold)
     best = answer.plans[0]
     files = render_counts(elastic, command=request.command) if elastic else render(best, command=request.command)
     known = {finding.rule for finding in findings}
@@ -197,12 +191,6 @@ def _pinned(plan: Plan) -> Job:
     """The job of a plan with all of its layout pinned."""
     names = plan.job.pins.__dataclass_fields__
     return replace(plan.job, pins=replace(plan.job.pins, **{name: getattr(plan.layout, name) for name in names}))
-
-
-def _plan_counts(job: Job, top: int, bold: bool) -> Elastic | Infeasible:
-    from ..search.elastic import plan_counts  # here, to save start-up time
-
-    return plan_counts(job, top=top, bold=bold)
 
 
 def placed(job: Job, request: Request, folder: Path) -> Job:

@@ -77,23 +77,24 @@ def plan(
     from ..job.needs import not_ready  # here, to save start-up time
     from ..search import search
     from .findings_text import print_below
-    from .loading import load, planning, searched
+    from .loading import JobLoader, planned, planning, say_range
     from .printing import print_csv, print_json, working
     from .tables import print_parts
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
+    job, findings = JobLoader(request).reported()
     if compared or spares:
-        job, _ = load(request)
+        say_range(job)
         with working(planning(job), form):
             found = search(job, top=top, bold=bold, explain=form == "json")
         _answer(job, found, compared, spares, form, bold)
         return
-    answer, findings = searched(request, form, top, bold, explain or form == "json")
+    answer, counts = planned(job, form, top, bold, explain=explain or form == "json")
     best = answer.plans[0]
     print_below([each for each in best.findings if each not in findings and each.severity.value != "note"])
     if form == "json":
-        print_json(answer.to_dict())
+        print_json({**answer.to_dict(), **({"counts": counts.to_dict()} if counts else {})})
     elif form == "csv":
         parts = ((p.layout, p.memory, p.step_time, p.uncertainty, p.throughput) for p in answer.plans)
         merged = ({key: value for part in record for key, value in part.to_dict().items()} for record in parts)
@@ -105,11 +106,11 @@ def plan(
         from .summary import ALWAYS
 
         with working("planning other counts and batches", form):
-            faster = nearby(best, faster_nearby(best))
+            faster = () if counts else nearby(best, faster_nearby(best))
         lacks = (("Next", not_ready(best.missing)),) if best.missing else ()
         details = [*further(best)][0 if explain else -ALWAYS :]
         more = explained(best, answer.rejected_by) if explain else ()
-        print_parts(*report(answer, top, *faster, *lacks, details=details), *more)
+        print_parts(*report(answer, top, *faster, *lacks, details=details, counts=counts), *more)
 
 
 def _answer(
@@ -155,11 +156,11 @@ def estimate(request: Request, explain: bool, form: str) -> None:
     from ..search import estimate as estimate_layout
     from ..search import search
     from .findings_text import print_below
-    from .loading import load, or_exit, planning, say_range
+    from .loading import JobLoader, or_exit, planning, say_range
     from .printing import print_json, working
     from .tables import print_parts
 
-    job, findings = load(request, check_pins=False)
+    job, findings = JobLoader(request).reported(check_pins=False)
     say_range(job, "estimated")
     if job.pins == Pins():
         with working(planning(job), form):

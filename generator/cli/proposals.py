@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..facts.around import is_readable, matching
-from ..job.resolve_names import ASSUMED_GBITS, assumed_gbits
+from ..job.resolve_names import described_node
 from ..job.text import UnusableJson, read_json
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
@@ -52,7 +52,7 @@ def proposals(folder: Path) -> Proposals:
     _from_slurm(found)
     cards = cards_of(said_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"))
     if cards is not None:
-        found.add("cluster", _node(*cards), "nvidia-smi")
+        found.add("cluster", described_node(*cards), "nvidia-smi")
         found.add("gpus", cards[1], "nvidia-smi")
         found.add("launch.target", "shell", "nvidia-smi")
     return found
@@ -95,18 +95,9 @@ def _from_slurm(found: Proposals) -> None:
     found.add("launch.slurm.partition", partition.name, source)
     kind = accelerator_called(partition.kind) if partition.kind else None
     if kind is not None:
-        found.add("cluster", _node(kind, partition.gpus), source)
+        found.add("cluster", described_node(kind, partition.gpus), source)
     if "nodes" not in found.values:
         found.add("gpus", partition.gpus, source)
-
-
-def _node(kind: str, gpus: int) -> dict[str, Any]:
-    """A node of so many accelerators; between nodes, a rate that is to be corrected."""
-    from ..catalog import find_accelerator  # here, to save start-up time
-
-    card = find_accelerator(kind)
-    rate = round(assumed_gbits(card, gpus)) if card else ASSUMED_GBITS
-    return {"accelerator": kind, "accelerators_per_node": gpus, "network_gbits_per_s_per_node": rate}
 
 
 _LIMIT_S: Final = 5

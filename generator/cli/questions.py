@@ -13,7 +13,7 @@ import click
 
 from ..catalog.names import Machines
 from ..dataclass import dataclass
-from ..job.resolve_names import assumed_gbits
+from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
 from .options import PURPOSES
 from .printing import echo
@@ -223,10 +223,7 @@ def _counted_in(cluster: object) -> Machines | None:
 
 def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The answers with the network of several counted machines: it is asked for, or a guess."""
-    from ..catalog.names import counted, find_accelerator  # here, to save start-up time
-
-    cluster = answers.get("cluster")
-    machines = counted(cluster) if isinstance(cluster, str) else None
+    machines = _counted_in(answers.get("cluster"))
     if machines is None:
         return answers
     nodes = answers.get("nodes") or machines.nodes or -(-int(answers.get("gpus") or 1) // machines.per_node)
@@ -235,13 +232,10 @@ def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str,
     if rate is None and nodes == 1:
         return {**answers, **counts, "cluster": f"{machines.per_node}x{machines.accelerator}"}
     if rate is None:
-        card = find_accelerator(machines.accelerator)
-        usual = round(assumed_gbits(card, machines.per_node)) if card else 0
-        rates = click.FloatRange(0, 1_000_000)
-        asked = "Network between nodes, Gbit/s per node"
+        asked, rates = "Network between nodes, Gbit/s per node", click.FloatRange(0, 1_000_000)
+        usual = described_node(machines.accelerator, machines.per_node)[RATE.partition(".")[2]]
         rate = click.prompt(asked, usual, type=rates, err=True) if is_asked() else usual
-    described = {"accelerator": machines.accelerator, "accelerators_per_node": machines.per_node}
-    return {**answers, **counts, "cluster": {**described, "network_gbits_per_s_per_node": rate}}
+    return {**answers, **counts, "cluster": described_node(machines.accelerator, machines.per_node, rate)}
 
 
 def shown(value: Any) -> str:

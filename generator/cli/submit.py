@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -172,7 +173,7 @@ def plan_of(path: Path) -> dict[str, Any]:
 def _answer_of(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the lines on the plan of a folder: its run, its job and machines."""
     from ..catalog import load_catalog  # here, to save start-up time
-    from ..units import count, long_time
+    from ..units import count, gpu_hours, long_time
 
     cluster, run = plan["job"]["cluster"], plan.get("run") or {}
     price = cluster.get("price_per_node_hour")
@@ -180,7 +181,7 @@ def _answer_of(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         machine = load_catalog().node_types.get(cluster["name"])
         listed = price and machine and machine.price_per_node_hour == price
         cost = run.get("wall_cost") and (f"${count(run['wall_cost'])}" if listed else f"price {run['wall_cost']:,.0f}")
-        hours = f"{run['steps']:,} steps, {run['wall_gpu_hours']:,.0f} GPU-hours"
+        hours = f"{run['steps']:,} steps, {gpu_hours(run['wall_gpu_hours'])} GPU-hours"
         yield "Run", f"{long_time(run['wall_s'])}, {hours}, {cost or 'no price'}"
     yield "Job", _machines(plan)
 
@@ -271,12 +272,13 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
     """Return what a program prints; nothing where it `prints` by itself. A failure ends the program."""
     import subprocess  # here, to save start-up time
 
+    from . import ADDED
     from .printing import echo
 
+    stdout = None if prints else subprocess.PIPE
+    own = {name: value for name, value in os.environ.items() if name not in ADDED}  # which sbatch hands to the job
     try:
-        done = subprocess.run(
-            words, stdout=None if prints else subprocess.PIPE, text=True, errors="replace", check=False
-        )
+        done = subprocess.run(words, stdout=stdout, env=own, text=True, errors="replace", check=False)
     except OSError as problem:
         reason = problem.strerror or str(problem)
         refuse(f"{words[0]} cannot be run: {reason}", "use a machine that has the scheduler's commands")

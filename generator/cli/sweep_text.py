@@ -12,7 +12,7 @@ from ..rules.layout.identities import BATCH_RULES
 from ..search.plan import Plan
 from ..search.summary import money, price_of, wall_band
 from ..search.sweep import Axis, Goal, Point, Sweep
-from ..units import count, long_time, same_unit, time_unit
+from ..units import count, gpu_hours, long_time, same_unit, time_unit
 from .answers import SCREEN
 from .known_rules import title_of
 from .printing import ASIDE, BAD, BOLD
@@ -96,7 +96,7 @@ def _cells(point: Point, columns: Iterable[str], times: tuple[str, str]) -> Iter
         "MFU": percent(rates.mfu),
         "tokens/s": count(rates.tokens_per_s),
         "time": times[1],
-        "GPU-hours": f"{run.wall_gpu_hours:,.0f}" if run else "",
+        "GPU-hours": gpu_hours(run.wall_gpu_hours) if run else "",
         "price": money(plan.job, run.wall_cost) if run and run.wall_cost is not None else "",
     }
     yield from (cells[name] for name in columns)

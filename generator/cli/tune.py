@@ -59,15 +59,16 @@ def tune(
 
     if top > _MOST_TRIALS:
         raise click.UsageError(f"--top {top} is more than {_MOST_TRIALS} trials")
+    loader = JobLoader(request)
     if only_read:
-        loader = JobLoader(request)
         folder = _folder(loader.unchecked({}), output)
     else:
         from ..programs.launchers import LAUNCHERS
-        from .loading import placed, searched
+        from .loading import placed, planned, say_range
 
-        answer, _ = searched(request, form, top, bold, False)
-        plans = answer.plans[:top]
+        job, _ = loader.reported()
+        say_range(job)
+        plans = planned(replace(job, elastic=()), form, top, bold, explain=False)[0].plans[:top]
         folder = _folder(plans[0].job, output)
         plans = tuple(replace(plan, job=placed(plan.job, request, folder)) for plan in plans)
         check_dry_run(LAUNCHERS[plans[0].job.launch.target], folder, dry_run=dry_run)
@@ -75,7 +76,6 @@ def tune(
         _started(launcher, plans, steps, file, yes=yes, dry_run=dry_run, wait=not no_wait)
         if dry_run or no_wait:
             return
-        loader = JobLoader(request)
     _report(loader, folder, form)
 
 

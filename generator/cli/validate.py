@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..job.wording import counted
 from .options import form_option
 from .printing import ExitStatus
 
@@ -157,7 +158,7 @@ def _told(
     from .baseline import compare, write_baseline  # here, to save start-up time
 
     if write:
-        click.echo(f"{_count(write_baseline(baseline, findings), 'finding')} written to {baseline}", err=True)
+        click.echo(f"{counted(write_baseline(baseline, findings), 'finding')} written to {baseline}", err=True)
         return ()
     compared = compare(baseline, answer.findings, answer.texts)  # all of them: what isn't selected is no unused entry
     if told := compared.told(baseline):
@@ -187,11 +188,11 @@ def _output(findings: Sequence[Finding], answer: Answer, form: str, *, strict: b
 def _summary(findings: Sequence[Finding], documents: int, files: Sequence[FixedFile], *, written: bool) -> str:
     """`2 errors, 1 warning in 3 documents; 1 can be fixed with --fix`."""
     severities = [finding.severity.value for finding in findings]
-    counts = [_count(severities.count(severity), severity) for severity in _SEVERITIES if severity in severities]
-    summary = f"{', '.join(counts) or 'no findings'} in {_count(documents, 'document')}"
+    counts = [counted(severities.count(severity), severity) for severity in _SEVERITIES if severity in severities]
+    summary = f"{', '.join(counts) or 'no findings'} in {counted(documents, 'document')}"
     fixable = sum(bool(finding.edits) for finding in findings)
     if files:
-        summary += f"; {_count(len(files), 'file')} {'fixed' if written else 'would be fixed'}"
+        summary += f"; {counted(len(files), 'file')} {'fixed' if written else 'would be fixed'}"
     elif fixable:
         summary += f"; {fixable} can be fixed with --fix"
     return summary
@@ -206,8 +207,4 @@ def _left_alone(files: Mapping[str, str]) -> str:
         f"{len(paths):,} {reason}" + (f": {', '.join(paths)}" if len(paths) <= _NAMED and reason[:3] != "of " else "")
         for reason, paths in sorted(by_reason.items())
     ]
-    return f"left alone: {_count(len(files), 'file')} ({'; '.join(parts)})"
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
+    return f"left alone: {counted(len(files), 'file')} ({'; '.join(parts)})"

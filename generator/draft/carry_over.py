@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ..job.arguments import grouped, is_option
 from ..programs.deepspeed.write import FILE_NAME
 from ..programs.frameworks import program_for
 from ..programs.megatron import table as megatron
@@ -15,8 +16,8 @@ from ..programs.megatron.options import option_table
 from ..search import Plan
 from . import scripts
 from .configs import config_patch
-from .draft import Draft, Given, Parser, grouped, is_option, last_of_each, same_values, values_of
-from .refused import Outcome, leave_secrets, planned, prune, without_refused
+from .draft import Draft, Given, Parser, last_of_each, same_values, values_of
+from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
 from .run import DraftedRun
 
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
@@ -37,15 +38,12 @@ def carry_over(drafted: DraftedRun) -> Outcome:
     for _ in range(_ROUNDS):
         before = copy.deepcopy(draft.spec)
         draft.left = dict(base)
-        outcome = planned(drafted)
+        outcome = planned_draft(drafted)
         if outcome.plan is None:
             _carry_unplanned(drafted)
             leave_secrets(drafted)
             return outcome
-        added = tuple(_carry(drafted, outcome.plan))
-        outcome = Outcome(
-            plan=outcome.plan, fits=outcome.fits, findings=outcome.findings, infeasible=outcome.infeasible, added=added
-        )
+        outcome = replace(outcome, added=tuple(_carry(drafted, outcome.plan)))
         if draft.spec == before:
             break
     return without_refused(drafted, outcome)

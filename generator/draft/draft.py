@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..job.arguments import is_option
+from ..job.wording import escape, value_at
 from ..programs.launching.launch_line import Launch
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, MegatronOption, option_table
@@ -78,19 +80,16 @@ class Draft:
 
     def get(self, path: str | Sequence[str]) -> Any:
         """The value of a key; None where there is none."""
-        held: Any = self.spec
-        for part in _parts(path):
-            held = _item(held, part)
-        return held
+        return value_at(self.spec, "".join(f"/{escape(part)}" for part in _parts(path)))
 
     def drop(self, path: str | Sequence[str]) -> None:
         """Take a key or item out, and the mappings and lists that are empty then."""
         parts = _parts(path)
         for end in range(len(parts), 0, -1):
-            home, last = self.get(parts[: end - 1]), parts[end - 1]
-            if end < len(parts) and _item(home, last) not in ({}, []):
+            home, last, held = self.get(parts[: end - 1]), parts[end - 1], self.get(parts[:end])
+            if end < len(parts) and held not in ({}, []):
                 return
-            if isinstance(home, list) and _item(home, last) is not None:
+            if isinstance(home, list) and held is not None:
                 del home[int(last)]
             elif isinstance(home, dict):
                 home.pop(last, None)
@@ -99,13 +98,6 @@ class Draft:
         """Say of something that the spec doesn't have it."""
         if not (where.path in self.ours and why.startswith(_OF_SCRIPTS)):
             self.left[LeftOut(self.hide(what), where, self.hide(why))] = None
-
-
-def _item(held: Any, key: str) -> Any:
-    """The value of a key, or the item of a list; None where there is none."""
-    if isinstance(held, list):
-        return held[int(key)] if key.isdecimal() and int(key) < len(held) else None
-    return held.get(key) if isinstance(held, Mapping) else None
 
 
 def _parts(path: str | Sequence[str]) -> list[str]:
@@ -158,24 +150,6 @@ class Parser:
         """Return whether an option can be given but not taken back."""
         option = self.option(key)
         return option is not None and option.kind == "flag"
-
-
-def is_option(word: str) -> bool:
-    """Return whether a word begins an option, and is no negative number."""
-    return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
-
-
-def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Each option with the words that follow it; words before the first option are groups of their own."""
-    group: list[str] = []
-    for word in words:
-        if is_option(word) or not group or not is_option(group[0]):
-            if group:
-                yield tuple(group)
-            group = []
-        group.append(word)
-    if group:
-        yield tuple(group)
 
 
 def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:

@@ -62,7 +62,9 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
 
 def _without_variables(document: Document) -> Document:
     """Arguments of which some are in variables, as if these held none: what isn't there has its default."""
-    return replace(document, complete=True) if isinstance(document, MegatronArguments | TrainingArguments) else document
+    if isinstance(document, MegatronArguments):
+        return replace(document, complete=True, extended=False)
+    return replace(document, complete=True) if isinstance(document, TrainingArguments) else document
 
 
 def _runs_of(submission: Submission) -> Iterator[ExistingRun]:

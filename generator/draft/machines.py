@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..catalog import find_accelerator, find_node_type
 from ..facts.around import is_readable
-from ..job.resolve_names import ASSUMED_GBITS, assumed_gbits
+from ..job.resolve_names import described_node
 from ..job.text import UnusableJson, read_json
 from ..programs.azureml.job import AzureMLJob
 from ..programs.kubernetes.job import KubernetesJob
@@ -103,16 +103,9 @@ def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None
     accelerator = find_accelerator(str(name).replace("_", "-")) if name else None
     if accelerator is None or not per_node:
         return
-    draft.set("cluster", inline_cluster(draft, accelerator.name, per_node, alone=nodes == 1))
-
-
-def inline_cluster(draft: Draft, accelerator: str, per_node: int, *, alone: bool) -> dict[str, Any]:
-    """A node of so many accelerators; the rate of its network is a guess that the spec says is one."""
-    if not alone:
+    if nodes != 1:
         draft.comments["cluster.network_gbits_per_s_per_node"] = "assumed: the rate of all network cards of a node"
-    card = find_accelerator(accelerator)
-    gbits = 0 if alone else round(assumed_gbits(card, per_node)) if card else ASSUMED_GBITS
-    return {"accelerator": accelerator, "accelerators_per_node": per_node, "network_gbits_per_s_per_node": gbits}
+    draft.set("cluster", described_node(accelerator.name, per_node, 0 if nodes == 1 else None))
 
 
 def _read_sbatch(draft: Draft, script: LaunchScript) -> None:

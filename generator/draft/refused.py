@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ..check.rendered import check_rendered
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Severity
+from ..job.arguments import grouped
 from ..job.load import load_with_findings, spec_secrets
 from ..job.overrides import plain_source
 from ..job.records import Job
@@ -20,7 +22,7 @@ from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
-from .draft import SECRET, grouped
+from .draft import SECRET
 from .run import DraftedRun
 
 _MOST_REFUSED: Final = 5
@@ -112,12 +114,10 @@ def _take_out(drafted: DraftedRun, keys: list[str], why: str) -> None:
         draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
 
 
-def planned(drafted: DraftedRun) -> Outcome:
-    """The best plan of the spec, without its secrets, else its layout as it is."""
-    leave_secrets(drafted)
-    draft = drafted.draft
+def planned(read: Callable[[], tuple[Job, tuple[Finding, ...]]]) -> Outcome:
+    """The best plan of the job that is read, else its layout as it is; or what is wrong with it."""
     try:
-        job, findings = checked(draft.spec)
+        job, findings = read()
     except InvalidJob as invalid:
         return Outcome(findings=invalid.findings)
     answer = search(job, top=1, explain=False)
@@ -126,34 +126,30 @@ def planned(drafted: DraftedRun) -> Outcome:
     return Outcome(plan=answer.plans[0], fits=True, findings=findings)
 
 
+def planned_draft(drafted: DraftedRun) -> Outcome:
+    """The best plan of the spec, without its secrets."""
+    leave_secrets(drafted)
+    return planned(lambda: checked(drafted.draft.spec))
+
+
 def without_refused(drafted: DraftedRun, outcome: Outcome) -> Outcome:
     """Keys of the config that `dsgen generate` would refuse are named, and left out."""
-    draft = drafted.draft
-    again = planned(drafted)
+    draft, config = drafted.draft, drafted.found.config
+    again = planned_draft(drafted)
     if again.plan is None:
         return again
-    files = render(again.plan)
-    errors = [one for one in check_rendered(files, again.plan.job) if one.severity is Severity.ERROR]
-    patch = draft.spec.get("deepspeed_config", {})
-    for finding in errors:
-        if finding.where.path == FILE_NAME and _drop(patch, finding.where.pointer):
-            name = finding.where.pointer[1:].replace("/", ".")
-            where = drafted.found.config.locate(finding.where.pointer) if drafted.found.config else finding.where
-            draft.leave(name, where, f"{finding.message} [{finding.rule}]")
-            errors = [one for one in errors if one is not finding]
-        elif finding.where.pointer.startswith(_ARGUMENTS) and _drop_argument(
-            drafted, finding.where.pointer, f"{finding.message} [{finding.rule}]"
-        ):
-            errors = [one for one in errors if one is not finding]
-    if not patch:
-        draft.spec.pop("deepspeed_config", None)
-    return Outcome(
-        plan=again.plan,
-        fits=again.fits,
-        findings=(*again.findings, *errors),
-        infeasible=again.infeasible,
-        added=outcome.added,
-    )
+    errors: list[Finding] = []
+    for finding in check_rendered(render(again.plan), again.plan.job):
+        pointer, why = finding.where.pointer, f"{finding.message} [{finding.rule}]"
+        keys = ["deepspeed_config", *_keys(pointer)]
+        if finding.severity is not Severity.ERROR:
+            continue
+        if finding.where.path == FILE_NAME and draft.get(keys) is not None:
+            draft.drop(keys)
+            draft.leave(".".join(keys[1:]), config.locate(pointer) if config else finding.where, why)
+        elif not (pointer.startswith(_ARGUMENTS) and _drop_argument(drafted, pointer, why)):
+            errors.append(finding)
+    return replace(again, findings=(*again.findings, *errors), added=outcome.added)
 
 
 def _drop_argument(drafted: DraftedRun, pointer: str, why: str) -> bool:
@@ -172,17 +168,3 @@ def _drop_argument(drafted: DraftedRun, pointer: str, why: str) -> bool:
             draft.set("launch.arguments", left)
             return True
     return False
-
-
-def _drop(patch: Any, pointer: str) -> bool:
-    """Take a key out of nested mappings, and the mappings that are empty then; whether it was there."""
-    key, _, rest = pointer.lstrip("/").partition("/")
-    if not isinstance(patch, dict) or key not in patch:
-        return False
-    if rest and isinstance(patch[key], dict):
-        dropped = _drop(patch[key], rest)
-        if not patch[key]:
-            del patch[key]
-        return dropped
-    del patch[key]
-    return True

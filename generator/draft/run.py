@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..job.arguments import grouped
 from ..job.schema import launch_keys
 from ..secrets import Hider
 from .configs import read_config
-from .draft import Draft, grouped
+from .draft import Draft
 from .find import ExistingRun
 from .machines import read_machines
 from .megatron import read_megatron

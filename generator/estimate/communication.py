@@ -5,6 +5,7 @@ Seconds of a dimension are of one layer and one micro-batch, forward and backwar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from .compute import LayerTime, attention_core, busiest, repeated, repeated_shar
 from .groups import Group, group, sends_tokens_once_per_node
 from .layout import LayoutLike, Modules, Offload, Recompute, once_each
 from .model_size import attention_widths
-from .products import Passes, exposed_s, spread_s
+from .products import exposed_s, spread_s
 from .rates import rates
 from .stages import StageParameters, expert_replicas
 from .states import summed_bytes, weight_bytes
@@ -142,7 +143,11 @@ def tensor_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any, *, moe: 
     return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, calls * pair, 0.0)
 
 
-def context_s(job: Job, layout: LayoutLike, core: Passes, again: Any) -> Any:
+#: Fields that the exchange of a layer's context depends on, beside the share that is repeated.
+CONTEXT_BY = ("tensor", "context", "context_heads", "micro_batch")
+
+
+def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
     """Seconds of a ring's sends, hidden behind attention step by step, its further kernels, and all-to-alls of heads.
 
     A share `again` of the layers repeats attention.
@@ -161,7 +166,7 @@ def context_s(job: Job, layout: LayoutLike, core: Passes, again: Any) -> Any:
     both = keys + values if job.model.is_mla else 2 * np.maximum(keys, layout.tensor * job.model.head_dim)
     ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
     send = send_s(job, element * tokens * both / layout.tensor, ring.size > ring.per_node)
-    more = ring_steps(job, layout)
+    core, more = attention_core(job, layout), ring_steps(job, layout)
     beside, back = (core + more).forward_s / chunks, (core + more).backward_s / chunks
     steps = (1 + again) * exposed_s(job, send, beside) + exposed_s(job, 2 * send, back)
     exchange = all_to_all_s(job, inner, element * tokens * (queries + both + values) / layout.tensor)
@@ -173,20 +178,17 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
     """Share of `context_s` that is saved if the best number of ranks exchanges heads."""
     if not job.framework.rings_context or not np.any(layout.context > 1):
         return 0.0
+    again = repeated(layout, Modules.CORE_ATTN, repeated_share(job, layout))
+    return once_each(job, layout, CONTEXT_BY, _exchange_saves, again)
+
+
+def _exchange_saves(job: Job, layout: LayoutLike, again: Any) -> Any:
     most = min(job.model.kv_heads, int(np.max(layout.context)))
     counts = [heads for heads in range(2, most + 1) if job.model.kv_heads % heads == 0]
-
-    def found(rows: LayoutLike) -> Any:
-        turned = (np.where(rows.context % heads == 0, heads, rows.context_heads) for heads in counts)
-        turns = replace(rows, context_heads=np.stack([rows.context_heads, *turned]))
-        again = repeated(rows, Modules.CORE_ATTN, repeated_share(job, rows))
-        each = context_s(job, turns, attention_core(job, rows), again)
-        return 1 - each.min(axis=0) / np.maximum(each[0], 1e-12)
-
-    names = ("tensor", "context", "context_heads", "micro_batch", "recompute", "recompute_modules")
-    partly = ("recompute_layers", "recompute_group", "pipeline", "virtual_pipeline", "last_stage_layers")
-    whole = not np.any(layout.recompute_layers)
-    return once_each(layout, names if whole else (*names, *partly, "first_stage_layers"), found)
+    turned = (np.where(layout.context % heads == 0, heads, layout.context_heads) for heads in counts)
+    turns = replace(layout, context_heads=np.stack([layout.context_heads, *turned]))
+    each = context_s(job, turns, again)
+    return 1 - each.min(axis=0) / np.maximum(each[0], 1e-12)
 
 
 #: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132 multiprocessors
@@ -194,18 +196,32 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
 _DEEPEP_COST = 20 / (132 - 20)
 
 
-def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> Any:
+def _windows(time: LayerTime) -> Iterator[Any]:
+    """Seconds of what runs beside each of the four exchanges: attention and experts, forward and backward.
+
+    **Source**: Megatron-LM core/models/common/model_chunk_schedule_plan.py, TransformerLayerSchedulePlan.run @
+    core_v0.16.1: of two micro-batches, one's combination backward runs beside the other's attention forward, then
+    dispatch beside experts backward, dispatch backward beside experts, and combination beside attention backward.
+    **Assumes** that half of the kernels that only move data belong to attention.
+    """
+    passes = ("forward_s", "backward_s")
+    for whole, core, products, mlp, shared in (
+        (getattr(part, name) for part in (time, time.core, time.products, time.mlp, time.shared)) for name in passes
+    ):
+        experts = mlp - shared + (whole - core - products) / 2
+        yield from (experts, whole - experts)
+
+
+def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> tuple[Any, Any]:
     """Seconds of dispatch and combine of a MoE layer, forward and backward, once more where it is done `again`.
 
     The rank with most tokens sets the pace. Experts that are cut gather their tokens after the dispatch, and scatter
-    the sums before the combination. With overlap, the all-to-alls run beside the other pass of the next micro-batch,
-    but for the passes that fill and empty the pipeline.
+    the sums before the combination. The second figure is where all-to-alls run beside the other pass of the next
+    micro-batch.
 
     **Source**: each moves `tokens * top_k * hidden` elements per rank (2101.03961; SimuMax moe_module.py); Megatron-LM
     core/transformer/moe/token_dispatcher.py, core/pipeline_parallel/combined_1f1b.py.
     """
-    if not job.model.is_moe:
-        return 0.0 * layout.expert
     ring, cut = group(job, layout.expert, layout.expert_tensor), group(job, layout.expert_tensor, 1)
     tokens = local_tokens(job, layout) / (layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout))
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
@@ -215,10 +231,16 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> Any:
     one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies)) * most
     gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * most)
     whole = passes * (np.where(layout.expert > 1, one, 0.0) + np.where(layout.expert_tensor > 1, gathered, 0.0))
+    if not np.any(layout.expert_overlap):
+        return whole, whole
+    return whole, sum(exposed_s(job, whole / 4, window, cost=_DEEPEP_COST * once) for window in _windows(time))
+
+
+def overlapped_s(layout: LayoutLike, whole_s: Any, beside_s: Any) -> Any:
+    """Seconds of `expert_s` where the passes that fill and empty the pipeline have no other to run beside."""
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)
-    beside = exposed_s(job, whole, time.forward_s + time.backward_s, cost=_DEEPEP_COST * once)
-    return np.where(layout.expert_overlap, alone * whole + (1 - alone) * beside, whole)
+    return np.where(layout.expert_overlap, alone * whole_s + (1 - alone) * beside_s, whole_s)
 
 
 def boundary_s(job: Job, layout: LayoutLike) -> Any:
@@ -229,7 +251,7 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     """
     cut = layout.tensor if job.framework.runs("DeepSpeed engine") else sequence_cut(layout)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden / cut
-    crosses = layout.world > max(job.cluster.accelerators_per_node, job.cluster.link_domain)
+    crosses = layout.world > job.cluster.accelerators_per_node * job.nodes_together
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
 
 

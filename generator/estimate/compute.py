@@ -11,7 +11,7 @@ from ..job.records import Job
 from .activations import local_tokens, repeated_layers, repeats, sequence_cut
 from .adapters import adapted
 from .groups import sends_tokens_once_per_rank
-from .layout import LayoutLike, Modules, Recompute
+from .layout import LayoutLike, Modules, Recompute, once_each
 from .model_size import attention_widths, dense_layers, input_product, latent_products, mean_keys, moe_layers
 from .products import Passes, adapter_products, linear, stream_s, tile_use
 from .rates import rates
@@ -67,34 +67,53 @@ class LayerTime:
     latents: Passes  #: of these the products from MLA's latents
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attention:
+    """Seconds of attention in one layer."""
+
+    core: Passes
+    products: Passes
+    latents: Passes  #: of these the products from MLA's latents
+
+
+#: Fields that the products of a layer depend on, beside its tokens.
+_PRODUCTS_BY = ("tensor", "expert", "expert_tensor", "sequence_parallel")
+
+
 def layer_times(job: Job, layout: LayoutLike) -> dict[bool, LayerTime]:
     """Seconds of one transformer layer of the kinds that the model has: with a dense MLP, and with experts (`True`)."""
-    model, tensor, tokens = job.model, layout.tensor, local_tokens(job, layout)
+    return once_each(job, layout, _PRODUCTS_BY, _layer_times, local_tokens(job, layout))
+
+
+def _layer_times(job: Job, layout: LayoutLike, tokens: Any) -> dict[bool, LayerTime]:
+    attention = once_each(job, layout, ("tensor",), _attention, tokens)
+    kinds = ((False, dense_layers(job.model)), (True, moe_layers(job.model)))
+    return {moe: _layer_time(job, layout, tokens, attention, moe=moe) for moe, count in kinds if count}
+
+
+def _attention(job: Job, layout: LayoutLike, tokens: Any) -> _Attention:
+    model, tensor = job.model, layout.tensor
     width, is_cut = input_product(model)
-    attention = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
-    attention = attention + linear(job, tokens, attention_widths(model)[2] / tensor, model.hidden)
+    products = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
+    products = products + linear(job, tokens, attention_widths(model)[2] / tensor, model.hidden)
     latents = Passes(0.0, 0.0)
     for inputs, outputs in latent_products(model):
         latents = latents + linear(job, tokens, inputs, outputs / tensor)
-    same = attention_core(job, layout), attention + latents, latents
-    kinds = (moe for moe, count in ((False, dense_layers(model)), (True, moe_layers(model))) if count)
-    return {moe: _layer_time(job, layout, *same, moe=moe) for moe in kinds}
+    return _Attention(core=attention_core(job, layout), products=products + latents, latents=latents)
 
 
-def _layer_time(
-    job: Job, layout: LayoutLike, core: Passes, attention: Passes, latents: Passes, *, moe: bool
-) -> LayerTime:
+def _layer_time(job: Job, layout: LayoutLike, tokens: Any, attention: _Attention, *, moe: bool) -> LayerTime:
     """Add to attention the rest of a layer.
 
     **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the
     rank holds, forward and for its second matrix.
     """
-    model, tensor, tokens, shared = job.model, layout.tensor, local_tokens(job, layout), Passes(0.0, 0.0)
+    model, tensor, shared = job.model, layout.tensor, Passes(0.0, 0.0)
     if moe and model.shared_ffn:
         shared = _mlp(job, tokens, model.shared_ffn / tensor)
     mlp = _mlp_products(job, layout, tokens, moe=moe) + shared
-    products = attention + mlp
-    whole = products + core + _streams(job, layout, tokens, moe=moe)
+    products = attention.products + mlp
+    whole = products + attention.core + _streams(job, layout, tokens, moe=moe)
     # The host launches a layer's kernels, and for experts those of routing and two products each.
     experts = 2 * model.experts / layout.expert + _ROUTING_KERNELS if moe else 0
     launches = (job.framework.kernels_per_layer + experts) * rates(job).launch_s
@@ -105,11 +124,11 @@ def _layer_time(
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),
-        core=core,
+        core=attention.core,
         products=products,
         mlp=mlp,
         shared=shared,
-        latents=latents,
+        latents=attention.latents,
     )
 
 
@@ -231,12 +250,12 @@ def permuted_copies(job: Job, layout: LayoutLike) -> Any:
     the flex dispatcher sends a token once to each rank, which makes the copies.
 
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher (permute, then
-    sort_chunks_by_idxs where a rank has several experts), MoEFlexTokenDispatcher; moe_utils.py.
+    sort_chunks_by_idxs where a rank has several experts, be it the only one), MoEFlexTokenDispatcher; moe_utils.py.
     """
     copies, ranks = job.model.experts_per_token, layout.expert
     once = sends_tokens_once_per_rank(job, layout)
     arrive = np.where(once, ranks * (1 - (1 - 1 / ranks) ** copies), 1.0)
-    sorts = np.logical_not(once) & (ranks > 1) & (ranks < job.model.experts)
+    sorts = np.logical_not(once) & ((ranks > 1) | job.framework.runs("Megatron-LM")) & (ranks < job.model.experts)
     return 2 * (arrive + copies) + np.where(sorts, 4 * copies, 0)
 
 
@@ -264,7 +283,11 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
 
     The head stays in 16 bit under fp8.
     """
-    tokens, rows = local_tokens(job, layout), vocabulary_rows(job, layout)
+    return once_each(job, layout, ("tensor",), _head_time_s, local_tokens(job, layout))
+
+
+def _head_time_s(job: Job, layout: LayoutLike, tokens: Any) -> Any:
+    rows = vocabulary_rows(job, layout)
     traffic, usual = job.framework.loss_traffic_bytes, job.framework.cross_entropy
     loss = stream_s(job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual]))
     product = linear(job, tokens, job.model.hidden, rows, fp8=False)

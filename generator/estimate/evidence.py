@@ -215,17 +215,16 @@ def _is_far(job: Job, layout: LayoutLike) -> Any:
 
 def likeness(job: Job, layouts: Layouts) -> NDArray[np.int64]:
     """Levels of evidence of layouts: 2 where `evidence` names a run that is like them, 1 where their kind is."""
-    counts, kinds, runs = _measured()
-
-    def found(rows: LayoutLike) -> NDArray[np.bool_]:
-        count = len(rows.data)
-        same = np.broadcast_to(kind(job, rows), count)[:, None] == kinds
-        like = (total_excess(traits(job, rows, count), runs) == 0) & same & (counts > 0)
-        return np.asarray(like.any(axis=1))
-
     known = of_measured_kind(job, layouts)
-    level: NDArray[np.int64] = known * (1 + once_each(layouts, _COMPARED, found))
+    level: NDArray[np.int64] = known * (1 + once_each(job, layouts, _COMPARED, _is_like_runs))
     return level
+
+
+def _is_like_runs(job: Job, layout: LayoutLike) -> NDArray[np.bool_]:
+    (counts, kinds, runs), count = _measured(), len(layout.data)
+    same = np.broadcast_to(kind(job, layout), count)[:, None] == kinds
+    like = (total_excess(traits(job, layout, count), runs) == 0) & same & (counts > 0)
+    return np.asarray(like.any(axis=1))
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:

@@ -15,6 +15,9 @@ _DEEPEP_GENERATIONS = ("hopper", "blackwell", "blackwell-ultra")
 #: Networks that it knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's IBGDA), and stop at the
 #: first step on others (deepseek-ai/DeepEP issue 369; NVIDIA-NeMo/Megatron-Bridge issue 3343, on EFA).
 _DEEPEP_NETWORKS = ("infiniband", "roce")
+#: Ranks of a node as it counts them: it has no kernels for NVLink across nodes (deepseek-ai/DeepEP,
+#: csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS; Megatron-LM core/transformer/transformer_config.py:684 @ core_v0.16.1).
+_DEEPEP_RANKS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class Group:
 
 def group(job: Job, size: Any, stride: Any) -> Group:
     """The communicator of `size` ranks that lie `stride` apart in rank order, nodes being filled in that order."""
-    domain = max(job.cluster.accelerators_per_node, job.cluster.link_domain)
+    domain = job.cluster.accelerators_per_node * job.nodes_together
     return Group(size=size, per_node=np.minimum(np.maximum(domain // stride, 1), size), stride=stride)
 
 
@@ -42,10 +45,13 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster = job.cluster
     known = cluster.accelerator.generation in _DEEPEP_GENERATIONS and cluster.network in _DEEPEP_NETWORKS
-    return (job.framework.dispatches_by_node and known) & (ring.size > ring.per_node)
+    return (job.framework.dispatches_by_node and known) & (ring.size > ring.per_node) & (ring.per_node == _DEEPEP_RANKS)
 
 
 def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
-    """Tell where the flex dispatcher makes a token's copies on the ranks that need them."""
+    """Tell where the flex dispatcher, which needs several ranks, makes a token's copies on those that need them.
+
+    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @ core_v0.16.1.
+    """
     inside = job.framework.dispatches_inside and job.cluster.accelerator.generation in _DEEPEP_GENERATIONS
-    return sends_tokens_once_per_node(job, layout) | inside
+    return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))

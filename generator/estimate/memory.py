@@ -55,7 +55,7 @@ def memory(
     if found is None:
         # Of the micro-batches, all but activations depends on no more than whether a step has several.
         rows = replace(layout, gradient_accumulation=np.minimum(layout.gradient_accumulation, 2))
-        rows, number = distinct(rows, _LASTING_BY)
+        rows, number, _ = distinct(rows, _LASTING_BY)
         found = lasting(job, rows)
     count = found["stage"].size // len(found["stage"])
 
@@ -81,19 +81,20 @@ def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
     These are four: the first (embedding, most micro-batches in flight), the second (no embedding, but possibly one
     layer more), the first without dense layers (experts are larger), and the last (logits).
     """
-
-    def held(rows: LayoutLike) -> Mapping[str, Any]:
-        last, model = rows.pipeline - 1, job.model
-        stages = [0 * last, np.minimum(1, last), last]
-        if model.is_moe and model_size.dense_layers(model):
-            per_chunk = model.layers / (rows.pipeline * rows.virtual_pipeline)
-            all_moe = np.ceil(model_size.dense_layers(model) / per_chunk).astype(np.int64)
-            stages.append(np.minimum(all_moe, last))
-        return _contents(job, rows, np.stack(stages))
-
-    found = once_each(layout, HELD_BY, held)
+    found = once_each(job, layout, HELD_BY, _fullest)
     first = StageParameters(shared=found["shared"][0], experts=found["experts"][0])
     return _lasting(job, layout, found, first)
+
+
+def _fullest(job: Job, layout: LayoutLike) -> dict[str, Any]:
+    """What the stages hold that can be the fullest."""
+    last, model = layout.pipeline - 1, job.model
+    stages = [0 * last, np.minimum(1, last), last]
+    if model.is_moe and model_size.dense_layers(model):
+        per_chunk = model.layers / (layout.pipeline * layout.virtual_pipeline)
+        all_moe = np.ceil(model_size.dense_layers(model) / per_chunk).astype(np.int64)
+        stages.append(np.minimum(all_moe, last))
+    return _contents(job, layout, np.stack(stages))
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:

@@ -77,6 +77,7 @@ _FEW = 3
 #: Probability of a gain from which on it counts: less likely ones make two machines of
 #: `benchmarks.calibration` worse (B300, ds-azure).
 _LIKELY = 0.75
+_ANGLES = 10001
 #: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells which.
 LEAST_RUNS = 3
 
@@ -100,9 +101,8 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
 
     Each measurement is left out, and where they are of `models`, three at least, each model's: runs of one model are
     off together, for reasons that another model doesn't share. Of the fit's corrections counts the share that both
-    bear out: the probability that runs left out gain, and by how much likelier models gain than lose, for so few hardly
-    tell how much they vary. `residuals(x)`: log(estimated / measured) under the corrections x. `spreads`: their prior
-    standard deviations.
+    bear out: the smaller probability of a gain. `residuals(x)`: log(estimated / measured) under the corrections x.
+    `spreads`: their prior standard deviations.
     """
     none = np.zeros(len(spreads))
     before = residuals(none)
@@ -123,7 +123,7 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
             continue
         if len(set(kinds)) >= _FEW:
             without = _left_out(residuals, slopes, at_none, held, kinds)
-            share = max(min(share, 2 * _belief(before, without, kinds) - 1), 0.0)
+            share = min(share, _belief(before, without, kinds))
         x = share * _fitted(slopes, at_none, held)
         return Fit(x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out)
     return Fit(x=none, before=before, after=before, left_out=before)
@@ -132,12 +132,16 @@ def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = (
 def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> float:
     """Probability that corrections help, of how much closer each group left out is predicted; 0 if it is unlikely.
 
-    The mean of n groups' gains is about normal, with a standard deviation of theirs over the root of n.
+    The mean of n groups' gains over its standard error is distributed as Student's t with f = n - 1 degrees of freedom,
+    whose density is that of `cos(a)^(f - 1)` for `t = sqrt(f) tan(a)`.
     """
     gains = np.abs(np.expm1(before)) - np.abs(np.expm1(left_out))
     means = np.bincount(groups, gains) / np.bincount(groups)
+    freedom = len(means) - 1
     errors = float(means.mean()) / max(float(means.std(ddof=1)) / math.sqrt(len(means)), _TINY)
-    likely = (1 + math.erf(errors / math.sqrt(2))) / 2
+    angles = np.linspace(-math.pi / 2, math.pi / 2, _ANGLES)
+    density = np.cos(angles) ** (freedom - 1)
+    likely = float(density[angles <= math.atan(errors / math.sqrt(freedom))].sum() / density.sum())
     return likely if likely >= _LIKELY else 0.0
 
 

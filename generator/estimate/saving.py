@@ -14,7 +14,7 @@ import numpy as np
 
 from ..catalog.loader import read_yaml
 from ..dataclass import dataclass
-from ..job.needs import argument_values
+from ..job.arguments import argument_values, gives
 from ..job.records import Job
 from ..units import GB_PER_S
 from .adapters import adapter_parameters
@@ -204,7 +204,7 @@ def saves_at_limit(job: Job) -> bool:
     The Trainer and scripts with DeepSpeed save after every so many steps, and at no signal.
     """
     by_us = job.framework.exit_option is not None and job.output.checkpoints is not None
-    return by_us or any(argument_values(job.launch.arguments, option) is not None for option in _SAVES_AT_END)
+    return by_us or gives(job.launch.arguments, *_SAVES_AT_END)
 
 
 def given_number(job: Job, *options: str) -> int | None:

@@ -240,7 +240,11 @@ def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
 
 def inner_layers(job: Job, layout: LayoutLike) -> Any:
     """Layers of the second stage, which is the fullest inner one; of the first where the second is the last."""
-    return once_each(layout, HELD_BY[:4], lambda rows: layers_of(split(job, rows), rows, 1 * (rows.pipeline > 2)))
+    return once_each(job, layout, HELD_BY[:4], _inner_layers)
+
+
+def _inner_layers(job: Job, layout: LayoutLike) -> Any:
+    return layers_of(split(job, layout), layout, 1 * (layout.pipeline > 2))
 
 
 def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:

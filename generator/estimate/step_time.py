@@ -12,7 +12,7 @@ from ..job.records import Job
 from . import adapters, communication, compute, flops, model_size
 from .communication import TRAFFIC_BY, Traffic, boundary_s, data_s, traffic
 from .compute import repeated, repeated_modules_s, repeated_share
-from .layout import Layout, LayoutLike, Modules, Offload, once_each
+from .layout import Layout, LayoutLike, Modules, Offload, distinct, once_each, spread
 from .ledgers import StepTime, Throughput
 from .products import exposed_s, stream_s
 from .rates import rates
@@ -32,7 +32,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
     parts, whole = per_layer(job, layout), job.model.layers
-    stages = once_each(layout, (*HELD_BY, *TRAFFIC_BY), lambda rows: _stages(job, rows))
+    stages = once_each(job, layout, (*HELD_BY, *TRAFFIC_BY), _stages)
     slowest, head = stages.slowest, parts.pop("head")
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
     last = np.where(layout.pipeline > 1, 0.0, head)
@@ -62,15 +62,12 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     return StepTime(**times, total_s=sum(times.values()))
 
 
-#: Fields that the products of a layer depend on, those that its time depends on, and those on which it depends by some
-#: details alone.
-_PRODUCTS_BY = ("tensor", "context", "expert", "expert_tensor", "sequence_parallel", "micro_batch")
+#: Fields that the time of a layer depends on, beside the share of layers that is repeated.
 _LAYER_BY = (
-    *(*_PRODUCTS_BY, "context_heads"),
-    *("recompute", "recompute_layers", "recompute_group", "recompute_modules", "tensor_overlap", "expert_overlap"),
+    *("tensor", "context", "expert", "expert_tensor", "sequence_parallel", "micro_batch", "context_heads"),
+    *("recompute", "recompute_modules", "tensor_overlap", "expert_overlap"),
 )
-_PASSES_BY = ("pipeline", "virtual_pipeline", "gradient_accumulation", "first_stage_layers", "last_stage_layers")
-_CAUSES = ("compute", "backward", "recompute", "tensor", "waiting", "context", "expert")
+_CAUSES = ("compute", "backward", "recompute", "tensor", "waiting", "context")
 
 
 def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
@@ -88,20 +85,29 @@ def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
 
     `backward` is a part of `compute`; `head` is the output's, beside the layers.
     """
-    varies = np.any(layout.expert_overlap) or np.any(layout.recompute_layers)
-    names = (*_LAYER_BY, *_PASSES_BY) if varies else _LAYER_BY
-    found = once_each(layout, names, lambda rows: _per_layer(job, rows))
+    rows, number, (again,) = distinct(layout, _LAYER_BY, repeated_share(job, layout))
+    found = _per_layer(job, rows, again)
+    if number is not None:
+        found = spread(found, number, len(rows.data))
     waiting = found.pop("waiting")  # when nothing runs beside the collectives
-    return {**found, "tensor": np.where(_has_several_queues(job, layout), waiting, found["tensor"])}
+    expert = communication.overlapped_s(layout, found.pop("apart"), found.pop("beside"))
+    return {
+        **found,
+        "tensor": np.where(_has_several_queues(job, layout), waiting, found["tensor"]),
+        "expert": (1 - _dense_share(job)) * expert,
+    }
 
 
-def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    dense = model_size.dense_layers(job.model) / job.model.layers
+def _dense_share(job: Job) -> float:
+    """Share of the layers that have no experts."""
+    return model_size.dense_layers(job.model) / job.model.layers
+
+
+def _per_layer(job: Job, layout: LayoutLike, again: Any) -> dict[str, Any]:
     total: dict[str, Any] = dict.fromkeys(_CAUSES, 0.0)
-    again = repeated_share(job, layout)
-    times = once_each(layout, _PRODUCTS_BY, lambda rows: compute.layer_times(job, rows))
+    times = compute.layer_times(job, layout)
     attention, experts = (repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE))
-    context = communication.context_s(job, layout, next(iter(times.values())).core, attention)
+    context = once_each(job, layout, communication.CONTEXT_BY, communication.context_s, attention)
     for moe, time in times.items():
         tensor, waiting = communication.tensor_s(job, layout, time, again, moe=moe)
         parts = {
@@ -111,11 +117,11 @@ def _per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
             "tensor": tensor,
             "waiting": waiting,
             "context": context,
-            "expert": communication.expert_s(job, layout, time, experts) if moe else 0.0,
         }
-        share = 1 - dense if moe else dense
+        share = 1 - _dense_share(job) if moe else _dense_share(job)
         total = {key: total[key] + share * parts[key] for key in total}
-    return {**total, "head": once_each(layout, _PRODUCTS_BY, lambda rows: compute.head_time_s(job, rows))}
+    apart, beside = communication.expert_s(job, layout, times[True], experts) if True in times else (0.0, 0.0)
+    return {**total, "apart": apart, "beside": beside, "head": compute.head_time_s(job, layout)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -94,6 +95,12 @@ def _folders(folder: Path, _: tuple[Path, ...]) -> tuple[Path, ...]:
     return within[:end]
 
 
+def is_named_in(folder: Path, holder: Path) -> bool:
+    """Return whether a file was named to be checked, itself or by a folder from its own up to `folder`."""
+    file, top = Path(_real(str(holder.parent)), holder.name), Path(_real(str(folder)))
+    return any(file.is_relative_to(named) and named.is_relative_to(top) for named in _named.get())
+
+
 def is_within(path: Path, folder: Path) -> bool:
     """Return whether a file or folder is in the project of a folder, links followed."""
     if _alone.get():
@@ -158,11 +165,25 @@ def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
     return ""
 
 
+@until_next_check(64)
+def ignored_in(folder: Path) -> dict[str, bool]:
+    """The patterns of a folder's .gitignore, and whether each is ignored or kept: of several that fit the last."""
+    found = dict[str, bool]()
+    for line in map(str.strip, text_around(folder / ".gitignore", folder).splitlines()):
+        pattern = re.sub(r"^!?/?(?:\*\*/)?|/\*{0,2}$", "", line)
+        if pattern.strip("*") and not line.startswith("#"):
+            found.pop(pattern, None)
+            found[pattern] = not line.startswith("!")
+    return found
+
+
 def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
     """Return whether a .gitignore above a file names a folder, which then is there for whoever works with it."""
-    above = (text_around(folder / ".gitignore", folder).split() for folder in folders_above(holder))
-    patterns = (line.strip("/").removeprefix("**/").split("/*")[0] for lines in above for line in lines)
-    return any(one.strip("*") and fnmatchcase(name.strip("/"), one) for one in patterns)
+    for patterns in map(ignored_in, folders_above(holder)):
+        fits = (one for one in reversed(patterns) if fnmatchcase(name.strip("/"), one.partition("/*")[0]))
+        if (last := next(fits, None)) is not None and patterns[last]:
+            return True
+    return False
 
 
 def _project_of(folder: Path) -> Path:

@@ -17,7 +17,7 @@ from typing import Final
 from ..dataclass import dataclass
 from ..findings import Version
 from ..resources import read_text
-from .around import folders_above, is_readable, matching, text_around, until_next_check
+from .around import folders_above, is_named_in, is_readable, matching, text_around, until_next_check
 
 #: The newest releases that the tables of keys and arguments describe: files are judged by them where nothing names one.
 NEWEST: Final[Mapping[str, Version]] = {"deepspeed": (0, 19, 8), "transformers": (5, 23)}
@@ -29,6 +29,7 @@ _PINNED_IN: Final = (
     *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
 )
 _MOST_FILES: Final = 40  # of a folder
+_MOST_PARSED: Final = 400_000  # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _LAST: Final = 99  # of a minor version, where a pin excludes the next
 _NUMBER: Final = r"v?(\d{1,4}(?:\.\d{1,4}){1,2})"
@@ -38,6 +39,12 @@ COPIES: Final = {
     "deepspeed": ("deepspeed/runtime/config.py", "version.txt"),
     "transformers": ("src/transformers/training_args.py", "src/transformers/__init__.py"),
 }
+#: Their folders. Source: deepspeedai/DeepSpeed @ 0.19.8, huggingface/transformers @ 5.23, 4.54 and 4.30
+_OF_RELEASES: Final = frozenset(
+    {"accelerator", "azure", "benchmark", "benchmarks", "bin", "blogs", "ci", "csrc"}
+    | {"deepspeed", "docker", "docs", "examples", "notebooks", "op_builder", "release", "requirements"}
+    | {"scripts", "src", "templates", "tests", "utils"}
+)
 #: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117, huggingface/transformers-gpu:4.35.2.
 _IMAGES: Final = {
     "deepspeed": r"\bdeepspeed/deepspeed:v(\d)(\d)(\d)(?!\d)",
@@ -80,8 +87,14 @@ def release_of(program: str, holder: str) -> Release | None:
 
 
 def is_of_copy(holder: str) -> bool:
-    """Return whether a file lies in a copy of a program that its project carries in a folder: it is others' file."""
-    return any(map(_is_copy, [*folders_above(holder)][:-1]))
+    """Return whether a file is of a copy of a program that its project carries in a folder: it is others' file.
+
+    Not one that was named, itself or by a folder of the copy, nor one in a folder that the program's own releases lack.
+    """
+    path = Path(holder).absolute()
+    copies = (folder for folder in [*folders_above(path)][:-1] if _is_copy(folder))
+    theirs = (folder for folder in copies if path.relative_to(folder).parts[0] in _OF_RELEASES)
+    return any(not is_named_in(folder, path) for folder in theirs)
 
 
 @until_next_check(1024)
@@ -104,15 +117,20 @@ def _named_in(program: str, folder: Path) -> Release | None:
     texts = _texts(folder)
     for path, text in texts.items():
         elsewhere = rf"git\+https?://(?!github\.com/(?:{_OWNERS[program]})/)\S*/{program}\b"
-        if fork := re.search(elsewhere, text, re.IGNORECASE):
+        if fork := re.search(elsewhere, text, re.IGNORECASE) if "git+" in text else None:
             return _fork(program, path, _line(text, fork))
     for inner, look in product((False, True), (_pins, _images, _bounds, _prose)):  # the folder's own files first
         read = [(path, text) for path, text in texts.items() if (path.parent != folder) == inner]
+        read = [(path, text) for path, text in read if look is _images or program in text.lower()]
         found = [(version, path, line) for path, text in read for version, line in look(program, text)]
         found = [one for one in found if one[0] <= NEWEST[program]]
         if found:
-            release = _release(program, *max(found))
-            return replace(release, exact=look in (_pins, _images), named=_older(release) if look is _bounds else "")
+            installed = [one for one in found if one[1].suffix != ".md"]
+            # Prose that names several says which works, and which doesn't.
+            several = not installed and len({version for version, _, _ in found}) > 1
+            release = _release(program, *(min(found) if several else max(installed or found)))
+            exact = look in (_pins, _images) and not several
+            return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
     return None
 
 
@@ -207,18 +225,24 @@ def _imported_in(program: str, folder: Path) -> Release | None:
 
 def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """The last release with each module that a program imports as it starts, no matter what."""
-    try:
-        with warnings.catch_warnings():  # of what an old file writes
-            warnings.simplefilter("ignore")
-            body = ast.parse(text, os.devnull).body  # what is no Python makes it look for the file
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in body:
+    for node in parsed(text).body:
         home = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
         for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
             parts = f"{home}{alias.name}".split(".")
             homes = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
             yield from ((_gone(program)[home], node.lineno) for home in homes if home in _gone(program))
+
+
+def parsed(text: str) -> ast.Module:
+    """A Python file; an empty one where it can't be parsed, or is too long to."""
+    try:
+        with warnings.catch_warnings():  # of what an old file writes
+            warnings.simplefilter("ignore")
+            return ast.parse(
+                text if len(text) < _MOST_PARSED else "", os.devnull
+            )  # what is no Python makes it look for the file
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module(body=[], type_ignores=[])
 
 
 @until_next_check(256)

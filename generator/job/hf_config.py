@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from ..catalog.names import closest
+from ..catalog.names import closest, most_like
 from ..catalog.records import Model
 from .hf_dense import DENSE
-from .hf_moe import MOE, latent_attention, read_experts
+from .hf_moe import MOE, latent_attention, routed_experts
 from .hf_shape import LONG, ConfigReader, Problem, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
 from .wording import show
 
@@ -110,12 +111,30 @@ def _more_predictions(read: ConfigReader) -> tuple[str, ...]:
     return ()
 
 
-def _unread(read: ConfigReader, family: str) -> tuple[str, ...]:
-    """Name the sizes that stand under a name of another class only."""
+def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
+    """Name the sizes that stand under a name of another class only, and what a router of another class would do."""
     said = [None, *(read.config.get(key) for key in read.read)]
-    given = {key: read.config.get(key) for key in _SIZES.split() if key not in read.read}
-    foreign = ((key, value) for key, value in given.items() if value not in said)
+    given = {key: read.config.get(key) for key in (*_SIZES.split(), *_ROUTER) if key not in read.read}
+    routed = {key: (None, shape.get(field, usual), usual == 0 or None) for key, (field, usual) in _ROUTER.items()}
+    foreign = ((key, value) for key, value in given.items() if value not in routed.get(key, said))
     return tuple(f"{key} is {show(value)}: transformers reads no such key for {family}" for key, value in foreign)
+
+
+def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:
+    """Keys of a config that stand for one that isn't given: misspelled, or another program's name for it."""
+    read = ConfigReader(_language_model(config)[0])
+    _read_family(read) if "model_type" in read.config else _read_inline(read)
+    absent = {key.replace("_", ""): key for key in sorted(read.read) if read.config.get(key) is None}
+    found: dict[str, str] = {}
+    for key in (key for key in read.config if isinstance(key, str) and key not in read.read):
+        names = next((read.called(usual) for usual, names in _FOREIGN.items() if key in names.split()), [])
+        near = absent.get(most_like(re.sub(r"[\W_]", "", key.lower()), tuple(absent), _SLIP) or "")
+        if names:
+            if read.read.issuperset(names) and all(read.config.get(name) is None for name in names):
+                found[key] = names[0]
+        elif near is not None and not set(near.split("_")) < set(key.split("_")):  # with a word more it is another key
+            found[key] = near
+    return found
 
 
 def _says_nothing(value: object) -> bool:
@@ -179,13 +198,33 @@ def _left_out(outer: str, place: str) -> str:
 
 _ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
 _EXPERTS = "num_experts num_local_experts n_routed_experts"
-#: What classes call a size. Transformers takes each by the names of the model's own class alone.
-_SIZES: Final = (
-    "hidden_size n_embd n_embed d_model num_hidden_layers n_layer n_layers num_attention_heads n_head n_heads "
-    f"{_EXPERTS}"
-)
+#: What other classes, Megatron and Meta's params.json call the keys; transformers takes those of the model's own class.
+_FOREIGN: Final[Mapping[str, str]] = {
+    "hidden_size": "n_embd n_embed d_model dim embed_dim",
+    "num_hidden_layers": "n_layer n_layers num_layers",
+    "num_attention_heads": "n_head n_heads num_heads",
+    "num_key_value_heads": "n_kv_heads n_head_kv num_kv_heads num_query_groups multi_query_group_num",
+    "head_dim": "kv_channels d_kv",
+    "intermediate_size": "ffn_hidden_size ffn_dim n_inner d_ff",
+    "vocab_size": "padded_vocab_size n_vocab",
+    "max_position_embeddings": "n_positions n_ctx max_seq_len max_sequence_length seq_length",
+    "num_experts": "num_moe_experts n_experts moe_num_experts",
+    "num_experts_per_tok": "moe_router_topk moe_topk moe_top_k num_experts_per_token",
+    "moe_intermediate_size": "moe_ffn_hidden_size",
+}
+_NOTED: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+_SIZES: Final = f"{' '.join(f'{usual} {_FOREIGN[usual]}' for usual in _NOTED)} {_EXPERTS}"
+_SLIP: Final = 0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
 _LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _ROUTING_KEYS = ("num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace")
+#: Keys of DeepSeek's routers, with the fields of a model and the values of routers without them.
+_ROUTER: Final[Mapping[str, tuple[str, object]]] = {
+    "scoring_func": ("router_scores", "softmax"),
+    "norm_topk_prob": ("router_normalizes", True),
+    "n_group": ("router_groups", 0),
+    "topk_group": ("router_top_groups", 0),
+    "routed_scaling_factor": ("router_scale", 1.0),
+}
 _POSITIONS_WITHOUT_TABLE = 131072  # what Llama 3.1 and its contemporaries are trained for
 _POSITIONS = ("learned", "rotary", "alibi", "none")
 
@@ -218,7 +257,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
     if named:
-        notes = (*notes, *_more_predictions(read), *_unread(read, family))
+        notes = (*notes, *_more_predictions(read), *_unread(read, family, shape))
     return Model(name=name, family=family, source=source, notes=notes, **shape)
 
 
@@ -286,12 +325,11 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
     else:
         _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
     if read.has("num_experts"):
-        found = read_experts(read, shape, experts=None, top_k=None, width=shape["ffn"])
-        shared = read.integer("n_shared_experts", default=0, low=0)
-        dense = min(shape["layers"], read.integer("first_k_dense_replace", default=0, low=0))
-        parts.update(found, shared_experts=shared, shared_ffn=shared * found["moe_ffn"], dense_layers=dense)
+        scores = read.choice("scoring_func", ("softmax", "sigmoid"), "sigmoid" if parts else "softmax")
+        parts.update(routed_experts(read, shape, experts=None, top_k=None, moe_ffn=shape["ffn"]))
+        parts.update(router_scores=scores, router_normalizes=read.boolean("norm_topk_prob", True))
     else:
-        _refuse_orphans(read, _ROUTING_KEYS, "num_experts: 8")
+        _refuse_orphans(read, (*_ROUTING_KEYS, *_ROUTER), "num_experts: 8")
     return parts
 
 

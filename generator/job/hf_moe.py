@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from .hf_dense import clipped, multipliers, qwen_windows
 from .hf_shape import (
@@ -93,23 +93,20 @@ def _qwen2_moe(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _deepseek(
-    read: ConfigReader, shape: Shape, *, experts: int, top_k: int, moe_ffn: int, shared: int, dense: int, groups: int,
-    top: int, scale: float, q_rank: int = 1536, nope: int = 128, values: int = 128,
-) -> Shape:  # fmt: skip
-    """Latent attention and routed experts in groups: of `groups` a token picks `top`."""
-    routed = _routed(read, shape, experts=experts, top_k=top_k, moe_ffn=moe_ffn, shared=shared, dense=dense)
-    return {
-        **latent_attention(read, q_rank, nope, values),
-        **routed,
-        **_groups(read, groups, top),
-        "router_scale": read.positive("routed_scaling_factor", default=scale),
-    }
-
-
-def _routed(
-    read: ConfigReader, shape: Shape, *, experts: int, top_k: int, moe_ffn: int, shared: int, dense: int
+    read: ConfigReader, shape: Shape, *, q_rank: int = 1536, nope: int = 128, values: int = 128, **routed: Any
 ) -> Shape:
-    """DeepSeek's experts: shared ones as wide as the routed ones, in all but the first layers."""
+    """Latent attention and routed experts."""
+    return {**latent_attention(read, q_rank, nope, values), **routed_experts(read, shape, **routed)}
+
+
+def routed_experts(
+    read: ConfigReader, shape: Shape, *, experts: int | None, top_k: int | None, moe_ffn: int, shared: int = 0,
+    dense: int = 0, groups: int = 1, top: int = 1, scale: float = 1.0,
+) -> Shape:  # fmt: skip
+    """DeepSeek's experts: shared ones as wide as the routed ones, in all but the first layers.
+
+    They are in `groups`, of which a token picks `top`.
+    """
     found = read_experts(read, shape, experts=experts, top_k=top_k, width=moe_ffn)
     given = read.optional_integer("n_shared_experts", low=0)
     own = shared if given is None else given
@@ -119,6 +116,8 @@ def _routed(
         "shared_experts": own,
         "shared_ffn": own * found["moe_ffn"],
         **(mlp_layer_types(read, shape["layers"]) or dense_layers(shape["layers"], range(first))),
+        **_groups(read, groups, top),
+        "router_scale": read.positive("routed_scaling_factor", default=scale),
     }
 
 
@@ -131,13 +130,9 @@ def _groups(read: ConfigReader, *defaults: int) -> Shape:
     return dict(zip(("router_groups", "router_top_groups"), found if found[0] > 1 else (0, 0), strict=True))
 
 
-def _glm4_moe(read: ConfigReader, shape: Shape) -> Shape:
-    return {**_routed(read, shape, experts=128, top_k=8, moe_ffn=1408, shared=1, dense=1), **_groups(read, 1, 1)}
-
-
 def _dots1(read: ConfigReader, shape: Shape) -> Shape:
     return {
-        **_routed(read, shape, experts=128, top_k=6, moe_ffn=1408, shared=2, dense=0),
+        **routed_experts(read, shape, experts=128, top_k=6, moe_ffn=1408, shared=2),
         **qwen_windows(read, shape, layers=62, always=True),
     }
 
@@ -223,6 +218,7 @@ _BOTH = {"num_experts": "num_experts num_local_experts", "layer_types": ""}
 _LOCAL = {"num_experts": "num_local_experts", "layer_types": ""}
 _ROUTED = {"num_experts": "num_local_experts n_routed_experts", "mlp_layer_types": ""}
 _NORMALIZES: Final[Shape] = {"router_normalizes": switch("norm_topk_prob", False)}
+_SIGMOID: Final[Shape] = {"router_scores": "sigmoid", "router_normalizes": switch("norm_topk_prob", True)}
 
 _GRANITE = LlamaLike(
     vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
@@ -269,22 +265,23 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "deepseek_v3": LlamaLike(
         vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, kv_heads=128, positions=4096, head_dim=64,
-        attention_bias=False,
+        attention_bias=False, fields=_SIGMOID,
         more=partial(_deepseek, experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3, groups=8, top=4, scale=2.5),
         names=_ROUTED,
     ),
     "glm4_moe": LlamaLike(
         vocab=151552, hidden=4096, ffn=10944, layers=46, heads=96, kv_heads=8, positions=131072, rounds_heads=True,
-        rotary_fraction=0.5, epsilon=1e-5, more=_glm4_moe,
+        rotary_fraction=0.5, epsilon=1e-5,
+        more=partial(routed_experts, experts=128, top_k=8, moe_ffn=1408, shared=1, dense=1),
         fields={
             "qkv_bias": switch("attention_bias", False), "qk_norm": switch("use_qk_norm", False, "head", "none"),
-            "router_scale": lambda read, _: read.positive("routed_scaling_factor", default=1.0),
+            **_SIGMOID,
         },
         names=_ROUTED,
     ),
     "glm4_moe_lite": LlamaLike(
         vocab=154880, hidden=2048, ffn=10240, layers=47, heads=20, kv_heads=20, positions=202752, head_dim=64,
-        epsilon=1e-5, attention_bias=False,
+        epsilon=1e-5, attention_bias=False, fields=_SIGMOID,
         more=partial(
             _deepseek, experts=64, top_k=4, moe_ffn=1536, shared=1, dense=1, groups=0, top=0, scale=1.8, q_rank=768,
             nope=192, values=256,
@@ -296,7 +293,8 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "minimax_m2": LlamaLike(
         vocab=200064, hidden=3072, ffn=1536, layers=62, heads=48, kv_heads=8, positions=196608, head_dim=128,
-        rotary_base=5e6, fields={"qk_norm": switch("use_qk_norm", True, "full", "none")}, more=_minimax_m2, names=_BOTH,
+        rotary_base=5e6, more=_minimax_m2, names=_BOTH,
+        fields={"qk_norm": switch("use_qk_norm", True, "full", "none"), "router_scores": "sigmoid"},
     ),
     "ernie4_5_moe": LlamaLike(
         vocab=103424, hidden=2560, ffn=12288, layers=28, heads=20, kv_heads=4, positions=131072, tied=True,
@@ -312,7 +310,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
         vocab=202048, hidden=5120, ffn=8192, layers=48, heads=40, kv_heads=8, positions=131072, head_dim=128,
         rotary_base=500000.0, epsilon=1e-5, attention_bias=False, more=_llama4,
         fields={
-            "shared_experts": 1, "qk_norm": switch("use_qk_norm", True, "l2", "none"),
+            "shared_experts": 1, "qk_norm": switch("use_qk_norm", True, "l2", "none"), "router_scores": "sigmoid",
             "extras": switch("attn_temperature_tuning", True, ("attention scores scaled by position",), ()),
         },
         names={"num_experts": "num_local_experts"},
@@ -331,7 +329,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
     ),
     "dots1": LlamaLike(
         vocab=152064, hidden=4608, ffn=10944, layers=62, kv_heads=32, attention_bias=False, more=_dots1,
-        fields={"qk_norm": "head", "router_scale": lambda read, _: read.positive("routed_scaling_factor", default=1.0)},
+        fields={"qk_norm": "head", "router_scores": "sigmoid", **_NORMALIZES},
         names=_ROUTED,
     ),
 }  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..catalog.names import closest
 from ..dataclass import dataclass
@@ -51,7 +51,7 @@ class ConfigReader:
         """
         fallback = low if default is None else default
         suggested = example if default is None and example is not None else fallback
-        key = self.given(*keys) or next((key for key in self._called(keys) if key in self.config), None)
+        key = self.given(*keys) or next((key for key in self.called(*keys) if key in self.config), None)
         if key is None:
             if default is None:
                 self.report(keys[0], f"{keys[0]} is missing", f"add {keys[0]}: {suggested}")
@@ -125,11 +125,12 @@ class ConfigReader:
 
     def given(self, *keys: str) -> str | None:
         """The first of `keys` with a value, by any name that the class reads."""
-        names = self._called(keys)
+        names = self.called(*keys)
         self.read.update(names)
         return next((name for name in names if self.config.get(name) is not None), None)
 
-    def _called(self, keys: tuple[str, ...]) -> list[str]:
+    def called(self, *keys: str) -> list[str]:
+        """The names that the class reads for `keys`, best first."""
         return [name for key in keys for name in self.names.get(key, key).split()]
 
     def _typed(self, keys: tuple[str, ...], kind: type[_Value], default: _Value, what: str, shown: str) -> _Value:
@@ -422,6 +423,10 @@ def biases(key: str, default: bool, *more: str) -> Shape:
     return dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", *more), switch(key, default))
 
 
+#: Source: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1, MLATransformerConfig.
+_LATENT_YARN: Final = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
+
+
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
     """Rotary positions: theta, the share of a head that rotates, and how longer sequences are reached.
 
@@ -442,5 +447,8 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
         "rotary_scaling": "none" if kind == "default" else kind,
         "rotary_scaling_factor": 1.0 if kind == "default" else found.positive("factor", default=1.0),
     }
+    if kind == "yarn" and all(inner.get(key) == value for key, value in _LATENT_YARN.items()):
+        scale = inner.get("mscale")
+        shape["yarn_scale"] = scale if scale == inner.get("mscale_all_dim") else None
     read.problems.extend(found.problems)
     return shape

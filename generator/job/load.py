@@ -17,6 +17,7 @@ from .codes import (
     DUPLICATE_KEY,
     ENVIRONMENT_NAME,
     FORBIDDEN_CHARACTER,
+    LEFT_OUT,
     MISSING_KEY,
     SECRET,
     WRONG_TYPE,
@@ -82,8 +83,8 @@ def _check(
     source: Source, secrets: tuple[SpecSecret, ...], frameworks: Frameworks
 ) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
-    read = (*source.findings, *check_text(source), *check_environment(source), *check_model_keys(source))
-    textual = (*read, *check_secrets(source, secrets))
+    read = (*source.findings, *check_text(source), *check_environment(source))
+    textual, slips = (*read, *check_secrets(source, secrets)), tuple(check_model_keys(source))
     reported = {
         finding.where.pointer
         for finding in textual
@@ -92,8 +93,9 @@ def _check(
     shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
     job, unresolved = resolve(source, (finding.where.pointer for finding in errors), frameworks)
-    findings = (*textual, *shape, *unresolved)
-    return (None if errors else job), findings
+    if slips:  # the model is another
+        return None, (*textual, *slips, *shape, *(each for each in unresolved if each.rule != LEFT_OUT.id))
+    return (None if errors else job), (*textual, *shape, *unresolved)
 
 
 def _not_a_mapping(source: Source) -> Finding:

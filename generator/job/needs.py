@@ -12,17 +12,24 @@ from typing import Any, Final
 
 from ..catalog import find_model
 from ..dataclass import dataclass
+from .arguments import argument_values, gives, options_of
 from .records import Job, Need, Software
 from .schema import launch_keys
 from .wording import dots
 
 _RESUME: Final = "output.resume"
-#: Endings of files that hold arguments: what is in them isn't known.
-_ARGUMENT_FILES: Final = (".json", ".yaml", ".yml", ".toml")
+#: A token of the Hub, or no connection to it. Source: huggingface_hub 1.0, constants.py and utils/_auth.py.
+_LOGS_IN: Final = re.compile(
+    r"\b(?:HF_TOKEN(?:_PATH)?|HUGGING_FACE_HUB_TOKEN|(?:HF_HUB|TRANSFORMERS)_OFFLINE)\b(?!=(?:0|false)?$)"
+    r"|\b(?:hf auth|huggingface-cli) login\b"
+)
+#: A file that holds arguments, by its option and ending: what is in it isn't known.
+_ARGUMENT_FILE: Final = re.compile(r"config[^\s=]*[\s=]\S*\.(?:json|ya?ml|toml)(?!\S)", re.IGNORECASE)
 #: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {
     "always": lambda job: True,
     "outside Azure": lambda job: job.cluster.provider != "azure",
+    "without setup": lambda job: job.launch.options.get("setup") is None,
 }
 
 
@@ -42,12 +49,12 @@ def missing(job: Job) -> tuple[Missing, ...]:
     """Everything that the job still needs, in the order of the spec's keys."""
     target, options = job.launch.target, job.launch.options
     asked = (
-        key
+        (key, ", or setup to install the packages" if when == "without setup" else "")
         for key, schema in target_options(job).items()
         if (when := schema.get("neededToSubmit")) is not None and options.get(key) is None and CONDITIONS[when](job)
     )
-    lacks = (Missing(key.replace("_", " "), f"launch.{target}.{key}", f"set launch.{target}.{key}") for key in asked)
-    return (*_of_program(job), *lacks)
+    lacks = ((key.replace("_", " "), path := f"launch.{target}.{key}", f"set {path}{other}") for key, other in asked)
+    return (*_of_program(job), *(Missing(*lack) for lack in lacks))
 
 
 def not_ready(lacks: Sequence[Missing]) -> str:
@@ -61,10 +68,17 @@ def gated(job: Job) -> str | None:
     for name in (*words, job.data.tokenizer.path or ""):
         owner, slash, _ = name.partition("/")
         entry = find_model(name) if slash and name.count("/") == 1 else None
-        if entry is not None and entry.gated == owner:
-            given = "HF_TOKEN" in str(job.launch.options) or "HF_HUB_OFFLINE" in job.launch.environment
-            return None if given else name
+        if entry is not None and owner in entry.gated:
+            return None if any(map(_LOGS_IN.search, _variables(job))) else name
     return None
+
+
+def _variables(job: Job) -> Iterator[str]:
+    """Texts of the job's `launch` that give variables to the run."""
+    yield from (f"{name}={value}" for name, value in job.launch.environment.items())
+    for key in ("passed_variables", "variables_from", "setup", "directives"):
+        value: Any = job.launch.options.get(key) or ()
+        yield from (value,) if isinstance(value, str) else value
 
 
 def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
@@ -85,19 +99,6 @@ def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
     return given | {key: (str(value),) for key, value in single.items() if value is not None}
 
 
-def argument_values(arguments: Sequence[str], option: str) -> tuple[str, ...] | None:
-    """The words after `option`, up to the next option; `None` where it is not given. The last one wins."""
-    found: tuple[str, ...] | None = None
-    for index, word in enumerate(arguments):
-        name, equals, value = word.partition("=")
-        if name != option:
-            continue
-        rest = arguments[index + 1 :]
-        end = next((at for at, other in enumerate(rest) if other.startswith("--")), len(rest))
-        found = (value,) if equals else tuple(rest[:end])
-    return found
-
-
 def _of_program(job: Job) -> Iterator[Missing]:
     given = _given(job)
     script = job.launch.script.replace("\\", "/").rpartition("/")[2]
@@ -110,13 +111,20 @@ def _of_program(job: Job) -> Iterator[Missing]:
     for need in lacks:
         if need.key != _RESUME or "output.checkpoints" not in keys:  # nothing is saved that could be gone on from
             yield Missing(need.what, need.key, need.hint or f"set {need.key}")
-    save, load = (job.framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume"))
-    arguments = job.launch.arguments
+    framework, arguments = job.framework, job.launch.arguments
+    save, load = (framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume"))
     saved = argument_values(arguments, save) or spec_values(job).get("output.checkpoints")
     loaded = argument_values(arguments, load)
-    if load and saved and loaded and loaded != saved:
+    if not (load and saved and job.output.resume):
+        return
+    instead = f"; {framework.first_weights} FOLDER in its place is for the first start alone"
+    instead = instead if framework.first_weights else ""
+    if loaded and loaded != saved:
         where = f"{load} {' '.join(loaded)} is not {save} {' '.join(saved)}"
-        yield Missing("resume", _RESUME, f"{where}: every start begins there")
+        yield Missing("resume", _RESUME, f"{where}: every start begins there{instead}")
+    elif framework.starts_anew and gives(arguments, framework.starts_anew):
+        instead = instead or f": take {framework.starts_anew} out when the run has saved"
+        yield Missing("resume", _RESUME, f"every start with {framework.starts_anew} is at step 0{instead}")
 
 
 def _given(job: Job) -> set[str]:
@@ -133,16 +141,11 @@ def _given(job: Job) -> set[str]:
 
 def _met(need: Need, arguments: Sequence[str]) -> bool:
     """Ask whether the script's own arguments give it, or may: a script of unknown options can read a file of them."""
-    names = [word.partition("=")[0] for word in arguments if word.startswith("-")]
-    if any(name in need.options for name in names):
+    options = options_of(tuple(arguments))
+    if gives(arguments, *need.options):
         return True
-    if not need.words:
-        return False
-    following = zip(arguments, [*arguments, ""][1:], strict=True)
-    pairs = [word.partition("=")[::2] if "=" in word else (word, after) for word, after in following]
-    return any("config" in name.lower() and value.lower().endswith(_ARGUMENT_FILES) for name, value in pairs) or any(
-        word in name.lower() for name in names for word in need.words
-    )
+    files = bool(need.words) and _ARGUMENT_FILE.search(" ".join(arguments)) is not None
+    return files or any(word in option.written.lower() for option in options for word in need.words)
 
 
 def target_options(job: Job) -> Mapping[str, Any]:
@@ -238,7 +241,7 @@ _OWN_URI: Final = "azureml:"  #: that no program but the target can read
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
 _FILES: Final = ("data.tokenizer.vocab_file", "data.tokenizer.merges_file")
-_PATHS: Final = ("data.path", "data.tokenizer.path", *_FILES, *_OUTPUTS)
+PATHS: Final = ("data.path", "data.tokenizer.path", *_FILES, *_OUTPUTS)
 _MODES: Final = {"inputs": "ro_mount", "outputs": "rw_mount"}
 
 Entry = Mapping[str, object]
@@ -274,7 +277,7 @@ def bound_values(job: Job) -> Iterator[tuple[str, str, str]]:
     """The paths of `data` and `output`: key of the spec, its pointer, and the path."""
     for key, values in spec_values(job).items():
         pointer = f"/{key.replace('.', '/')}"
-        for index, path in enumerate(values if key in _PATHS else ()):
+        for index, path in enumerate(values if key in PATHS else ()):
             yield key, f"{pointer}/{index}" if len(values) > 1 else pointer, path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog.names import counted, find_model
-from .records import gives
+from .arguments import gives
 from .source import Source
 
 MOST_COUNTS: Final = 200  #: of an elastic job
@@ -66,24 +66,31 @@ def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def read_time_limit(value: int | float | str) -> int:
-    """Seconds of a time as Slurm reads it.
+_TIME: Final = re.compile(r"(?:(\d{1,12})-)?(\d{1,12})(?::(\d{1,12}))?(?::(\d{1,12}))?", re.ASCII)
 
-    `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`, `DAYS-HOURS:MINUTES` and
-    `DAYS-HOURS:MINUTES:SECONDS`. Raises `ValueError` for anything else, and for less than a minute, Slurm's resolution.
-    Source: sbatch(1), `--time`.
-    """
-    days, dash, clock = str(int(value) if isinstance(value, float) else value).rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    if len(parts) > 3:
-        raise ValueError(f"{value} has {len(parts)} parts between colons; at most 3 are allowed")
-    if dash:
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-    elif len(parts) == 3:
-        hours, minutes, seconds = parts
-    else:
-        hours, minutes, seconds = 0, *(*parts, 0)[:2]
-    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+def time_fields(text: str) -> tuple[int | None, ...]:
+    """Days, and the numbers between the colons, of a time that Slurm can read; None where there is none."""
+    match = _TIME.fullmatch(text)
+    return tuple(int(part) if part else None for part in match.groups()) if match else (None,) * 4
+
+
+def slurm_seconds(text: str) -> int | None:
+    """Seconds of M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None for anything else. Source: sbatch(1), `--time`."""
+    days, *parts = time_fields(text)
+    first, second, third = (part or 0 for part in parts)
+    if parts[0] is None:
+        return None
+    if days is None and parts[2] is None:
+        return first * 60 + second
+    return (days or 0) * 86_400 + first * 3_600 + second * 60 + third
+
+
+def read_time_limit(value: int | float | str) -> int:
+    """Seconds of a time as Slurm reads it. Raises `ValueError` for anything else, and for less than a minute."""
+    total = slurm_seconds(str(int(value) if isinstance(value, float) else value))
+    if total is None:
+        raise ValueError(f"{value} is no time such as 1-12:00:00")
     if total < 60:
         raise ValueError(f"{value} is {total} s, less than a minute")
     return total

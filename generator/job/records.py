@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -49,6 +49,10 @@ class Framework:
     script: str  #: the training script that a job starts by default
     only: Mapping[str, str]  #: keys of `training` that have one value here, with the value
     exit_option: str | None = None  #: the script's argument that makes workers save and exit on TERM
+    #: The script's argument with which every start is at step 0, and the one for weights that only a first start loads.
+    #: Source: load_checkpoint in megatron/training/checkpointing.py @ core 0.6 to 0.19; the latter is Megatron-LM's.
+    starts_anew: str | None = None
+    first_weights: str | None = None
     saves_nothing: tuple[str, ...] = ()  #: the script's arguments without which it saves checkpoints anywhere
     #: The script's options that say keys of the spec's `data` and `output`, by key; a key without any can't be said.
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -345,24 +349,16 @@ class Job:
         return -(-self.gpus // self.cluster.accelerators_per_node)
 
     @property
+    def nodes_together(self) -> int:
+        """Nodes in rank order that one fast fabric joins: 1, but in racks the most that all racks can hold as many of.
+
+        256 nodes lie in racks of 18 by 16, so that no group of 64 accelerators leaves its rack. **Source**: NVIDIA,
+        Slurm block scheduling on GB200 NVL72: segments of 16 nodes.
+        """
+        most = self.cluster.link_domain // self.cluster.accelerators_per_node
+        return max((count for count in range(1, most + 1) if self.nodes % count == 0), default=1)
+
+    @property
     def fuses_kernels(self) -> bool:
         """Return whether normalisation and activation are one kernel each and keep their input only."""
         return self.framework.fused if self.training.kernels is None else self.training.kernels == "fused"
-
-
-def is_fine_tuning(lora: object, arguments: Iterable[object]) -> bool:
-    """Return whether a job goes on from trained weights: with adapters, or by `--model_name_or_path` of its script.
-
-    Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of 0.999. Source:
-    TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's (arXiv:2305.14314) recipes.
-    """
-    return lora is not None or gives(arguments, "--model_name_or_path")
-
-
-def gives(arguments: Iterable[object], *options: str) -> bool:
-    """Return whether any of `options` is among `arguments`, as `--option value`, `--option=value` or with dashes.
-
-    HfArgumentParser takes both spellings of an option. Source: huggingface/transformers hf_argparser.py @ 5.23.
-    """
-    names = {option.replace("_", "-") for option in options}
-    return any(str(each).partition("=")[0].replace("_", "-") in names for each in arguments)

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from ..catalog import Accelerator, Model
 from ..findings import Finding, Location, Severity
 from ..units import DAY, GB, MINUTE
+from .arguments import is_fine_tuning
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
 from .quantities import read_batch_tokens, read_counts, read_time_limit, read_tokens
 from .records import (
@@ -27,7 +28,6 @@ from .records import (
     Reliability,
     Tokenizer,
     Training,
-    is_fine_tuning,
 )
 from .resolve_names import resolve_calibration, resolve_cluster, resolve_model
 from .source import Source

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +17,8 @@ from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
 from . import codes
 from .codes import error, warning
-from .hf_config import ConfigError, model_from_config
+from .hf_config import ConfigError, model_from_config, unknown_keys
 from .records import Calibration, Cluster
-from .schema import load_schema
 from .schema_check import violations
 from .source import Source, escape, parse
 from .text import UnreadableText, UnusableJson, read_json, read_path
@@ -100,6 +98,13 @@ def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
     """Gbit/s between nodes whose network nobody says: the slowest of the catalog's with so many of these cards."""
     known = [node.network_bytes_per_s_per_node / GBIT_PER_S for node in nodes_with(accelerator, per_node)]
     return min((rate for rate in known if rate), default=float(ASSUMED_GBITS))
+
+
+def described_node(accelerator: str, per_node: int, gbits: float | None = None) -> dict[str, Any]:
+    """An inline cluster of nodes with so many cards; the rate of their network is an assumption where it isn't said."""
+    card = find_accelerator(accelerator) if gbits is None else None
+    rate = gbits if gbits is not None else round(assumed_gbits(card, per_node)) if card else ASSUMED_GBITS
+    return {"accelerator": accelerator, "accelerators_per_node": per_node, "network_gbits_per_s_per_node": rate}
 
 
 def _from_preset(value: Mapping[str, Any], preset: Cluster, accelerator: Accelerator | None) -> Cluster:
@@ -205,7 +210,6 @@ def _violations(document: Source) -> Iterator[Finding]:
 
 _MOST_FOLDERS: Final = 1000  # that are looked into
 _PLACE: Final = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]")  #: what a path begins with, and no name
-_SLIP: Final = 0.9  # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
 
 
 def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
@@ -245,16 +249,11 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
 
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
-    """A warning for every key of an inline model that is nearly one of those read: others may stay, a slip may not."""
+    """An error for every key of an inline model that stands for another: those that no program reads may stay."""
     model = source.value("/model")
-    if not isinstance(model, dict):
-        return
-    known = load_schema()["$defs"]["model"]["properties"]
-    for key in model:
-        near = None if key in known else next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_SLIP)), None)
-        if near is not None and near not in model:
-            where = source.locate_key(f"/model/{escape(key)}")
-            yield warning(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in `model`", f"did you mean `{near}`?")
+    for key, meant in unknown_keys(model).items() if isinstance(model, dict) else ():
+        where = source.locate_key(f"/model/{escape(key)}")
+        yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in `model`", f"did you mean `{meant}`?")
 
 
 def _config_path(source: Source, value: str) -> Path | None:
@@ -280,9 +279,9 @@ def _build(
         return model, tuple(warning(codes.LEFT_OUT, where, f"{name}: {note}", None) for note in model.notes)
     except ConfigError as problem:
         prefix = f"{file}: " if file else ""
+        known = {} if file else unknown_keys(config)  # said already, and so are the keys that they stand for
         return None, tuple(
-            error(
-                codes.UNUSABLE_MODEL, source.locate("/model" if file else f"/model/{key}"), f"{prefix}{message}", hint
-            )
+            error(codes.UNUSABLE_MODEL, where if file else source.locate(f"/model/{key}"), prefix + message, hint)
             for key, message, hint in problem.problems
+            if key not in known.values()
         )

@@ -96,16 +96,17 @@ def takes_text(path: tuple[str, ...]) -> bool:
 def check_schema(source: Source) -> tuple[Finding, ...]:
     """Every violation of the schema by `source.data`, one finding for each."""
     findings: list[Finding] = []
+    lacking: list[tuple[Finding, set[str]]] = []  # with the keys of which one is missing
     refused: set[str] = set()
     for pointer, problem in violations(source):
         if problem.validator == "additionalProperties":
             findings.extend(_unknown_keys(source, pointer, problem))
         elif problem.validator == "required":
-            findings.append(_missing_key(source, pointer, problem))
+            lacking.append(_missing_key(source, pointer, problem))
         elif problem.validator == "oneOf":
             # Of what is no mapping `type` says it better, and of epochs alone `dependentRequired`.
             if isinstance(problem.instance, dict) and set(problem.instance) != {"epochs"}:
-                findings.append(_alternatives(source, pointer, problem))
+                lacking.append(_alternatives(source, pointer, problem))
         elif problem.validator == "dependentRequired":
             where = source.locate_key(f"{pointer}/epochs")
             message = f"`{dotted(pointer)}.epochs` counts passes over `samples`, which is missing"
@@ -115,7 +116,8 @@ def check_schema(source: Source) -> tuple[Finding, ...]:
             shown = source.texts.get(pointer) or show(problem.instance)
             rule, message, hint = _value_problem(dotted(pointer), shown, problem)
             findings.append(error(rule, source.locate(pointer), message, hint))
-    return tuple(findings)
+    meant = {finding.hint for finding in findings if finding.rule == codes.UNKNOWN_KEY.id}  # it's there, misspelled
+    return (*findings, *(lack for lack, keys in lacking if meant.isdisjoint(f"did you mean `{k}`?" for k in keys)))
 
 
 def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Finding]:
@@ -168,7 +170,7 @@ def key_paths() -> dict[str, str]:
     return paths | {path: path for path in paths.values()}
 
 
-def _missing_key(source: Source, pointer: str, problem: Any) -> Finding:
+def _missing_key(source: Source, pointer: str, problem: Any) -> tuple[Finding, set[str]]:
     # jsonschema reports one missing key at a time, and names it only in its message.
     key = next(name for name in problem.validator_value if problem.message.startswith(repr(name)))
     hint = f"add `{key}: {_example(problem.schema['properties'][key])}`"
@@ -176,21 +178,21 @@ def _missing_key(source: Source, pointer: str, problem: Any) -> Finding:
         hint += f", or `preset: {_example(load_schema()['properties']['cluster'])}`"
     empty = source.keys.get(f"{pointer}/{key}")  # there, but without a value
     message = f"`{dotted(f'{pointer}/{key}')}` is {'empty' if empty else 'missing'}"
-    return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint)
+    return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint), {key}
 
 
-def _alternatives(source: Source, pointer: str, problem: Any) -> Finding:
+def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, set[str]]:
     choices = _ONE_OF[pointer]
     given = [key for key in choices if key in problem.instance]
     prefix = f"{dotted(pointer)}." if pointer else ""
     if not given:
         hint = f"add `{choices[0]}: {_example(problem.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
-        return error(codes.MISSING_KEY, source.locate(pointer), message, hint)
+        return error(codes.MISSING_KEY, source.locate(pointer), message, hint), set(choices)
     message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} exclude each other"
     where = source.locate_key(f"{pointer}/{given[-1]}")
     kept = str(source.texts.get(f"{pointer}/{given[0]}", problem.instance[given[0]]))
-    return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`")
+    return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`"), set()
 
 
 def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str | None]:

@@ -64,7 +64,7 @@ def dotted(pointer: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun: `1 host`, `2 hosts`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def show(value: object) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..dataclass import dataclass
-from ..job.needs import argument_values, continuation
-from ..job.records import Job, Launch, gives, is_fine_tuning
+from ..job.arguments import argument_values, gives, is_fine_tuning, options_of, without
+from ..job.needs import continuation
+from ..job.records import Job, Launch
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
@@ -80,7 +81,7 @@ class Launcher:
     uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
     #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
-    #: Notes on folders of a job's output that go with its machines, and on commands that run elsewhere.
+    #: Notes on folders of a job's output that go with its machines.
     lost: Callable[[Job], Iterable[str]] = lambda _: ()
     before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
     more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
@@ -218,23 +219,12 @@ def make_program(
     named = ", and --model_name_or_path from its model where these name none"
     weights = named if job.framework.runs("Trainer") and gives(job.launch.arguments, "--model_name_or_path") else ""
     own = ArgumentGroup(comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments)
-    given = {word.partition("=")[0] for word in job.launch.arguments if word.startswith("--")}
-    filled = tuple(g for g in (*(_less(group, given) for group in groups), own) if g.arguments)
+    given = [option.written for option in options_of(job.launch.arguments)]
+    left = (replace(group, arguments=tuple(without(group.arguments, given))) for group in groups)
+    filled = tuple(group for group in (*left, own) if group.arguments)
     return Program(
         script=job.launch.script, groups=filled, environment=environment or {}, files=files, notes=notes, resume=resume
     )
-
-
-def _less(group: ArgumentGroup, given: Collection[str]) -> ArgumentGroup:
-    """A group without the options that are `given`."""
-    left: list[str | ConfigPath] = []
-    kept = True
-    for word in group.arguments if given else ():
-        if isinstance(word, str) and word.startswith("--"):
-            kept = word not in given
-        if kept:
-            left.append(word)
-    return replace(group, arguments=tuple(left)) if given else group
 
 
 def holds(arguments: Iterable[str], value: object) -> bool:
@@ -269,8 +259,8 @@ _TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their e
 
 def saves_on_term(plan: Plan, program: Program) -> bool:
     """Return whether the script is asked to save and exit when it gets TERM."""
-    asked = {*program.arguments, *plan.job.launch.arguments}
-    return (plan.job.framework.exit_option or _USUAL_EXIT_OPTION) in asked
+    asked = (*program.arguments, *plan.job.launch.arguments)
+    return gives(asked, plan.job.framework.exit_option or _USUAL_EXIT_OPTION)
 
 
 def step_to_reach(plan: Plan, program: Program) -> int:
@@ -284,13 +274,18 @@ def last_save_s(plan: Plan) -> float:
     return _TIMES_ESTIMATED * (plan.saving.step_s + plan.saving.save_s)
 
 
+def step_option(program: Program) -> str | None:
+    """The option among the program's arguments that says its last step."""
+    return next((option for option in _STEPS if argument_values(program.arguments, option)), None)
+
+
 def last_step(plan: Plan, program: Program) -> int:
     """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
 
     Sequences and tokens are no steps: where Megatron counts those, the batch may grow.
     """
-    words = [word for word in program.arguments if isinstance(word, str)]
-    told = [values for option in _STEPS if (values := argument_values(words, option))]
-    if told:
-        return int(told[0][0]) if told[0][0].isdecimal() else 0
-    return 0 if gives(words, *_NO_STEPS) else plan.job.training.steps or 0
+    option = step_option(program)
+    if option is not None:
+        (told, *_) = argument_values(program.arguments, option) or ("",)
+        return int(told) if told.isdecimal() else 0
+    return 0 if gives(program.arguments, *_NO_STEPS) else plan.job.training.steps or 0

@@ -17,7 +17,8 @@ from ..facts.around import is_readable, text_around
 from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
-from .launching.program_options import find_program, has_trainer, is_lightnings, options_beside, program_path
+from .launching.own_options import trained_by
+from .launching.program_options import find_program, options_beside, program_path
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a switch of Megatron's.
 _CONFIG_OPTION: Final = re.compile(r"--deepspeed|--(?:deepspeed|ds)[-_]config(?:[-_](?:file|path))?")
+#: Options that name a file which is read.
+_READS: Final = re.compile(r"--?[\w.-]*config")
 _NESTED: Final = re.compile(r"--(\w+\.)+")  # of a parser with groups: `--training_arguments.deepspeed ds.json`
 #: Names one for Lightning.
 LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
@@ -98,7 +101,8 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
 
 def _references_of(document: Document, files: Files, readers: dict[int, str]) -> Iterator[Reference]:
     if isinstance(document, LaunchScript | CommandDocument):
-        yield from _Lines(document, files, readers).references()
+        lines = _Lines(document, files, readers)  # a path in an image or volume names the file beside the job, or none
+        yield from (link for link in lines.references() if link.exists or not lines.in_image)
     elif document.document_kind == "accelerate config":
         config = cast("AccelerateConfig", document)
         where = config.locate("deepspeed_config/deepspeed_config_file")
@@ -189,12 +193,13 @@ class _Lines:
     files: Files
     readers: dict[int, str]  #: of the DeepSpeed config, by launch line
 
-    def references(self) -> Iterator[Reference]:
-        """Yield the files that the lines name. A path in an image or volume names the file beside the job, or none."""
-        found, elsewhere = self._references(), isinstance(self.holder, CommandDocument) and self.holder.in_image
-        yield from (link for link in found if link.exists) if elsewhere else found
+    @cached_property
+    def in_image(self) -> bool:
+        """Return whether the paths of the lines are those of an image or a volume."""
+        return isinstance(self.holder, CommandDocument) and self.holder.in_image
 
-    def _references(self) -> Iterator[Reference]:
+    def references(self) -> Iterator[Reference]:
+        """Yield the files that the lines name."""
         for launch in self.holder.launches:
             stated = [*self._by_program(launch), *self._by_launchers(launch), *self._by_environment(launch)]
             yield from (replace(link, launch=launch) for link in stated)
@@ -214,7 +219,11 @@ class _Lines:
         self, kind: Kind, path: str, where: Location, reader: str | None, value: Word | None, launch: Launch
     ) -> Reference:
         """The file that a path means: what the script itself writes there, and not what lies there now."""
-        link, script = _reference(kind, path, where, self.files, reader, self._starts), self._script
+        script = self._script
+        if self.in_image and kind == "DeepSpeed config" and not (script and script.makes(path)):
+            link = _reference(kind, PurePath(path).name, where, self.files, reader, self._starts)
+            return replace(link, documents=tuple(one for one in link.documents if not is_written(one)))
+        link = _reference(kind, path, where, self.files, reader, self._starts)
         if script is None or (link.exists and script is not self.holder):
             return link  # of the text in a service's command, what lies beside it is a copy
         if script.makes(path, value.raw if value else ""):
@@ -227,7 +236,7 @@ class _Lines:
         named = any(end_alike(word.path or "", path) for _, word in words if not word.raw.startswith("-"))
         leads = any(one.words[0].value in _MOVES and one.words[-1].value is None for one in script.shell.commands)
         known = value is None or value.value is not None
-        sure = known and ((link.sure and not leads) or (value is not None and _is_missing(path, launch)))
+        sure = known and ((link.sure and not leads) or (value is not None and _is_missing(path, launch, value)))
         folder = Path(self.holder.path).parent
         whole = not (dirname(path) or known) and '"dsgen_version"' in text_around(folder / "plan.json", folder)
         return replace(link, exists=named and link.near is None, sure=sure, whole=whole)
@@ -250,8 +259,6 @@ class _Lines:
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)
             path = value.path
             path = path.partition("=")[2] if path and path.startswith(f"{option}=") else path
-            if path and isinstance(self.holder, CommandDocument) and self.holder.in_image:
-                path = PurePath(path).name
             if path and (path.endswith(_DATA) or self._is_near(path)):
                 link = self._named("DeepSpeed config", path, where, reader, value, launch)
                 yield self._from_start(launch, link)
@@ -294,18 +301,16 @@ class _Lines:
         """The program that reads the config which this option of the training program names."""
         if reader := self.readers.get(id(launch)):
             return reader
-        if is_lightnings(program_path(launch), self.holder.path):
+        libraries = trained_by(program_path(launch), self.holder.path)
+        if libraries == ("lightning",):
             return "lightning"
         if option == "--deepspeed":  # with a path: TrainingArguments.deepspeed
             return "huggingface"
         if launch.call("accelerate") is not None:
             return "accelerate"
         # Both are the arguments that deepspeed.add_config_arguments adds: deepspeed/__init__.py:240-280 @ 0.19.8
-        program, holder = program_path(launch), self.holder.path
-        found = find_program(program, holder) if program and option == "--deepspeed_config" else None
-        by_engine = found is not None and "deepspeed.initialize(" in text_around(found, found.parent)
-        both = switch and option == "--deepspeed_config" and not has_trainer(program, holder)
-        return "deepspeed" if both or by_engine else None
+        own = libraries == ("deepspeed",) or (switch and libraries == ())
+        return "deepspeed" if own and option == "--deepspeed_config" else None
 
     def _by_launchers(self, launch: Launch) -> Iterator[Reference]:
         for call in launch.calls:
@@ -323,10 +328,19 @@ class _Lines:
 
     def _other(self, launch: Launch, known: set[Location]) -> Iterator[Reference]:
         """Documents that the program itself, or another word of the line, names: `sbatch train.sh`, `run.py a.yaml`."""
-        for word in (launch.program, *launch.arguments):
+        words = (launch.program, *launch.arguments)
+        for before, word in zip((None, *words), words, strict=False):
             path = word.path if word is not None else None
             path = path.partition("=")[2] if path and path.startswith("--") else (path or "").lstrip("@")
-            if word is None or not path.endswith(_MAY_BE_NAMED) or launch.script.locate(word) in known:
+            option = (word if word is None or word.raw.startswith("--") else before) or launch.program
+            first = path.endswith(_DATA) and before is not None and before is launch.program
+            read = (
+                first
+                or path.endswith(_YAML)
+                or (option is not None and _READS.match(option.raw) and PurePath(path).suffix)
+            )
+            named = read or path.endswith(_MAY_BE_NAMED)
+            if word is None or not named or launch.script.locate(word) in known:
                 continue
             found = self.files.find(path, self.holder.path, *NAMED, starts=self._starts)
             if self._script is not None and self._script.makes(path):
@@ -334,9 +348,9 @@ class _Lines:
             where, near = launch.script.locate(word), None
             if found and found[0].path != self.holder.path and not is_written(found[0]):
                 yield Reference(kind=found[0].document_kind, path=path, where=where, documents=found, exists=True)
-            elif path.endswith(_YAML) and not self.files.exists(path, self.holder.path, self._starts):
+            elif read and not self.files.exists(path, self.holder.path, self._starts):
                 near = self.files.near(path, self.holder.path, self._starts)
-            if near is not None:  # YAML is read; what else is named may be written
+            if near is not None:  # what else is named may be written
                 yield Reference(kind="training arguments", path=path, where=where, near=near)
 
     def _inputs(self, job: CommandDocument) -> Iterator[Reference]:
@@ -362,11 +376,12 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
     return (*moved, here)
 
 
-def _is_missing(path: str, launch: Launch) -> bool:
+def _is_missing(path: str, launch: Launch, written: Word) -> bool:
     """Return whether a file isn't where its launch line trains: where its program is, which doesn't name it."""
     program, holder = launch.program.value if launch.program else None, launch.script.text.path
     found = find_program(program, holder) if program and not isabs(program) and not isabs(path) else None
-    if not found or not program or not launch.makes_steps or options_beside(program, holder).reads(PurePath(path).name):
+    trains = launch.makes_steps or (launch.call("deepspeed") is not None and not written.variables)
+    if not found or not program or not trains or options_beside(program, holder).reads(PurePath(path).name):
         return False
     base = found.parents[len(PurePath(program).parts) - 1]
     return (base / path).parent.is_dir() and not (base / path).exists()

@@ -17,7 +17,7 @@ from ..facts.releases import Release
 from ..job.records import Cluster, Job
 from ..job.text import Text
 from .launching.launch_line import Launch
-from .launching.program_options import hands_to_trainer, has_programs, release_for
+from .launching.program_options import hands_to_trainer, has_programs, release_for, tells
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, is_written, place_of
 from .references import Reference, configures_lightning, references_of
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Programs that read a DeepSpeed config; all but DeepSpeed itself read strict JSON.
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
+
+_OF_FILLERS: Final = 3  # values that are "auto": 334 of 343 public configs that have any have as many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +202,11 @@ class Submission:
             known = next(self._signs_of_consumer(), None)
         if known is None and not named and hands_to_trainer(config.path):
             known = "huggingface"
-        return known or ("huggingface" if has_auto(config) else "deepspeed"), known is None
+        # one or two among numbers are no sign of the Trainer where the programs have the engine alone
+        automatic = known is None and has_auto(config)
+        if automatic and not has_auto(config, _OF_FILLERS) and tells("the engine", config.path):
+            automatic = tells("a filler", config.path)
+        return known or ("huggingface" if automatic else "deepspeed"), known is None
 
     def _signs_of_consumer(self) -> Iterator[str]:
         if any(map(configures_lightning, self.launches)):
@@ -215,11 +221,6 @@ class Submission:
             call.program == "accelerate" for launch in self.launches for call in launch.calls
         ):
             yield "accelerate"
-
-
-def references(submission: Submission) -> tuple[Reference, ...]:
-    """Every file that a launch line or config names, where its name can be known."""
-    return submission.references
 
 
 @lru_cache(maxsize=4)

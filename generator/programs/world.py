@@ -172,9 +172,11 @@ def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> It
     """Processes that a launch line starts, where it sets them itself. `alone`: no service runs it on several nodes."""
     for index, call in enumerate(launch.calls):
         line = LauncherCall.of(call, launch, submission)
+        part = any(one.program == "srun" and one.options.has("--nodelist") for one in launch.calls[:index])
         for options, quantity in _COUNTS:
             option = options.get(line.program, "")
-            if found := line.integer(option):
+            known = not line.is_argument(option) and not (part and quantity == "nodes")  # those of a step of some nodes
+            if known and (found := line.integer(option)):
                 yield Claim(quantity, found.value, found.where, f"{line.program} {option} {found.value}")
         if total := line.processes(outermost=alone and index == 0 and not line.opaque):
             yield Claim("processes", total[0], line.where, f"{line.program} {total[1]}")

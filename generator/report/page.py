@@ -20,7 +20,7 @@ from ..search.feasible import Feasible
 from ..search.plan import Plan, SearchResult
 from ..search.summary import compared, dimension_cells, further, money, price_text, rows, unlike
 from ..search.sweep import Sweep
-from ..units import GIB, count, gib, long_time, same_unit, seconds
+from ..units import GIB, count, gib, gpu_hours, long_time, same_unit, seconds
 from ..version import __version__
 from .points import TIMES, chosen_points, drawn_points, drawn_stages
 from .schedule import drawn, timeline
@@ -200,9 +200,9 @@ def tiles(plan: Plan) -> Iterator[Fact]:
         return
     yield Fact("Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}")
     if run.wall_cost is None:
-        yield Fact("GPU-hours", f"{run.wall_gpu_hours:,.0f}", "no price: set cluster.price_per_node_hour")
+        yield Fact("GPU-hours", f"{gpu_hours(run.wall_gpu_hours)}", "no price: set cluster.price_per_node_hour")
     else:
-        at = f"{run.wall_gpu_hours:,.0f} GPU-hours at {price_text(plan.job)}"
+        at = f"{gpu_hours(run.wall_gpu_hours)} GPU-hours at {price_text(plan.job)}"
         yield Fact("Cost", money(plan.job, run.wall_cost), at)
 
 
@@ -344,6 +344,6 @@ def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         figures = [next(steps), percent(point["mfu"]), count(point["tokens_per_s"])]
         figures.append(f"{point['required_bytes'] / GIB:.1f}")
         if point["wall_s"] is not None:
-            figures += [next(runs), f"{point['wall_gpu_hours']:,.0f}"]
+            figures += [next(runs), gpu_hours(point["wall_gpu_hours"])]
         rows.append({"values": cells, "layout": point["layout"], "figures": figures})
     return rows

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from math import inf
+from typing import Any, Final
 
 from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..estimate.uncertainty import required_band
+from ..facts.facts import knows
 from ..findings import ERROR
 from ..job.records import Job
-from ..units import gib
+from ..units import GIB, gib
 from .layout.recompute import HOST_OPTIMIZERS
 from .planned import Judgement, layouts
 from .violations import deepspeed
+
+#: Host memory per accelerator, the most of the catalog's node types: aws/p6-b300.48xlarge.
+_MOST_HOST: Final = 512 * GIB
+_AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmgtp]?)(i?)b?", re.IGNORECASE)
 
 
 def device_limit_bytes(job: Job, memory: Memory) -> Any:
@@ -22,8 +30,35 @@ def device_limit_bytes(job: Job, memory: Memory) -> Any:
 
 def host_limit_bytes(job: Job) -> float:
     """Host memory that offloaded states may take: as of the device, the headroom is left, to the system and loaders."""
-    capacity = job.cluster.host_memory_bytes
-    return float("inf") if capacity is None else capacity * (1 - job.headroom)
+    return min(_host_bytes(job), _requested_bytes(job)) * (1 - job.headroom)
+
+
+def _host_bytes(job: Job) -> float:
+    """Host memory of a node; where it is unknown, as much as any has, and all that is asked for."""
+    likely = _MOST_HOST * job.cluster.accelerators_per_node if job.pins.offload is None else inf
+    return job.cluster.host_memory_bytes or likely
+
+
+def _requested_bytes(job: Job) -> float:
+    """Host memory a node that the spec's launch options limit the job to; infinite where they don't."""
+    options: Mapping[str, Any] = job.launch.options if knows(job, "launch") else {}
+    resources = dict(str(each).partition("=")[::2] for each in options.get("resources") or ())
+    # The key says whose units they are: `memory` is an option of sbatch, a resource is one of a pod.
+    in_resources = "memory" in resources
+    return memory_bytes(resources["memory"] if in_resources else options.get("memory"), of_slurm=not in_resources)
+
+
+def memory_bytes(text: object, *, of_slurm: bool) -> float:
+    """Bytes that a limit on host memory is, of Slurm's or of Kubernetes'; infinite where it limits nothing.
+
+    Source: sbatch(1), --mem: MiB without a unit, 0 for all; kubernetes.io, Resource units: powers of 1,000 without `i`.
+    """
+    match = _AMOUNT.fullmatch(str(text))
+    if match is None or not float(match[1]):
+        return inf
+    power = "_kmgtp".index((match[2] or "_m"[of_slurm]).lower())
+    base = 1024.0 if of_slurm or match[3] else 1000.0
+    return float(float(match[1]) * base**power)
 
 
 def _can_shard_more(job: Job, layout: Layout) -> bool:
@@ -84,6 +119,9 @@ def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     message = (
         f"{job.says('offload', layout.offload)} needs {gib(memory.host_bytes_per_node)} GiB of host memory a node;"
     )
-    has, left = gib(job.cluster.host_memory_bytes or 0), f", less {job.headroom:.0%} headroom" if job.headroom else ""
-    message += f" {job.cluster.name} has {has} GiB{left}"
-    yield message, f"use {job.says('offload', less)}, or more nodes"
+    left = f", less {job.headroom:.0%} headroom" if job.headroom else ""
+    has, asked = _host_bytes(job), _requested_bytes(job)
+    known = f"{job.cluster.name} has" if job.cluster.host_memory_bytes else "no node type of the catalog has over"
+    whose = f"launch.{job.launch.target} asks for" if asked < has else known
+    message += f" {whose} {gib(min(has, asked))} GiB{left}"
+    yield message, f"use {job.says('offload', less)}, or more {'memory' if asked < has else 'nodes'}"

@@ -10,7 +10,8 @@ from ..estimate.layout import Layout
 from ..estimate.saving import saves_at_limit
 from ..estimate.whole_run import Run
 from ..findings import NOTE, WARNING, Violation, Violations
-from ..job.needs import argument_values, can_continue, continuation
+from ..job.arguments import gives
+from ..job.needs import can_continue, continuation
 from ..job.records import Job
 from ..rule import Subject
 from ..units import DAY, HOUR, clock, long_time
@@ -34,8 +35,9 @@ class Timed(NamedTuple):
     def saves(self) -> bool:
         """Ask whether a job goes on from the checkpoints of the one before, as far as spec and arguments say."""
         options = self.job.framework.options.get("output.resume", ())
-        given = any(argument_values(self.job.launch.arguments, option) for option in options)
-        return given or (self.job.output.checkpoints is not None and self.job.output.resume)
+        return gives(self.job.launch.arguments, *options) or (
+            self.job.output.checkpoints is not None and self.job.output.resume
+        )
 
     @property
     def continues(self) -> bool:

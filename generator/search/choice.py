@@ -81,7 +81,7 @@ def unbeaten(seconds: Floats, required: Floats) -> Rows:
     np.minimum.at(fastest, part + 1, seconds)
     rows = np.flatnonzero(seconds <= np.minimum.accumulate(fastest)[part])  # as fast as all that are surely smaller
     order = rows[np.lexsort((required[rows], seconds[rows]))]
-    return order[_is_unbeaten(required[order])]
+    return order[np.diff(np.minimum.accumulate(required[order]), prepend=np.inf) < 0]
 
 
 def _by_time(seconds: Floats, required: Floats) -> Rows:
@@ -94,12 +94,6 @@ def _by_time(seconds: Floats, required: Floats) -> Rows:
     return order
 
 
-def _is_unbeaten(required: Floats) -> Mask:
-    """Find rows, sorted by time and memory, that none before them is smaller than."""
-    smaller: Mask = np.diff(np.minimum.accumulate(required), prepend=np.inf) < 0
-    return smaller
-
-
 def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: float = TIME_BAND) -> list[int]:
     """Row numbers of the `top` best, best first: what is chosen, then what would be if all before it weren't there.
 
@@ -109,13 +103,12 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
     rows = np.flatnonzero(found.device_bytes <= (np.inf if bold else limit_bytes(job)))
     if not len(rows):
         return [int(row) for row in np.lexsort((found.total_s, found.device_bytes))[:top]]
-    rows = rows[_by_time(found.total_s[rows], found.required_bytes[rows])]
     roomy = rows[found.device_bytes[rows] <= roomy_bytes(job)]
     surest = first_measured(job, found, roomy)[: 1 - bold]
     picked: list[int] = []
     left = np.ones(len(found.total_s), np.bool_)
     while len(picked) < top and len(rows):
-        front = rows[_is_unbeaten(found.required_bytes[rows])]
+        front = rows[unbeaten(found.total_s.take(rows), found.required_bytes.take(rows))]
         own = found.take(front)
         facts = _facts(job, own)
         tied = _tied(job, own, facts, band, found.take(surest[left[surest]]))
@@ -130,13 +123,18 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
 
 
 def first_measured(job: Job, found: Estimates, rows: Rows) -> Rows:
-    """The first of some rows that is of a measured kind, if any is."""
-    for start in range(0, len(rows), _AT_ONCE):
-        piece = rows[start : start + _AT_ONCE]
-        measured = piece[of_measured_kind(job, found.layouts.take(piece))]
+    """The fastest of some rows that is of a measured kind, of equal ones the smallest, if any is."""
+    while len(rows):
+        seconds = found.total_s.take(rows)
+        last = min(_AT_ONCE, len(rows)) - 1
+        most = np.partition(seconds, last)[last]
+        piece = rows[seconds <= most]
+        piece = piece[_by_time(found.total_s.take(piece), found.required_bytes.take(piece))]
+        measured: Rows = piece[of_measured_kind(job, found.layouts.take(piece))]
         if len(measured):
             return measured[:1]
-    return rows[:0]
+        rows = rows[seconds > most]
+    return rows
 
 
 def _facts(job: Job, rows: Estimates) -> Floats:
@@ -196,7 +194,10 @@ def _gives_way_to_surest(job: Job, rows: Estimates, measured: Any, surest: Estim
 
 
 def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
-    """Rows that have a name: the chosen one, the fastest of all, and the fastest that leaves a fifth of the card."""
+    """Rows that have a name: the chosen one, the fastest of all, and the fastest that leaves a fifth of the card.
+
+    The last is left out where it is another than the chosen one, but shown with the same memory.
+    """
 
     def first(rows: Rows) -> int:
         equal = rows[found.total_s[rows] == found.total_s[rows].min()]
@@ -204,7 +205,10 @@ def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
 
     roomy = np.flatnonzero(found.device_bytes <= roomy_bytes(job))
     named = {"chosen": chosen, "fastest": first(np.arange(len(found.total_s)))}
-    return named | {"roomy": first(roomy)} if len(roomy) else named
+    room = first(roomy) if len(roomy) else None
+    shown = found.required_bytes
+    alike = room is not None and room not in named.values() and gib(shown[room]) == gib(shown[chosen])
+    return named if room is None or alike else named | {"roomy": room}
 
 
 def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False) -> str:
@@ -261,4 +265,5 @@ def _preferred(ours: Plan, theirs: Plan) -> str:
 
 
 def _less_memory(ours: Plan, theirs: Plan) -> str:
-    return f"needs {gib(ours.memory.required_bytes)} GiB instead of {gib(theirs.memory.required_bytes)} GiB"
+    own, other = gib(ours.memory.required_bytes), gib(theirs.memory.required_bytes)
+    return "needs a little less memory" if own == other else f"needs {own} GiB instead of {other} GiB"

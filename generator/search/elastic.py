@@ -151,7 +151,7 @@ class Elastic:
         }
 
 
-def plan_counts(job: Job, *, top: int = 10, bold: bool = False) -> Elastic | Infeasible:
+def plan_counts(job: Job, *, top: int = 10, bold: bool = False, explain: bool = True) -> Elastic | Infeasible:
     """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a plan."""
     started = time.perf_counter()
     left_out: list[LeftOut] = []
@@ -170,7 +170,7 @@ def plan_counts(job: Job, *, top: int = 10, bold: bool = False) -> Elastic | Inf
     standard = Layout(data=1)
     cut |= {n: getattr(layout, n) for n in _CUT_BY_TOO if getattr(layout, n) != getattr(standard, n)}
     shared = replace(most, pins=replace(job.pins, data=None, **cut, offload=layout.offload.label))
-    answer = search(shared, top=top, bold=bold)
+    answer = search(shared, top=top, bold=bold, explain=explain)
     if isinstance(answer, Infeasible):
         return answer
     smaller = tuple(_smaller(shared, job.elastic, bold))

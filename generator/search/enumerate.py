@@ -15,7 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.layout import DEFAULTS, FIELDS, LayoutLike, Layouts, Offload, Recompute, is_constant, row_keys
+from ..estimate.layout import (
+    DEFAULTS,
+    FIELDS,
+    LayoutLike,
+    Layouts,
+    Offload,
+    Recompute,
+    is_constant,
+    places,
+    starts,
+    taken,
+)
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
@@ -97,7 +108,8 @@ class _Table:
         return len(self.weight)
 
     def take(self, rows: NDArray[Any] | slice) -> _Table:
-        return _Table({name: column[rows] for name, column in self.columns.items()}, self.weight[rows])
+        rows = places(rows)
+        return _Table({name: taken(column, rows) for name, column in self.columns.items()}, taken(self.weight, rows))
 
 
 class _Domain(NamedTuple):
@@ -182,21 +194,22 @@ class Enumeration:
             return
         name, domain = variables[0].name, self._domains[variables[0].name]
         number = domain.number(table)
-        own = row_keys([column for name, column in table.columns.items() if name not in ALTERNATIVES])
-        for piece in _pieces(domain.sizes[number], own):
+        own = (column for name, column in table.columns.items() if name not in ALTERNATIVES)
+        for piece in _pieces(domain.sizes[number], starts(own, len(table))):
             grown = self._judged(self._crossed(table.take(piece), name, domain, number[piece]), name)
             if len(grown):
                 yield from self._grown(grown, variables[1:])
 
     def _crossed(self, table: _Table, name: str, domain: _Domain, number: Column) -> _Table:
         """Every row with every value of one variable."""
-        counts, starts = domain.sizes[number], np.cumsum(domain.sizes) - domain.sizes
-        rows = np.repeat(np.arange(len(table)), counts)
-        offset = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        columns = {**table.take(rows).columns, name: domain.flat[starts[number][rows] + offset]}
+        counts, begin = domain.sizes[number], np.cumsum(domain.sizes) - domain.sizes
+        columns = {column: np.repeat(values, counts) for column, values in table.columns.items()}
+        # The places of a row's values follow each other.
+        first = np.repeat(begin[number] - (np.cumsum(counts) - counts), counts)
+        columns[name] = taken(domain.flat, places(first + np.arange(len(first))))
         if name == "micro_batch":
             columns["gradient_accumulation"] = self.job.training.global_batch // (columns["data"] * columns[name])
-        return _Table(columns, (table.weight // np.maximum(counts, 1))[rows])
+        return _Table(columns, np.repeat(table.weight // np.maximum(counts, 1), counts))
 
     def _judged(self, table: _Table, stage: str) -> _Table:
         """The rows of a table but for those that break a rule that can be applied once `stage` is known."""
@@ -238,9 +251,9 @@ def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
     return stages
 
 
-def _pieces(counts: Column, keys: Column) -> Iterator[slice]:
-    """Consecutive rows that grow to a block each; rows of one key, which are not separated, may grow to more."""
-    stops = np.flatnonzero(np.append(keys[1:] != keys[:-1], True)) + 1
+def _pieces(counts: Column, first: NDArray[np.bool_]) -> Iterator[slice]:
+    """Consecutive rows that grow to a block each, cut before the `first` of some; those between may grow to more."""
+    stops = np.flatnonzero(np.append(first[1:], True)) + 1
     ends = np.cumsum(counts)[stops - 1]
     start = grown = number = 0
     while start < len(counts):

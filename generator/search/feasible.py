@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..estimate.communication import exchange_saves
-from ..estimate.layout import Layout, Layouts, Offload, Recompute, row_keys
+from ..estimate.layout import Layout, Layouts, Offload, Recompute, places, starts, taken
 from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import lasting, memory
 from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import memory_shares, required_band, uncertainty
 from ..job.records import Job
 from ..rules.fit import host_limit_bytes
+from ..rules.layout.identities import known_values
 from ..rules.run import FIT_RULES, check_fit, check_layout
 from .enumerate import ALTERNATIVES, STAGES, Enumeration, joined
 from .plan import Plan, by_count
@@ -47,12 +48,13 @@ class Estimates:
 
     def take(self, rows: NDArray[Any] | slice) -> Estimates:
         """Some of the rows."""
+        rows = places(rows)
         return Estimates(
             layouts=self.layouts.take(rows),
-            total_s=self.total_s[rows],
-            savable={cause: seconds[rows] for cause, seconds in self.savable.items()},
-            required_bytes=self.required_bytes[rows],
-            device_bytes=self.device_bytes[rows],
+            total_s=taken(self.total_s, rows),
+            savable={cause: taken(seconds, rows) for cause, seconds in self.savable.items()},
+            required_bytes=taken(self.required_bytes, rows),
+            device_bytes=taken(self.device_bytes, rows),
         )
 
 
@@ -77,9 +79,7 @@ def asks_script(job: Job) -> bool:
 
     Source: DeepSpeed's Ulysses refuses batches without position_ids (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8).
     """
-    pins = job.pins
-    implied = None not in (pins.data, pins.tensor, pins.pipeline)
-    return pins.context is None and not implied and not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed")
+    return "context" not in known_values(job) and not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed")
 
 
 def _tried(job: Job) -> Job:
@@ -104,7 +104,9 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
             fits = _fit(job, promising, ledger, removed)
             fitted += int(fits.sum())
             fits &= ~_dominated(job, promising, fits, ledger)
-            kept.append((promising.take(fits), ledger.required_bytes[fits], ledger.device_bytes[fits]))
+            own = places(fits)
+            required, device = (taken(sizes, own) for sizes in (ledger.required_bytes, ledger.device_bytes))
+            kept.append((promising.take(own), required, device))
     layouts = joined(rows for rows, _, _ in kept)
     required, device = (np.concatenate([np.zeros(0), *(part[i] for part in kept)]) for i in (1, 2))
     return Feasible(
@@ -128,17 +130,25 @@ def _dominated(job: Job, rows: Layouts, fits: NDArray[np.bool_], ledger: Memory)
     whole = (job.pins.virtual_pipeline is not None) | (not job.framework.runs("Megatron-LM"))
     twice = ledger.device_bytes + np.logical_not(whole | (rows.pipeline == 1)) * ledger.activations_bytes
     recomputes, offloads = rows.recompute != Recompute.NONE, rows.offload != Offload.NONE
-    keys = row_keys([getattr(rows, name) for name in STAGES if name not in ALTERNATIVES])
+    # Rows that differ in these alone follow each other: a number for each of the others and each micro-batch.
+    other = np.cumsum(starts(_columns(rows, but=(*ALTERNATIVES, "micro_batch")), len(rows)))
+    known = np.zeros(int(rows.micro_batch.max()) + 1, np.intp)
+    known[rows.micro_batch] = 1
+    ranks = np.cumsum(known)
+    number = other * ranks[-1] + taken(ranks, places(rows.micro_batch))
     dominated = np.zeros(len(rows), np.bool_)
     for spent, plain in (
         (recomputes, ~recomputes & ~offloads & (twice <= roomy_bytes(job))),
         (offloads, ~offloads & (ledger.device_bytes <= roomy_bytes(job))),
     ):
-        own, spared = np.flatnonzero(fits & spent), np.sort(keys[fits & plain])
-        if len(spared):
-            place = np.minimum(np.searchsorted(spared, keys[own]), len(spared) - 1)
-            dominated[own[spared[place] == keys[own]]] = True
+        spared = np.zeros(int(number[-1]) + int(ranks[-1]) + 1, np.bool_)
+        spared[number[fits & plain]] = True
+        dominated |= spent & taken(spared, places(number))
     return dominated
+
+
+def _columns(rows: Layouts, but: Collection[str]) -> Iterator[NDArray[Any]]:
+    return (getattr(rows, name) for name in STAGES if name not in but)
 
 
 #: Share of the card that a roomy plan leaves free.
@@ -175,12 +185,10 @@ def _promising(
     grows: it multiplies activations, and stages hold as many micro-batches or, once there are fewer, as many sequences.
     One micro-batch in a step is looked at by itself, where gradients or layers of a second one are not held.
     """
-    others = row_keys([getattr(rows, name) for name in STAGES if name != "micro_batch"])
     smallest = (rows.gradient_accumulation == 1) & (job.framework.runs("DeepSpeed engine") | rows.expert_overlap)
-    smallest[:1] = True
-    smallest[1:] |= others[1:] != others[:-1]
-    group = (np.cumsum(smallest) - 1).astype(np.intp)  # places have 32 bits in a browser
-    first = rows.take(smallest)
+    begin = np.flatnonzero(smallest | starts(_columns(rows, but=("micro_batch",)), len(rows)))
+    sizes = np.diff(begin, append=len(rows))
+    first = rows.take(begin)
     found = lasting(job, first)
     ledger = memory(job, first, found)
     # Need over what may be used of device and host memory: the tighter decides what comes nearest.
@@ -188,9 +196,10 @@ def _promising(
     host = ledger.host_bytes_per_node / host_limit_bytes(job)
     tighter, other = np.maximum(device, host), np.minimum(device, host)
     least = int(np.lexsort((other, tighter))[0])
-    fits = _fit(job, first, ledger, removed, np.bincount(group))
-    own = np.flatnonzero(fits[group])
-    return rows.take(own), (found, group[own]), ((float(tighter[least]), float(other[least])), first[least])
+    fits = _fit(job, first, ledger, removed, sizes)
+    group = np.repeat(np.flatnonzero(fits), sizes[fits])
+    nearest = (float(tighter[least]), float(other[least])), first[least]
+    return rows.take(np.repeat(fits, sizes)), (found, group), nearest
 
 
 def estimates(job: Job, rows: Layouts, required_bytes: Floats, device_bytes: Floats) -> Estimates:

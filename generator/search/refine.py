@@ -194,8 +194,7 @@ class Reach:
     def after(self, rows: Estimates) -> Reach:
         """The reach once these rows were found too."""
         under, roomy = rows.device_bytes <= self.limit, rows.device_bytes <= roomy_bytes(self.job)
-        surer = np.flatnonzero(roomy & (rows.total_s < self.surest))
-        surer = first_measured(self.job, rows, surer[np.argsort(rows.total_s[surer])])
+        surer = first_measured(self.job, rows, np.flatnonzero(roomy & (rows.total_s < self.surest)))
         required = np.concatenate([self.required, rows.required_bytes[under]])
         seconds = np.concatenate([self.seconds[1:], rows.total_s[under]])
         front = unbeaten(seconds, required)[::-1]

@@ -108,7 +108,8 @@ def suggestions(job: Job) -> Iterator[Suggestion]:
     """Changes of one key after which there is a plan, or of two pinned keys; nearest first."""
     searches = _Searches()
     in_parts = (replace(job, pins=replace(job.pins, context=size)) for size in divisors(job.gpus)[1:])
-    if asks_script(job) and (plan := searches.first(in_parts)):
+    if asks_script(job) and (plans := [plan for part in in_parts if (plan := searches.best(part))]):
+        plan = max(plans, key=_speed)
         size = plan.layout.context
         yield Suggestion(path="layout.context", value=size, text=f"layout.context: {size}", plan=plan)
     yield from _without_pins(job, searches)

@@ -21,7 +21,7 @@ from ..estimate.uncertainty import (
 from ..estimate.whole_run import Run
 from ..job.records import Job
 from ..job.wording import counted
-from ..units import KB, clock, count, gib, long_time, seconds
+from ..units import KB, clock, count, gib, gpu_hours, long_time, seconds
 from .plan import Plan, SearchResult
 
 Line = tuple[str, str]  #: a name and a text
@@ -78,7 +78,7 @@ def run_text(plan: Plan) -> str:
     if run is None:
         return "set training.duration for days, GPU-hours, price and disk"
     days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
-    hours = f"{run.wall_gpu_hours:,.0f} GPU-hours"
+    hours = f"{gpu_hours(run.wall_gpu_hours)} GPU-hours"
     return ", ".join((days, hours, price_of(plan.job, run), _disk(plan.job, run)))
 
 

@@ -123,3 +123,14 @@ def test_preset_converts_to_a_model_of_its_name(preset: ModelEntry) -> None:
 def test_promised_preset_is_there(name: str) -> None:
     """The presets that the documentation names exist, by name or alias."""
     assert CATALOG.aliases.get(name, name) in CATALOG.models
+
+
+#: As in Lightning-AI/litgpt litgpt/config.py and params.json of LLaMA.
+EPSILONS = {"qwen2.5-7b": 1e-6, "qwen2.5-14b": 1e-5, "qwen2.5-32b": 1e-5, "qwen2.5-72b": 1e-5}
+EPSILONS |= {"llama-33b": 1e-6, "llama-65b": 1e-5, "llama-2-7b": 1e-5, "qwen3-32b": 1e-6, "gemma-2-9b": 1e-6}
+
+
+@pytest.mark.parametrize("name", EPSILONS)
+def test_epsilons_are_those_of_each_size(name: str) -> None:
+    """A model's epsilon is that of its own config.json, which the other sizes of its family may not share."""
+    assert model_from_config(CATALOG.models[name].config, name=name, source="x").norm_epsilon == EPSILONS[name]

@@ -22,11 +22,14 @@ from dsgen.catalog.names import Machines, counted, nearest
         ("google-bert/bert-large-uncased", "bert-large"),
         ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"),
         ("llama3_8b", "llama-3-8b"),
+        ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("Qwen/Qwen3-4B-Thinking-2507", "qwen3-4b-2507"),
         ("qwen2.5:7b", "qwen2.5-7b"),
     ],
 )
 def test_names_of_checkpoints_are_models_of_their_shape(written: str, name: str) -> None:
-    """The owner, separators, words on tuning and dates say nothing of the shape."""
+    """The owner, separators, words on tuning and dates say nothing of the shape, unless a model has them."""
     found = find_model(written)
     assert found is not None and found.name == name
 

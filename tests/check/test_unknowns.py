@@ -12,6 +12,9 @@ import dsgen
 from dsgen.facts.places import is_placeholder
 
 _JOB: Final = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+_ON: Final = "srun --kill-on-bad-exit=1 --nodelist="
+_EACH: Final = "#!/bin/bash\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-task=1\nsrun python train.py\n"
+_FIRST: Final = "torchrun --nnodes=2 --nproc-per-node=8 --node-rank=0 --master-addr=$H train.py\n"
 _AML: Final = "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: python train.py\n"
 _RUN: Final = "  --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --micro-batch-size 1"
 _BRANCHES: Final = f"""#!/bin/bash
@@ -32,6 +35,7 @@ _STAGE: Final = '{"train_batch_size": 8, "optimizer": {"type": "AdamW"}, "zero_o
 _AUTO: Final = '{"train_batch_size": "auto", "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 1}}'
 _ADDS: Final = 'ds_config["train_batch_size"] {} args.batch\n'
 _NAMED: Final = "#!/bin/bash\ndeepspeed main.py --deepspeed --deepspeed_config ds.json\n"
+_ENGINE: Final = "import deepspeed\ndeepspeed.initialize(model)\n"
 _OF_MODEL: Final = "#!/bin/bash\ndeepspeed src/$MODEL/main.py a.json --deepspeed --deepspeed_config ds.json\n"
 _SPLIT: Final = "#!/bin/bash\ndeepspeed --num_gpus 8 eval.py --deepspeed --deepspeed_config ds.json"
 _ONE: Final = '{"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1}'
@@ -66,11 +70,38 @@ _ENDING: Final = _STAGE.replace("{", '{"scheduler": {"type": "WarmupDecayLR", "p
 _BEST: Final = (
     "#!/bin/bash\ntorchrun t.py --output_dir out --per_device_train_batch_size 1 --load_best_model_at_end True\n"
 )
+_EPOHC: Final = f"{_BEST.splitlines()[0]}\ntorchrun t.py --output_dir out --save_steps 5 --save_strategy epohc\n"
+_AMP: Final = _STAGE.replace("{", '{"amp": {"enabled": false}, ', 1)
+_OF_FP16: Final = _STAGE.replace("{", '{"bf16": {"enabled": true, "loss_scale": 0}, ', 1)
+_OF_ONE: Final = (
+    "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a')\nparser.parse_args()\n"
+)
+_ON_NODES: Final = (
+    f"#!/bin/bash\ntorchrun --nproc_per_node 8 --nnodes NODES pretrain_gpt.py{_RUN} --pipeline-model-parallel-size 16\n"
+)
+_MOCK: Final = " --mock-data --data-path d --train-iters 9"
+_TRAILING: Final = _STAGE.replace("1}}", "1},}")
+_IN_BLOCK: Final = """#!/bin/bash
+P="${P:-python}"
+"$P" a.py \\
+  --b "$B" \\
+  --c "$C"
+
+if [[ "$RUN" == "1" ]]; then
+  "$P" c.py --d 1
+  "$P" e.py --d 1
+fi
+"""
+_STEP_OF_4: Final = """#!/bin/bash
+#SBATCH --nodes=5
+srun --nodes=4 --ntasks=4 --nodelist="$FOUR" bash -c "accelerate launch --num_processes 32 --num_machines 4 t.py"
+"""
 _OF_TRAINER: Final = "parser = HfArgumentParser(Own)\nclass Own(TrainingArguments):\n    cache_dir: str = field()\n"
 _RATE: Final = f"{_ARGUMENTS}learning_rate: 1e-5\n"
 _MICRO: Final = '{"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0}'
 _LOGS: Final = "#!/bin/bash\n#SBATCH --output=logs/%j.out\n"
 _TASKS: Final = "#!/bin/bash\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-task=8\n"
+_EMPTY = '#!/bin/bash\nX=""\ntorchrun '
 _FILLED_IN: Final = """#!/bin/bash
 address=  # of the first node
 command="torchrun --nnodes=1 --nproc_per_node=8 --master_addr=${address} --rdzv_endpoint=${address}:10086 run.py"
@@ -218,6 +249,8 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param("LNCH040", _FILLED_IN, [], id="a value of variables, one to be filled in"),
         pytest.param("LNCH040", "#!/bin/bash\ntorchrun --nnodes= 1 train.py\n", ["error"], id="a value after a blank"),
+        pytest.param("LNCH040", f"{_EMPTY}--nnodes --standalone train.py $X\n", ["error"], id="an empty extra"),
+        pytest.param("LNCH040", f"{_EMPTY}--nnodes ${{X:-}} --standalone train.py\n", ["note"], id="an empty value"),
         pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=$N\nsrun hostname\n", [], id="nodes that SLM031 refuses"),
         pytest.param("SLM044", f"{_TASKS}#SBATCH --nodes=1-2\nsrun hostname\n", ["error"], id="a range of nodes"),
         pytest.param("LNCH006", "#!/bin/bash\ndeepspeed --num_nodes 2 train.py\n", ["note"], id="/job/hostfile"),
@@ -275,6 +308,12 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param("SLM036", f"{_JOB}#SBATCH --time=10:00\nsrun hostname\n", ["note"], id="10 minutes, maybe"),
         pytest.param("SLM035", f"{_JOB}# SBATCH --time=10:00\nsrun hostname\n", ["note"], id="left out, maybe"),
         pytest.param("SLM035", f"{_JOB}#SBTACH --time=10:00\nsrun hostname\n", ["warning"], id="a slip"),
+        pytest.param("SLM035", f'{_JOB}#SBTACH --export=A="x y"\nsrun hostname\n', ["warning"], id="a quote in a word"),
+        pytest.param("SLM035", f"{_JOB}#SBTACH --comment=don\\'t\nsrun hostname\n", ["warning"], id="an escaped quote"),
+        pytest.param("SLM035", f"{_JOB}#SBTACH --mail-type=END, FAIL\nsrun hostname\n", ["warning"], id="a split list"),
+        pytest.param("LNCH029", f"{_JOB}{_ON}$SLURM_JOB_NODELIST {_FIRST}", ["error"], id="the list of all nodes"),
+        pytest.param("LNCH029", f"{_JOB}{_ON}$NODE --nodes=2 {_FIRST}", ["error"], id="nodes by their number"),
+        pytest.param("LNCH029", f"{_JOB}{_ON}$NODE {_FIRST}", [], id="nodes that aren't known"),
         pytest.param("SLM011", f"{_JOB}#SBATCH --time=UNLIMITED\nsrun hostname\n", ["note"], id="a site's limits"),
         pytest.param("LNCH024", _VISIBLE.format("0,1"), [], id="the GPUs that are taken anyway"),
         pytest.param("LNCH024", _VISIBLE.format("1,0"), ["warning"], id="in another order"),
@@ -501,6 +540,18 @@ def test_a_config_is_judged_by_what_is_known(rule: str, config: str, expected: l
         pytest.param(
             "AML021", {"job.yml": f"{_AML}environment: azureml:a:1\ncode: ../x\n"}, ["note"], id="code of elsewhere"
         ),
+        pytest.param(
+            "SLM004",
+            {"job.sh": _EACH, "train.py": 'print("rank %s" % os.environ["LOCAL_RANK"], "100%")\n'},
+            ["warning"],
+            id="a rank in a text",
+        ),
+        pytest.param(
+            "SLM004",
+            {"job.sh": _EACH, "train.py": 'gpu = int(os.environ.get("LOCAL_RANK", "0")) % count\n'},
+            ["note"],
+            id="a rank modulo the GPUs",
+        ),
     ],
 )
 def test_a_job_is_judged_by_what_is_known(
@@ -542,6 +593,28 @@ def test_a_job_is_judged_by_what_is_known(
             id="a Trainer that leaves what is auto to DeepSpeed",
         ),
         pytest.param("PARSE021", {"ds.json": _OLD_NAME, "run.sh": _EVALUATES_WITH}, ["error"], id="one that checks it"),
+        pytest.param("HF025", {"run.sh": _EPOHC}, ["error"], id="no programs around"),
+        pytest.param(
+            "HF025", {"run.sh": _EPOHC, "t.py": "HfArgumentParser(A)\n"}, ["error"], id="transformers' parser"
+        ),
+        pytest.param("HF025", {"run.sh": _EPOHC, "other.py": "\n"}, ["note"], id="a program that is elsewhere"),
+        pytest.param(
+            "HF025",
+            {"run.sh": _EPOHC, "t.py": "argparse.ArgumentParser().parse_known_args()\n"},
+            ["note"],
+            id="a program that starts another",
+        ),
+        pytest.param(
+            "VER001", {"a/ds.json": _AMP, "t.py": 'open("b/ds.json")\n'}, ["note"], id="a namesake in another folder"
+        ),
+        pytest.param("VER001", {"b/ds.json": _AMP, "t.py": 'open("b/ds.json")\n'}, ["error"], id="named by its folder"),
+        pytest.param("VER001", {"ds.json": _AMP, "t.py": 'open("/w/it/ds.json")\n'}, ["error"], id="of a clone's root"),
+        pytest.param(
+            "VER001",
+            {"ds.json": _AMP, "t.py": "", "t.sh": "ls ${A}zero${B}.json\n"},
+            ["note"],
+            id="a name that variables make whole",
+        ),
         pytest.param(
             "HF001",
             {"ds.json": _OPTIMIZER, "run.sh": _OF_TRL, "run.py": "from trl import GRPOConfig\n"},
@@ -606,9 +679,31 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PARSE007",
-            {"ds.json": _AUTO, "job.sh": _NAMED, "main.py": "HfArgumentParser(A)\ndeepspeed.initialize(model)\n"},
+            {"ds.json": _AUTO, "job.sh": _NAMED, "main.py": f"{_ENGINE}HfArgumentParser(A)\n"},
             ["error"],
             id="a program that hands it to DeepSpeed",
+        ),
+        pytest.param(
+            "PARSE007",
+            {"ds.json": _AUTO, "job.sh": _NAMED, "main.py": f"# {_ENGINE[17:]}HfArgumentParser(A)\n"},
+            [],
+            id="a comment on DeepSpeed",
+        ),
+        pytest.param(
+            "PARSE007",
+            {"ds.json": _AUTO, "job.sh": _NAMED, "main.py": f"{_ENGINE}TrainingArguments('out', deepspeed=path)\n"},
+            [],
+            id="a program with an engine of its own beside the Trainer's",
+        ),
+        pytest.param(
+            "PARSE002",
+            {
+                "ds.json": _STAGE.replace("{", "{// for 8 GPUs\n", 1),
+                "job.sh": _NAMED,
+                "main.py": f"from lightning import seed_everything\n{_ENGINE}",
+            },
+            ["warning"],
+            id="a comment that DeepSpeed reads, in a program with a function of Lightning's",
         ),
         pytest.param("BATCH006", {"ds.json": _ONE, "job.sh": f"{_SPLIT}\n"}, ["error"], id="a replica on each GPU"),
         pytest.param(
@@ -629,6 +724,48 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PARSE004", {"ds.json": _STAGE.replace("{", '{"stage": 1, ', 1)}, ["warning"], id="a key of another block"
+        ),
+        pytest.param(
+            "PARSE004",
+            {"ds.json": _STAGE.replace("{", '{"comms_loger": {"verbose": false}, ', 1)},
+            ["note"],
+            id="a section of defaults, ignored",
+        ),
+        pytest.param(
+            "PARSE004",
+            {"ds.json": _STAGE.replace("{", '{"comms_loger": {"verbose": true}, ', 1)},
+            ["error"],
+            id="a section that would do something, ignored",
+        ),
+        pytest.param(
+            "PARSE004",
+            {
+                "ds.json": _STAGE.replace("{", '{"comms_config": {"verbose": true}, ', 1),
+                "t.py": 'c.get("comms_config")\n',
+            },
+            ["note"],
+            id="a section that the program reads",
+        ),
+        pytest.param(
+            "PARSE005",
+            {"ds.json": _STAGE.replace("1}", '3, "sub_group_sise": 1e9}'), "requirements.txt": "deepspeed==0.6.5\n"},
+            ["note"],
+            id="a slip that an old release ignores, with the default",
+        ),
+        pytest.param(
+            "PARSE005",
+            {"ds.json": _STAGE.replace("1}", '3, "sub_group_sise": 1e8}'), "requirements.txt": "deepspeed==0.6.5\n"},
+            ["error"],
+            id="a slip that an old release ignores, with another value",
+        ),
+        pytest.param(
+            "ZERO005",
+            {
+                "ds.json": _STAGE.replace("1}", '3, "cpu_offload_params": true}'),
+                "requirements.txt": "deepspeed==0.6.5\n",
+            },
+            ["note"],
+            id="a key that old releases read",
         ),
         pytest.param("PREC001", {"ds.json": _TEMPLATE, "requirements.txt": "deepspeed==0.14.5\n"}, [], id="a template"),
         pytest.param(
@@ -682,6 +819,113 @@ def test_a_job_is_judged_by_what_is_known(
             {"pretrain_gpt.py": "", "megatron/arguments.py": _PARSER, "job.sh": f"python pretrain_gpt.py{_RUN}\n"},
             ["error"],
             id="an option that a fork's parser has in another spelling",
+        ),
+        pytest.param(
+            "MLM047",
+            {
+                "pretrain_gpt.py": "",
+                "megatron/arguments.py": f"from moe import add\n{_PARSER}\n    parser = add(parser)\n",
+                "job.sh": f"python pretrain_gpt.py{_RUN}\n",
+            },
+            [],
+            id="a parser that a package adds to",
+        ),
+        pytest.param("SLM028", {"job.sh": "#!/bin/bash\n#SBATCH --nodes=?\n"}, ["note"], id="a count to be filled in"),
+        pytest.param("HF025", {"run.sh": _EPOHC, "t.py": "tyro.cli(A)\n"}, ["note"], id="another package's parser"),
+        pytest.param(
+            "HF001",
+            {
+                "ds.json": _MICRO,
+                "run.sh": "#!/bin/bash\ndeepspeed t.py --deepspeed ds.json --output_dir o\n",
+                "t.py": "HfArgumentParser(EvaluatorArguments)\n",
+            },
+            [],
+            id="a config for no Trainer",
+        ),
+        pytest.param(
+            "PREC003",
+            {"ds.json": _OF_FP16, "README.md": "deepspeed==0.17.1 fails, deepspeed==0.14.5 works\n"},
+            ["note"],
+            id="prose with two releases",
+        ),
+        pytest.param(
+            "PREC003", {"ds.json": _OF_FP16, "README.md": "pip install deepspeed==0.17.1\n"}, ["error"], id="one"
+        ),
+        pytest.param(
+            "LNCH042",
+            {"run.sh": "#!/bin/bash\ncd /home/me/projects/other\npython t.py --b 1 --c 2 --a 3\n", "t.py": _OF_ONE},
+            [],
+            id="a program of another project",
+        ),
+        pytest.param(
+            "LNCH042",
+            {"run.sh": "#!/bin/bash\npython t.py --a 1 --a 2 --b 3\n", "t.py": _OF_ONE},
+            ["error"],
+            id="its own",
+        ),
+        pytest.param("MLM001", {"job.sh": _ON_NODES.replace("NODES", "${1:-1}")}, [], id="nodes that the caller gives"),
+        pytest.param("MLM001", {"job.sh": _ON_NODES.replace("NODES", "1")}, ["error"], id="one node"),
+        pytest.param(
+            "MLM032",
+            {
+                "pretrain_gpt.py": "",
+                "megatron/arguments.py": _PARSER,
+                "job.sh": f"python pretrain_gpt.py{_RUN}{_MOCK}\n",
+            },
+            ["note"],
+            id="sources that an older parser doesn't compare",
+        ),
+        pytest.param("MLM032", {"job.sh": f"python pretrain_gpt.py{_RUN}{_MOCK}\n"}, ["error"], id="two sources"),
+        pytest.param(
+            "PREC003",
+            {"ds.json": _OF_FP16, "README.md": "deepspeed==0.17.1 fails\n", "requirements.txt": "deepspeed==0.14.2\n"},
+            ["note"],
+            id="what is installed before prose",
+        ),
+        pytest.param("LNCH041", {"job.sh": _IN_BLOCK}, [], id="a command within a block below"),
+        pytest.param("SUB002", {"job.sh": _STEP_OF_4}, [], id="a step on some of the job's nodes"),
+        pytest.param(
+            "LNCH020",
+            {"job.sh": "#!/bin/bash\nsrun -n1 --ntasks-per-node=4 torchrun t.py\n"},
+            [],
+            id="one task, however many a node",
+        ),
+        pytest.param(
+            "LNCH020",
+            {"job.sh": "#!/bin/bash\nsrun --ntasks-per-node=4 torchrun t.py\n"},
+            ["error"],
+            id="four tasks a node",
+        ),
+        pytest.param(
+            "LNCH042",
+            {
+                "run.sh": "#!/bin/bash\npython t.py --a 1 --a 2 --b 3\n",
+                "t.py": "from lib import two\ntwo.parse_args()\n",
+                "lib/__init__.py": "from .one import *\n",
+                "lib/one.py": _OF_ONE,
+                "lib/two.py": _OF_ONE.replace("'--a'", "'--b'"),
+            },
+            [],
+            id="a parser in a module that is imported from its package",
+        ),
+        pytest.param("PARSE002", {"ds.json": _TRAILING, "t.py": ""}, ["note"], id="HJSON that nothing names"),
+        pytest.param(
+            "PARSE002",
+            {"ds.json": _TRAILING, "t.py": 'Trainer(deepspeed="ds.json")\n'},
+            ["error"],
+            id="HJSON for the Trainer",
+        ),
+        pytest.param(
+            "LNCH041",
+            {"job.sh": "#!/bin/bash\r\ntorchrun t.py \\\r\n  --a 1 \\\r\n  --b 2\r\n"},
+            ["error"],
+            id="lines that end as on DOS, once",
+        ),
+        pytest.param(
+            "MLM049",
+            {"job.sh": f'#!/bin/bash\r\nA="{_RUN} \\\r\n --bf16 \\\r\n"\r\npython pretrain_gpt.py $A\r\n'},
+            [],
+            id="what such lines make of options",
         ),
         pytest.param("MLM047", {"job.sh": f"python pretrain_gpt.py{_RUN}\n"}, [], id="the project's own parser"),
         pytest.param("HF023", {"examples/run.sh": _EVALUATES}, ["warning"], id="an installed transformers"),

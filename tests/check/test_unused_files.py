@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Final
@@ -83,6 +84,25 @@ def test_names_of_variables_are_found_soon(tmp_path: Path) -> None:
     assert time.process_time() - start < 2
 
 
+def test_names_with_spaces_are_looked_for_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of n lines `name = 5` none searches the whole script for its name."""
+    text = "".join(f"nm{index} = 5\n" for index in range(500)) + "torchrun train.py\n"
+    searched, search = list[str](), re.search
+    monkeypatch.setattr(re, "search", lambda *given: searched.append(given[1]) or search(*given))
+    (tmp_path / "run.sh").write_text(text)
+    assert _severities(tmp_path, "ENV002") == []
+    assert searched.count(text) < 5
+
+
+def test_variables_by_other_builtins_are_files_of_them(tmp_path: Path) -> None:
+    """A file that `builtin source` reads may set every variable that the launch line names."""
+    line = "torchrun train.py --model $MODEL\n"
+    (tmp_path / "run.sh").write_text(f"A=1\ncommand -v nvcc\n{line}")
+    assert _severities(tmp_path, "ENV005") == ["note"]
+    (tmp_path / "run.sh").write_text(f"A=1\nbuiltin source .env\n{line}")
+    assert _severities(tmp_path, "ENV005") == []
+
+
 def test_an_accelerate_config_is_used_where_it_is_named(tmp_path: Path) -> None:
     """An unknown key is a note in a config that nothing starts, an error where its own comment has the command."""
     config = tmp_path / "accelerate_config.yaml"
@@ -108,9 +128,21 @@ def test_copies_of_libraries_draw_notes(tmp_path: Path) -> None:
     copy = tmp_path / "transformers-4.54.0"
     (copy / "src" / "transformers").mkdir(parents=True)
     (copy / "src" / "transformers" / "training_args.py").write_text("")
-    (copy / "run.sh").write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
+    (copy / "examples").mkdir()
+    script = copy / "examples" / "run.sh"
+    script.write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
     assert _severities(tmp_path, "LNCH041") == ["note"]
-    assert _severities(copy, "LNCH041") == ["error"]
+    assert [_severities(named, "LNCH041") for named in (copy, copy / "examples", script)] == [["error"]] * 3
+
+
+def test_own_folders_in_a_fork_are_no_copy(tmp_path: Path) -> None:
+    """A script in a folder that DeepSpeed's releases lack draws errors, though DeepSpeed's sources lie beside it."""
+    fork = tmp_path / "fork"
+    (fork / "deepspeed" / "runtime").mkdir(parents=True)
+    (fork / "deepspeed" / "runtime" / "config.py").write_text("")
+    (fork / "myruns").mkdir()
+    (fork / "myruns" / "run.sh").write_text("#!/bin/bash\ntorchrun train.py \\\n  --lr 1\n  --bf16\n")
+    assert _severities(tmp_path, "LNCH041") == ["error"]
 
 
 def test_arguments_in_another_folder_are_used_where_code_names_them(tmp_path: Path) -> None:
@@ -127,11 +159,13 @@ def test_arguments_in_another_folder_are_used_where_code_names_them(tmp_path: Pa
 
 
 def test_values_that_a_script_leaves_empty_are_to_be_filled_in(tmp_path: Path) -> None:
-    """An argument without a value is a note on a line with a variable that the script leaves empty."""
+    """An argument without a value is a note where a variable behind it is left empty, whatever others are empty."""
     line = "deepspeed train.py --model_name_or_path m --output_dir {} --num_train_epochs 1 --save_strategy no\n"
     (tmp_path / "run.sh").write_text(f'OUT=""\n{line.format("$OUT")}')
     assert _severities(tmp_path, "HF025") == ["note"]
     (tmp_path / "run.sh").write_text(line.format(""))
+    assert _severities(tmp_path, "HF025") == ["warning"]
+    (tmp_path / "run.sh").write_text(f'OUT=""\n{line.format("").rstrip()} $OUT\n')
     assert _severities(tmp_path, "HF025") == ["warning"]
 
 
@@ -142,12 +176,12 @@ def test_a_page_of_templates_is_no_job(tmp_path: Path) -> None:
 
 
 def test_lightning_completes_a_config(tmp_path: Path) -> None:
-    """A config without a batch is right for a program that imports Lightning, and wrong for another."""
+    """A config without a batch is right for a program with Lightning's Trainer, and wrong for another."""
     (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}')
     (tmp_path / "job.sh").write_text("python train.py --deepspeed_config_path ds.json\n")
     (tmp_path / "train.py").write_text("import deepspeed\n")
     assert _severities(tmp_path, "BATCH004") == ["error"]
-    (tmp_path / "train.py").write_text("import pytorch_lightning as pl\n")
+    (tmp_path / "train.py").write_text("import pytorch_lightning as pl\npl.Trainer(strategy=of(args))\n")
     assert _severities(tmp_path, "BATCH004") == []
 
 
@@ -284,3 +318,16 @@ def test_a_script_is_judged_by_its_defaults(tmp_path: Path) -> None:
     assert _severities(tmp_path, "OPT024") == ["warning"]
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\nstart() {{\n{body}}}\nstart 4\n")
     assert _severities(tmp_path, "OPT024") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        pytest.param(b'#!/bin/bash\nA="\xa1"\ntorchrun t.py\n', ["note"], id="a byte in a text"),
+        pytest.param("\ufeff#!/bin/bash\ntorchrun t.py\n".encode("utf-16-le"), ["error"], id="UTF-16"),
+    ],
+)
+def test_a_shell_reads_bytes_as_they_are(content: bytes, expected: list[str], tmp_path: Path) -> None:
+    """Bytes of a script that aren't UTF-8 are no error where a shell reads them."""
+    (tmp_path / "run.sh").write_bytes(content)
+    assert _severities(tmp_path, "FILE001") == expected

@@ -103,10 +103,11 @@ def test_as_many_plans_are_listed_as_are_asked_for() -> None:
     assert len(table(more)) > len(table(fewer)) and len(more) > 30
 
 
+@pytest.mark.parametrize("command", [(), ("plan",)])
 @pytest.mark.parametrize("counts", ["960..1024:32", "64,128,256", "512..1024:16"])
-def test_an_elastic_job_has_its_counts_in_place_of_other_plans(counts: str) -> None:
+def test_an_elastic_job_has_its_counts_in_place_of_other_plans(counts: str, command: tuple[str, ...]) -> None:
     """Of a job on several counts of GPUs, the screen has the largest plan, then a row for each count."""
-    lines = screen("--gpus", counts, "--global-batch", "1920", "-o", "out")
+    lines = screen(*command, "--gpus", counts, "--global-batch", "1920", *(() if command else ("-o", "out")))
     assert [word for word in ANSWER if not any(line.startswith(word) for line in lines[:6])] == []
     start = next(number for number, line in enumerate(lines) if re.match(r" *GPUs +nodes ", line))
     assert re.match(r" *[\d,]+ +\d+ ", lines[start + 1])
@@ -216,7 +217,7 @@ def test_a_batch_that_only_an_odd_plan_divides_is_said(tmp_path: Path, monkeypat
     for command in ("plan", "generate"):
         told = " ".join(run(command, *job, *sizes).output.split())
         assert "data has to divide both 16 GPUs (--gpus 16) and a global batch of 100" in told
-        assert all(f" {change} " in told for change in ("layout.context: 4", "training.global_batch: 96"))
+        assert all(f" {change} " in told for change in ("layout.context: 8", "training.global_batch: 96"))
 
 
 def test_offloading_leaves_the_headroom_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +243,7 @@ def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
     job = ("--model", "llama-3.2-1b", "--framework", "megatron-lm", "--cluster", "dgx-h100", "--gpus", "16")
     for command in ("plan", "generate"):
         lines = run(command, *job, "--sequence-length", "4096", "--global-batch", "101").output
-        assert re.search(r"Faster +per GPU: training\.global_batch: 96 \+\d+%", lines)
+        assert re.search(r"Faster +per GPU: training\.global_batch: 96 \+\d+% \(16 replicas instead of 1\)", lines)
 
 
 def test_a_count_that_divides_better_is_on_the_first_screen() -> None:

@@ -268,3 +268,11 @@ def test_the_diff_alone_writes_nothing_and_says_so(tmp_path: Path, monkeypatch: 
     for words in ("--fix", "--fix --diff"):
         assert run("validate", ".", *shlex.split(words)).exit_code == ExitStatus.FINDINGS
     assert files_of(tmp_path) == before
+
+
+def test_a_batch_that_the_processes_decide_is_left_alone(tmp_path: Path) -> None:
+    """Whether train_batch_size or the number of processes is wrong isn't known, so --fix changes neither."""
+    read_case("HF039").write("bad", tmp_path)
+    before = (tmp_path / "ds_config.json").read_text()
+    run("validate", "--fix", str(tmp_path), "--gpus", "8")
+    assert (tmp_path / "ds_config.json").read_text() == before

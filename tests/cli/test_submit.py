@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from dsgen import cli
+from dsgen.cli.submit import run as scheduler_says
 from dsgen.programs.launchers import LAUNCHERS
 from tests.needs import needs_slurm
 from tests.slurm_cluster import running_slurm
@@ -237,3 +239,17 @@ def test_a_folder_around_written_ones_is_its_spec_or_none(workdir: Path) -> None
     assert "submitted: 7" in submit(workdir, ".", "-o", "o", "--yes").stdout
     assert (workdir / "calls").read_text().split() == ["--parsable", "./o/launch.sbatch"]
     assert "dsgen dsgen.yaml" in (workdir / "o" / "launch.sbatch").read_text()
+
+
+def test_what_a_command_sets_for_itself_stays_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command starts no threads of OpenBLAS, unless its user wants some, and jobs get the user's environment."""
+    for given in (None, "4"):
+        monkeypatch.setattr(cli, "ADDED", {})
+        monkeypatch.setattr(cli, "main", lambda: None)
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given or "")
+        if not given:
+            monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+        cli.run()
+        assert os.environ["OPENBLAS_NUM_THREADS"] == (given or "1")
+        left = [line for line in scheduler_says(["env"]).splitlines() if line.startswith("OPENBLAS_NUM_THREADS=")]
+        assert left == ([f"OPENBLAS_NUM_THREADS={given}"] if given else [])

@@ -8,7 +8,7 @@ from dsgen.cli.findings_text import finding_text
 from dsgen.cli.tables import file_name
 from dsgen.estimate.uncertainty import Band, gib_with_band, percent, seconds_with_band, sized
 from dsgen.findings import Finding, Location, Severity
-from dsgen.units import GIB, count, gib, long_time, seconds
+from dsgen.units import GIB, count, gib, gpu_hours, long_time, seconds
 from tests.cli.running import run
 
 
@@ -32,6 +32,8 @@ from tests.cli.running import run
         (long_time(5.2 * 3600), "5.2 hours"),
         (long_time(20.3 * 86400), "20.3 days"),
         (percent(0.5668), "56.7%"),
+        (gpu_hours(0.189), "0.19"),
+        (gpu_hours(653_055.2), "653,055"),
     ],
 )
 def test_numbers(written: str, expected: str) -> None:

@@ -41,7 +41,7 @@ VALUES = {
 }
 #: Words in capitals that stand for what is to be put there.
 SLOTS = {
-    *("DIR", "FOLDER", "GBSIZE", "HOSTS", "JOBID", "MODEL", "NODES", "STATES", "WAIT", "WORDS"),
+    *("DIR", "FOLDER", "GBSIZE", "HOSTS", "JOBID", "MODEL", "NODES", "OUT", "STATES", "WAIT", "WORDS"),
     *("COUNT", "DEEPSPEED", "FATAL", "FLAGS", "HOME", "INFO", "INIT", "MAX", "MIN", "NAME", "PORT", "RUNS", "SECONDS"),
     *("SHELL", "SIGNAL", "SOURCE", "STEP", "SUBDOMAIN", "TARGET", "TYPE", "VALUE", "VALUES", "VERSION", "WARN"),
 }

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import dsgen
+from dsgen.estimate import posterior
 from dsgen.estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.memory import memory
@@ -250,3 +251,9 @@ def test_what_one_model_shows_is_not_believed_of_others() -> None:
 
     assert -shrunken(residuals, np.array([0.2])).x[0] > 0.1
     assert shrunken(residuals, np.array([0.2]), [*6 * ["dense"], "routed", "routed", "long"]).x[0] == 0
+
+
+def test_of_few_groups_a_gain_is_as_likely_as_student_s_t_says() -> None:
+    """Gains of 3 and 1 %, twice their standard error, are a gain with the probability 1/2 + arctan(2) / pi."""
+    belief = posterior._belief(np.log1p(np.array([0.03, 0.01])), np.zeros(2), np.arange(2))
+    assert belief == pytest.approx(0.5 + np.arctan(2) / np.pi, abs=1e-3)

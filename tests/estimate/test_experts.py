@@ -8,15 +8,15 @@ import pytest
 
 import dsgen
 from dsgen.estimate.compute import layer_times, permuted_copies
-from dsgen.estimate.groups import sends_tokens_once_per_node
+from dsgen.estimate.groups import group, sends_tokens_once_per_node
 from dsgen.estimate.layout import Layout
 from dsgen.search.feasible import make_plan
 from tests.jobs import job
 
 
-@pytest.mark.parametrize(("expert", "copies"), [(1, 6), (4, 14), (8, 6)])
+@pytest.mark.parametrize(("expert", "copies"), [(1, 14), (4, 14), (8, 6)])
 def test_tokens_are_sorted_again_for_a_rank_of_several_experts(expert: int, copies: int) -> None:
-    """Copies of a token are read and written to sort and unsort them, twice where a rank has several experts."""
+    """Copies of a token are read and written to sort and unsort them, twice where a rank has several experts or all."""
     whole = job(model="mixtral-8x7b", gpus=8, training__global_batch=8)
     assert float(permuted_copies(whole, Layout(data=8, expert=expert))) == copies
 
@@ -26,6 +26,22 @@ def test_flex_dispatcher_copies_tokens_once_a_rank() -> None:
     whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
     ranks = 16 * (1 - (15 / 16) ** 8)
     assert float(permuted_copies(whole, Layout(data=16, expert=16))) == pytest.approx(2 * (8 + ranks))
+
+
+def test_one_rank_has_no_flex_dispatcher() -> None:
+    """Megatron-LM refuses the flex dispatcher where one rank has all experts: their tokens are sorted twice there."""
+    whole = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-h100", training__global_batch=16)
+    flex = replace(whole, framework=replace(whole.framework, dispatches_inside=True))
+    alone, inside = (float(permuted_copies(flex, Layout(data=16, expert=e))) for e in (1, 8))
+    assert alone == 2 * (1 + 8) + 4 * 8 and inside < alone
+
+
+def test_deepep_counts_eight_ranks_a_node() -> None:
+    """DeepEP has no kernels for NVLink across nodes: there, experts over several racks get every copy of a token."""
+    whole = job(model="qwen3-30b-a3b", cluster="nvidia/gb200-nvl72-compute-tray", gpus=128, training__global_batch=128)
+    assert not sends_tokens_once_per_node(whole, Layout(data=128, expert=128))
+    single = job(model="qwen3-30b-a3b", cluster="nvidia/dgx-b200", gpus=128, training__global_batch=128)
+    assert sends_tokens_once_per_node(single, Layout(data=128, expert=128))
 
 
 @pytest.mark.parametrize("network", ["efa", "ethernet", "omni-path"])
@@ -49,3 +65,12 @@ def test_biases_of_experts_take_time() -> None:
     added, without = (layer_times(each, Layout(data=8, expert=8))[True] for each in (whole, plain))
     forward, backward = added.forward_s - without.forward_s, added.backward_s - without.backward_s
     assert float(backward / forward) == pytest.approx(36 / 28)
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "ranks"), [(1024, 16, 64), (72, 18, 64), (152, 2, 8), (4, 1, 4)])
+def test_groups_of_racks_are_those_that_every_rack_can_hold(gpus: int, nodes: int, ranks: int) -> None:
+    """Of 256 nodes, 16 lie together in racks of 18, so that no group of 64 GPUs leaves its rack."""
+    racks = job(cluster="gb200-nvl72", gpus=gpus, training__global_batch=gpus)
+    assert racks.nodes_together == nodes
+    assert int(group(racks, min(64, gpus), 1).per_node) == ranks
+    assert job(cluster="nvidia/dgx-h100", gpus=64, training__global_batch=64).nodes_together == 1

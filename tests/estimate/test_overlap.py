@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.communication import boundary_s, context_s
-from dsgen.estimate.compute import attention_core, busiest
+from dsgen.estimate.communication import boundary_s, context_s, expert_s, overlapped_s
+from dsgen.estimate.compute import busiest, layer_times
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
-from dsgen.estimate.products import exposed_s, spread_s
+from dsgen.estimate.products import Passes, exposed_s, spread_s
 from dsgen.estimate.rates import rates
 from dsgen.estimate.step_time import step_time
 from dsgen.job.records import Job
@@ -90,7 +90,7 @@ def test_grouped_queries_save_what_the_ring_sends() -> None:
     layout = Layout(data=1, context=64)
     few = whole.model
     many = replace(whole, model=replace(few, kv_heads=few.heads))
-    one, four = (float(context_s(j, layout, attention_core(j, layout), 0.0)) for j in (whole, many))
+    one, four = (float(context_s(j, layout, 0.0)) for j in (whole, many))
     assert four == pytest.approx(4 * one, rel=0.1)
 
 
@@ -135,6 +135,17 @@ def test_overlapped_experts_need_micro_batches() -> None:
 
     assert saved(1) == pytest.approx(0)
     assert 0 < saved(4) < saved(64) < 1
+
+
+def test_each_exchange_has_a_pass_of_its_own_beside_it() -> None:
+    """One that outlasts attention's forward pass waits, however long the experts take."""
+    moe = job(model="mixtral-8x7b", gpus=16, training__global_batch=1024)
+    layout = Layout(data=16, expert=16, zero_stage=1, gradient_accumulation=64, expert_overlap=True)
+    even = layer_times(moe, layout)[True]
+    both = Passes(even.forward_s, even.backward_s)
+    experts_alone = replace(even, core=Passes(0.0, 0.0), products=both, mlp=both, shared=Passes(0.0, 0.0))
+    waits, less = (float(overlapped_s(layout, *expert_s(moe, layout, time, 0.0))) for time in (experts_alone, even))
+    assert waits > 1.2 * less
 
 
 def test_experts_that_are_cut_gather_their_tokens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from dsgen.estimate.flops import hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Recompute
+from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
@@ -124,3 +126,23 @@ def test_published_runs(name: str) -> None:
     closed *= 1 + s / (6 * m.hidden) + m.vocab / (16 * m.layers * m.hidden)
     value = closed / seconds / whole.world / 1e12 if kind == "tflops" else seconds
     assert value == pytest.approx(expected, rel=0.25)
+
+
+def test_what_is_known_of_other_rows_changes_no_figure() -> None:
+    """Rows have the same time and memory alone, among others, after others, and after those of another job."""
+    deepseek = job(model="deepseek-v3", framework="megatron-lm", gpus=512, training__global_batch=512)
+    rows = joined(Enumeration(deepseek)).take(slice(0, None, 509))
+    values = {"virtual_pipeline": np.minimum(2, rows.pipeline), "tensor_overlap": np.broadcast_to(True, len(rows))}
+    turned = replace(rows, **values, recompute_layers=1 * (rows.recompute == Recompute.FULL))
+
+    def figures(layouts: Any) -> Any:
+        ledgers = step_time(deepseek, layouts), memory(deepseek, layouts)
+        return [np.broadcast_to(getattr(part, f.name), len(layouts)) for part in ledgers for f in fields(part)]
+
+    whole = figures(rows)
+    other = figures(turned)
+    step_time(job(model="mixtral-8x7b"), rows)
+    for all_rows, expected in ((turned, other), (rows, whole)):
+        for start in (0, 50, 300):
+            alone = figures(all_rows.take(slice(start, start + 50)))
+            np.testing.assert_array_equal(alone, [column[start : start + 50] for column in expected])

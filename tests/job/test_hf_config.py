@@ -639,3 +639,20 @@ def test_rotary_and_epsilon_defaults_are_transformers(family: str) -> None:
     rope = config.get("rope_parameters") or {}
     if bare.position_embedding == "rotary":
         assert bare.rotary_base == rope.get("full_attention", rope).get("rope_theta", 10000.0)
+
+
+def test_router_keys_of_another_class_are_noted() -> None:
+    """A router's key that the model's class doesn't read is noted where it says another router than the class has."""
+    notes = convert(model_type="qwen2_moe", n_group=8, topk_group=3, scoring_func="softmax").notes
+    assert [note.partition(" ")[0] for note in notes] == ["n_group", "topk_group"]
+    assert convert(model_type="deepseek_v3", scoring_func="sigmoid", topk_method="noaux_tc").notes == ()
+    assert convert(model_type="mixtral", n_group=1, topk_group=1, routed_scaling_factor=1.0).notes == ()
+
+
+def test_a_routing_key_needs_experts() -> None:
+    """A router's key of an inline model without experts is an error."""
+    with pytest.raises(ConfigError, match="scoring_func is 'sigmoid', but has no effect without num_experts"):
+        convert(
+            hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=128,
+            scoring_func="sigmoid",
+        )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dsgen.estimate.model_size import parameter_count
-from dsgen.job.hf_config import FAMILIES, ConfigError, model_from_config
+from dsgen.job.hf_config import FAMILIES, ConfigError, model_from_config, unknown_keys
 from dsgen.job.hf_shape import ConfigReader
 from tests.needs import needs_transformers
 
@@ -149,6 +149,16 @@ def test_no_key_is_read_that_the_class_lacks(family: str) -> None:
     assert [
         key for key in read.read - known if f'"{key}"' not in source and key not in kind.attribute_map.values()
     ] == []
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_no_key_of_a_class_is_taken_for_a_slip(family: str) -> None:
+    """A config with every key that its class writes may stand in a job spec."""
+    try:
+        config = class_of(family)().to_dict()
+    except KeyError:
+        pytest.skip("transformers doesn't have it")
+    assert unknown_keys({**config, "model_type": family}) == {}
 
 
 AROUND = ["gemma3", "llama4", "llava", "llava_next", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"]

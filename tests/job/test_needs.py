@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.job.needs import CONDITIONS, missing, not_ready, written_for
+from dsgen.job.needs import CONDITIONS, gated, missing, not_ready, written_for
 from dsgen.job.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
 from tests.jobs import job
@@ -72,7 +72,30 @@ def test_saving_without_loading_begins_again() -> None:
     bare = {**READY, "output": {}}
     assert keys(**bare, launch__arguments=["--save", "c"]) == ["output.resume"]
     (lack,) = missing(job(**READY, launch__arguments=["--load", "/old"]))
-    assert str(lack) == "no resume (--load /old is not --save /c: every start begins there)"
+    begins = "--load /old is not --save /c: every start begins there"
+    assert (
+        str(lack) == f"no resume ({begins}; --pretrained-checkpoint FOLDER in its place is for the first start alone)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("framework", "instead"),
+    [
+        ("megatron-lm", "; --pretrained-checkpoint FOLDER in its place is for the first start alone"),
+        ("megatron-deepspeed", ": take --finetune out when the run has saved"),
+    ],
+)
+def test_fine_tuning_that_begins_anew_does_not_resume(framework: str, instead: str) -> None:
+    """With Megatron's --finetune every start is at step 0, which is said with another way, unless that is asked for."""
+    tuned = {**READY, "framework": framework, "launch__arguments": ["--finetune"]}
+    (lack,) = missing(job(**tuned))
+    assert str(lack) == f"no resume (every start with --finetune is at step 0{instead})"
+    assert keys(**{**tuned, "output": {**READY["output"], "resume": False}}) == []
+
+
+def test_weights_of_the_first_start_alone_resume() -> None:
+    """Megatron-LM's --pretrained-checkpoint is read while the run's own folder has no checkpoint."""
+    assert keys(**READY, launch__arguments=["--pretrained-checkpoint", "/weights"]) == []
 
 
 def test_what_the_target_needs_is_named() -> None:
@@ -84,6 +107,14 @@ def test_what_the_target_needs_is_named() -> None:
     assert keys(**READY, launch__target="azureml", cluster=azure) == own[1:]
     assert keys(**READY, launch__target="shell", gpus=8) == []
     assert keys(**READY, launch__target="shell", launch__shell={"hostfile": "x"}) == []
+
+
+def test_a_task_of_skypilot_needs_its_packages() -> None:
+    """The stock images of SkyPilot have no torch: a task has an image, or commands that install the packages."""
+    (lack,) = missing(job(**READY, launch__target="skypilot"))
+    assert str(lack) == "no image (set launch.skypilot.image, or setup to install the packages)"
+    for given in ({"image": "docker:nvcr.io/nvidia/pytorch:25.06-py3"}, {"setup": "pip install deepspeed"}):
+        assert keys(**READY, launch__target="skypilot", launch__skypilot=given) == []
 
 
 def test_every_condition_of_the_schema_is_known() -> None:
@@ -121,3 +152,41 @@ def test_files_say_what_they_are_written_for(framework: str) -> None:
     own = {"megatron-lm": "Megatron-LM", "megatron-deepspeed": "Megatron-DeepSpeed", "huggingface": "transformers"}
     assert own.get(framework, "DeepSpeed") in versions
     assert versions.get("DeepSpeed", "0.16.9") == "0.16.9"
+
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+
+
+@pytest.mark.parametrize(
+    ("launch", "name"),
+    [
+        ({}, LLAMA),
+        ({"slurm": {"partition": "HF_TOKEN"}}, LLAMA),
+        ({"environment": {"HF_HUB_OFFLINE": "0"}}, LLAMA),
+        ({"environment": {"HF_TOKEN_PATH": "/secure/token"}}, None),
+        ({"environment": {"TRANSFORMERS_OFFLINE": "1"}}, None),
+        ({"slurm": {"setup": ["export HF_HUB_OFFLINE=1"]}}, None),
+        ({"target": "kubernetes", "kubernetes": {"variables_from": ["hub/token:HF_TOKEN"]}}, None),
+        ({"target": "skypilot", "skypilot": {"passed_variables": ["HF_TOKEN"]}}, None),
+    ],
+)
+def test_a_gated_model_is_read_with_a_token_or_from_disk(launch: dict[str, Any], name: str | None) -> None:
+    """A gated model is named unless a variable of the run has its token, or keeps the run from asking the Hub."""
+    given = {"target": "slurm", **launch, "arguments": ["--model_name_or_path", LLAMA]}
+    assert gated(job(framework="huggingface", launch=given)) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta-llama/Llama-4-Scout-17B-16E",
+        "mistralai/Mistral-7B-v0.1",
+        "mistralai/Mixtral-8x7B-v0.1",
+        "CohereForAI/c4ai-command-r-v01",
+        "CohereLabs/c4ai-command-r-v01",
+    ],
+)
+def test_families_with_terms_are_gated(name: str) -> None:
+    """Models whose owners ask for terms to be accepted are gated, under each name of the owner, and copies aren't."""
+    assert gated(job(data={"tokenizer": {"path": name}})) == name
+    assert gated(job(data={"tokenizer": {"path": f"copies/{name.partition('/')[2]}"}})) is None

@@ -42,6 +42,7 @@ def cluster(*, gpus_per_node: int = 8, cpu_cores: int | None = 96, vendor: str =
         provider="azure",
         accelerator=replace(A100, vendor=vendor),
         accelerators_per_node=gpus_per_node,
+        link_domain=gpus_per_node,
         cpu_cores=cpu_cores,
     )
 

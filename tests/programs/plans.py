@@ -28,8 +28,9 @@ LLAMA = Model(
 MIXTRAL = replace(LLAMA, name="mixtral", family="mixtral", experts=8, experts_per_token=2, moe_ffn=14336, vocab=32000)
 DEEPSEEK = replace(
     LLAMA, name="deepseek-v3", family="deepseek_v3", layers=61, hidden=7168, heads=128, kv_heads=128, ffn=18432,
-    experts=256, experts_per_token=8, moe_ffn=2048, shared_experts=1, shared_ffn=2048, dense_layers=3, q_lora_rank=1536,
-    kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, vocab=129280,
+    router_scores="sigmoid", experts=256, experts_per_token=8, moe_ffn=2048, shared_experts=1, shared_ffn=2048,
+    dense_layers=3, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+    vocab=129280,
 )  # fmt: skip
 TINY = replace(LLAMA, name="tiny", layers=2, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=128, vocab=256)
 MODELS = {m.name: m for m in (GPT, LLAMA, MIXTRAL, DEEPSEEK, TINY)}

@@ -141,6 +141,8 @@ def test_a_null_tokenizer_has_the_models_vocabulary(tree: Flavour) -> None:
         ("huggingface", {"output": {"logs": "/l"}}, {"flash-attn", "tensorboard"}),
         ("huggingface", {"launch": {"arguments": ["--report_to", "none"]}, "output": {"logs": "/l"}}, {"flash-attn"}),
         ("huggingface", {"launch": {"arguments": ["--attn_implementation", "sdpa"]}}, set()),
+        ("huggingface", {"launch": {"arguments": ["--attn-implementation=sdpa"]}}, set()),
+        ("huggingface", {"launch": {"arguments": ["--report-to", "wandb"]}, "output": {"logs": "/l"}}, {"flash-attn"}),
         ("huggingface", {"launch": {"script": "sft.py"}, "training__lora": {"rank": 8, "base": "4bit"}},
          {"flash-attn", "trl", "peft", "bitsandbytes"}),
         ("huggingface", {"training__attention": "unfused", "training__kernels": "fused"}, {"liger-kernel"}),
@@ -170,6 +172,16 @@ def test_the_trainer_is_told_in_its_own_terms() -> None:
     assert after(program, "--report_to") == "tensorboard"
     assert after(program_for(planned("huggingface", data={"path": "/d/a"})), "--dataset_name") == "/d/a"
     assert after(program_for(planned("huggingface", data={"path": "a.jsonl"})), "--train_file") == "a.jsonl"
+
+
+def test_an_option_is_left_to_the_job_in_either_spelling() -> None:
+    """An option that the job gives with dashes isn't given again with underscores, nor said to be the script's."""
+    own = ["--learning-rate=2e-5", "--attn-implementation", "flash_attention_2", "--max-steps", "70"]
+    plan = planned("huggingface", launch__arguments=own, training__learning_rate=2e-5)
+    program = program_for(plan)
+    assert {"--learning_rate", "--max_steps"}.isdisjoint(words(program))
+    assert "attn_implementation" not in " ".join(program.notes)
+    assert last_step(plan, program) == 70
 
 
 def test_the_trainers_examples_are_told_to_train() -> None:

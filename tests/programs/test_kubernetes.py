@@ -17,6 +17,7 @@ from dsgen import load_job, search
 from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.program import Resume
 from dsgen.render import render
+from tests.jobs import job
 from tests.programs.cluster_schemas import validator
 from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program, without_files
 from tests.workers import HANGS_S
@@ -172,6 +173,24 @@ def test_a_missing_device_of_the_network_is_told(resources: list[str], gpus: int
     assert ("No device of the network is requested" in text) == told
 
 
+@pytest.mark.parametrize(
+    ("network", "provider", "named"),
+    [
+        ("efa", "aws", "such as vpc.amazonaws.com/efa=N"),
+        ("roce", None, "such as rdma/hca_shared_devices_a=1."),
+        ("roce", "gcp", "it."),
+        ("ethernet", None, "it."),
+    ],
+)
+def test_the_device_is_that_of_the_nodes_network(network: str, provider: str | None, named: str) -> None:
+    """The note names EFA's device on AWS, that of the shared device plugin for InfiniBand, and none where it's open."""
+    made = plan("kubernetes", gpus=16)
+    cluster = replace(made.job.cluster, network=network, provider=provider)
+    text = launch_files(replace(made, job=replace(made.job, cluster=cluster)), program())[0].text
+    told = " ".join(line.strip("# ") for line in text.splitlines() if line.startswith("#"))
+    assert f"launch.kubernetes.resources names {'it, ' * (named != 'it.')}{named}" in told
+
+
 def test_cores_and_memory_are_requested_where_they_are_known() -> None:
     """Pods request nine tenths of what clouds let pods have of a known node, unless the spec has them."""
     known = {"cpu_cores": 192, "host_memory_bytes": 2048 * 2**30}
@@ -290,6 +309,20 @@ def test_a_pod_that_is_told_to_stop_lets_its_script_save(tmp_path: Path, saved: 
     assert pod.wait(timeout=HANGS_S) == status
 
 
+def test_a_pod_that_is_told_to_stop_before_its_script_runs_ends(tmp_path: Path) -> None:
+    """While torchrun has no workers yet, as it imports PyTorch, the pod's TERM is its own."""
+    (container, *_) = containers(example(output__checkpoints=str(tmp_path))["PyTorchJob"])
+    (tmp_path / "torchrun").write_text(f"#!/bin/bash\ntouch {tmp_path}/started; exec sleep {2 * HANGS_S}\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    words = [expanded(word, {}) for word in container["command"]]
+    pod = subprocess.Popen(words, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    deadline = time.monotonic() + HANGS_S
+    while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    pod.terminate()
+    assert pod.wait(timeout=HANGS_S) == 143
+
+
 def test_a_long_command_of_a_train_job_is_in_two_lists() -> None:
     """A TrainJob takes 128 words in its command and as many arguments: the schema has both, the pod gets every word."""
     job = example(launch__kubernetes__kind="TrainJob", launch__arguments=[f"--flag-{n}" for n in range(110)])[
@@ -300,3 +333,11 @@ def test_a_long_command_of_a_train_job_is_in_two_lists() -> None:
     words = [*trainer["command"], *trainer["args"]]
     assert len(words) > 128
     assert words[-1] == "--flag-109"
+
+
+def test_pods_of_a_rack_need_a_compute_domain() -> None:
+    """Where the plan counts on NVLink between nodes, the file and the next steps say what pods need for it."""
+    keys = {"model": "llama-3.1-8b", "gpus": 16, "launch__target": "kubernetes", "launch__script": "a.py"}
+    for cluster, told in (("gcp/a4x-highgpu-4g", True), ("gcp/a4-highgpu-8g", False)):
+        made = job(**keys, cluster=cluster)
+        assert any("between 4 nodes" in note for note in LAUNCHERS["kubernetes"].lost(made)) == told

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dsgen.catalog.loader import load_catalog
 from dsgen.catalog.records import Model
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.job.hf_config import model_from_config
@@ -21,6 +22,7 @@ from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.program import Program
 from dsgen.programs.submission import Context, Submission
+from dsgen.rules.job.model import missing_parts
 from tests.pairs import every_pair
 from tests.programs.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
 
@@ -265,6 +267,19 @@ def test_the_softmax_is_where_the_models_config_says() -> None:
         assert ("--moe-router-pre-softmax" in arguments("megatron-lm", model)) == before, (family, given)
 
 
+def test_a_mixture_in_the_spec_has_the_router_of_its_keys() -> None:
+    """An inline mixture has the scores, groups and factor that its keys say, and else a softmax over the chosen."""
+    shape = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    experts = {"vocab_size": 128, "gated_mlp": True, "num_experts": 8, "num_experts_per_tok": 2}
+    said = {"scoring_func": "sigmoid", "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}
+    options = [f"--moe-router-{name}" for name in ("score-function", "num-groups", "group-topk", "topk-scaling-factor")]
+    for keys, expected in ((said, ["sigmoid", 4, 2, 2.5]), ({}, ["softmax", None, None, None])):
+        read = arguments("megatron-lm", model_from_config({**shape, **experts, **keys}, name="m", source="test"))
+        assert [read.get(option) for option in options] == expected
+    soft = model_from_config({**shape, **experts, "norm_topk_prob": False}, name="m", source="test")
+    assert "--moe-router-pre-softmax" in arguments("megatron-lm", soft)
+
+
 def test_megatron_lm_offload_brings_what_it_needs() -> None:
     """CPU offload of the optimizer needs the precision-aware one."""
     read = arguments("megatron-lm", layout=replace(THREE_D, offload=Offload.OPTIMIZER))
@@ -353,3 +368,23 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
     [run] = megatron_facts(Submission(documents=(document,), context=context))
     names = ("tensor_overlap", "expert_overlap", "zero_copies", "context_heads", "expert_tensor", "expert", "context")
     assert {name: getattr(run.job.pins, name) for name in names} == {name: getattr(layout, name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, True),
+        ({"beta_fast": 1}, False),
+        ({"mscale_all_dim": 0}, False),
+        ({"original_max_position_embeddings": 8192}, False),
+    ],
+)
+def test_latent_attention_has_yarn_where_megatron_has_it(changes: dict[str, Any], told: bool) -> None:
+    """DeepSeek-V3's YaRN is written for its attention; other values of it have no option, which a finding says."""
+    yarn = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1}
+    scaling = {**yarn, "original_max_position_embeddings": 4096, **changes}
+    config = {**load_catalog().models["deepseek-v3"].config, "rope_scaling": scaling}
+    made = replace(make_job("megatron-lm", DEEPSEEK), model=model_from_config(config, name="a", source="a"))
+    written = " ".join(words(program_for(make_plan(made, KNOBS))))
+    assert ("--rotary-scaling-factor 40 --mscale 1 --mscale-all-dim 1" in written) == told
+    assert ("yarn scaling of rotary positions" in missing_parts(made)) != told

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 import dsgen
+from dsgen.programs.launching import program_options
 
 _SCRIPT: Final = "#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --epochs 2 --batch 8 --lr 1e-4 --wrong 1\n"
 _ADDS: Final = "parser.add_argument('--epochs')\nparser.add_argument('--batch')\nparser.add_argument('--lr')\n"
@@ -101,3 +102,19 @@ def test_two_modules_with_parsers(tmp_path: Path) -> None:
         f"def options():\n{''.join(f'    {line}{chr(10)}' for line in _MADE.splitlines())}    parser.parse_args()\n"
     )
     assert said(tmp_path, "import one, two\ntwo.options()\n", one=module, two=module) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "hands"),
+    [
+        ("TrainingArguments(deepspeed='conf/ds.json')", True),
+        ("path = 'ds.json'\ndef main():\n    TrainingArguments(deepspeed=path)", True),
+        ("def main():\n    path = 'ds.json'\n    TrainingArguments(deepspeed=path)", True),
+        ("def sample():\n    path = 'ds.json'\ndef main(path):\n    TrainingArguments(deepspeed=path)", False),
+        ("path = 'ds.json'\n# TrainingArguments(deepspeed=path)", False),
+    ],
+)
+def test_a_variable_is_handed_over_in_its_own_function(tmp_path: Path, program: str, hands: bool) -> None:
+    """A config's name in a variable goes to the Trainer from the same function, or from the module's own lines."""
+    (tmp_path / "train.py").write_text(f"{program}\n")
+    assert program_options.hands_to_trainer(str(tmp_path / "ds.json")) is hands

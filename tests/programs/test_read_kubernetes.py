@@ -144,3 +144,60 @@ def test_a_config_within_the_job_is_compared_with_the_arguments(
     (found,) = [one for one in dsgen.validate(tmp_path) if one.rule == "HF001"]
     lines = (tmp_path / "job.yaml").read_text().splitlines()
     assert lines[(found.where.line or 0) - 1][(found.where.column or 0) - 1 :] == "0.5,"
+
+
+_MAP = """kind: ConfigMap
+apiVersion: v1
+metadata: {name: a}
+data:
+  ds.json: '{"train_micro_batch_size_per_gpu": 2}'
+---
+"""
+_MOUNTING = """apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: t}
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template:
+        spec:
+          containers:
+          - name: pytorch
+            image: i
+            command: [torchrun, --nproc-per-node=8, train.py, --deepspeed, /etc/b/ds.json, --output_dir, o,
+                      --per_device_train_batch_size, "4"]
+            resources: {limits: {nvidia.com/gpu: 8}}
+            volumeMounts: [MOUNT]
+          - {name: sidecar, image: j, volumeMounts: [{name: a, mountPath: /etc/b}]}
+          volumes: [VOLUME, {name: a, configMap: {name: a}}, {name: b, persistentVolumeClaim: {claimName: b}}]
+    Worker:
+      replicas: 1
+      template:
+        spec:
+          containers: [{name: pytorch, image: i, volumeMounts: [{name: b, mountPath: /etc/b}]}]
+          volumes: [{name: b, configMap: {name: a}}]
+"""
+_OF_MAP = "{name: c, configMap: {name: a}}"
+
+
+@pytest.mark.parametrize(
+    ("mount", "volume", "compared"),
+    [
+        pytest.param("{name: c, mountPath: /etc/b}", _OF_MAP, True, id="its folder"),
+        pytest.param("{name: c, mountPath: /etc/b/ds.json, subPath: ds.json}", _OF_MAP, True, id="the file alone"),
+        pytest.param("{name: c, mountPath: /etc/other}", _OF_MAP, False, id="another folder"),
+        pytest.param("{name: b, mountPath: /etc/b}", _OF_MAP, False, id="a claim, beside a container with the map"),
+        pytest.param(
+            "{name: c, mountPath: /etc/b}",
+            "{name: c, configMap: {name: a, items: [{key: ds.json, path: other.json}]}}",
+            False,
+            id="the file by another name",
+        ),
+    ],
+)
+def test_a_mounted_config_is_that_of_its_path(mount: str, volume: str, compared: bool, tmp_path: Path) -> None:
+    """Arguments are compared with the file that the container which trains mounts at the path that they name."""
+    text = _MAP + _MOUNTING.replace("MOUNT", mount).replace("VOLUME", volume)
+    (tmp_path / "job.yaml").write_text(text)
+    assert ("HF001" in {one.rule for one in dsgen.validate(tmp_path)}) == compared

@@ -12,6 +12,7 @@ import pytest
 
 from dsgen.findings import Location
 from dsgen.job.text import Text
+from dsgen.programs.shell import tokens
 from dsgen.programs.shell.reader import read_command_text, read_script
 from dsgen.programs.shell.records import ShellScript
 from tests.workers import HANGS_S
@@ -157,6 +158,7 @@ def _statement(chance: random.Random, names: list[str]) -> str:
             f"true && show {words} | cat",
             f"cat > /dev/null <<EOF\n${name} 'it is' \"\nEOF",
             f"{name}=$(cat <<-'E-D' | tr a b\n\tit's 1) \"\n\tE-D\n)",
+            f"{name}=$(cat <<'E D' <<1; echo $((1<<N))\nit's (\nE D\nit's 2) \"\n1\n)",
             f"f() {{\n  {name}=in_function\n}}\nf\nshow ${name}",
             f"unset {name}\nshow ${name}",
             f"{name}=prefix true\nshow ${name}",
@@ -274,6 +276,37 @@ def test_a_variable_that_a_branch_sets_otherwise_is_unknown() -> None:
     assert (script.value_of("A"), script.value_of("B"), script.value_of("NOBODY")) == ("1", None, None)
 
 
+@pytest.mark.parametrize(
+    ("condition", "value"),
+    [
+        ('[ "$MODE" = "on" ]', "yes"),
+        ('[[ "${MODE}" != on ]]', "no"),
+        ("[ $SIZE -gt 1 ]", "yes"),
+        ("[ $SIZE -lt 1 ]", "no"),
+        ('[ "$MODE" = "on" ] && [ -d data ]', None),
+        ('! [ "$MODE" = "on" ]', None),
+        ('[ "$1" = "on" ]', None),
+        ('[ "$MODE" -gt 1 ]', None),
+    ],
+)
+def test_a_condition_on_known_values_decides_the_branch(condition: str, value: str | None) -> None:
+    """Of an `if` whose condition compares what the script has set, the branch that runs gives a variable its value."""
+    script = _read(f"MODE=on\nSIZE=4\nif {condition}; then A=yes; else A=no; fi\necho $A\n")
+    assert script.commands[-1].words[1].value == value
+
+
+def test_a_condition_in_a_function_decides_nothing() -> None:
+    """A function may be called after its variables have changed."""
+    script = _read("SIZE=1\nA=no\nset_up() {\n  if [ $SIZE -gt 1 ]; then A=yes; fi\n}\nSIZE=4\nset_up\necho $A\n")
+    assert script.commands[-1].words[1].value is None
+
+
+def test_an_alternative_is_there_or_not() -> None:
+    """`${NAME:+--option value}` of an unknown variable may give these words, and no others."""
+    script = _read('train.py ${CACHE:+--data-cache-path "$CACHE"} --lr 1\n')
+    assert script.commands[0].words[1].perhaps == ("--data-cache-path", None)
+
+
 def test_what_the_scheduler_sets_is_unknown() -> None:
     """Variables of Slurm, positional parameters without a default and command substitutions have no known value."""
     script = _read('echo $SLURM_NNODES ${SLURM_NNODES:-4} $1 ${2:-x} $(nproc) `pwd`/x "$@" $UNSET\n')
@@ -377,3 +410,91 @@ def test_many_blocks_in_each_other_take_no_long_time() -> None:
     assert time.process_time() - began < 3
     assert script.commands[-1].words[1].value is None
     assert not script.commands[-1].guarded
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("exit 0", False),
+        ("true && false\nexit", False),
+        ("sleep 1 & exit 0", False),
+        ("true &&\nfalse\nexit", False),
+        ('[ -z "$1" ] && echo usage && exit 1', True),
+        ('[ -z "$1" ] &&\n  exit 1', True),
+        ("(($# < 1)) && echo usage && exit 1", True),
+        ("python -c 'import deepspeed' && exit 0", True),
+        ("yes | exit 0", True),
+        ("exit 0 | cat", True),
+        ("exit 0 &", True),
+        ("true || exit 0", True),
+    ],
+)
+def test_a_script_ends_at_an_exit_that_always_runs(line: str, read: bool) -> None:
+    """What follows `exit` is read unless that is a command of its own, and no part of a list."""
+    assert ("torchrun" in [command.words[0].value for command in _read(f"{line}\ntorchrun a.py\n").commands]) is read
+
+
+@pytest.mark.parametrize(
+    ("before", "within", "value"),
+    [
+        ("", "mkdir out", "all"),
+        ("find() { GPUS=8; }", "find", None),
+        ("function find {\nexport GPUS=8\n}", "find", None),
+        ("", ". ./gpus.sh", None),
+        ("", "command source gpus.sh", None),
+        ("", 'eval "$(cat x)"', None),
+        ("", "later", None),
+        (". ./functions.sh", "find", None),
+        ("", "if true; then GPUS=8; fi", None),
+    ],
+)
+def test_the_value_of_a_condition_lasts_until_other_code_runs(before: str, within: str, value: str | None) -> None:
+    """What a branch's condition says of a variable is unknown behind a function, `source` and `eval`."""
+    script = _read(f'{before}\nif [ "$GPUS" = all ]; then\n{within}\nshow $GPUS\nfi\nlater() {{ GPUS=8; }}\n')
+    assert [c.words[1].value for c in script.commands if c.words[0].value == "show"] == [value]
+
+
+def test_a_function_changes_what_it_sets() -> None:
+    """A variable is unknown behind a call of the function that sets it, and others keep their values."""
+    script = _read("count() { GPUS=$(nvidia-smi -L | wc -l); }\nGPUS=all NODES=2\ncount\nshow $GPUS $NODES\n")
+    assert [word.value for word in script.commands[-1].words] == ["show", None, "2"]
+
+
+def test_a_value_that_branches_refute_is_noted_once() -> None:
+    """Reading n branches, each for the value that another variable has, notes a number of changes linear in n."""
+    names = [f"M{index}" for index in range(500)]
+    branches = "".join(f'elif [ "${name}" = q ]; then\nX=${name}\n' for name in names)
+    script = _read("".join(f"{name}=q\n" for name in names) + f"if true; then :\n{branches}else\nshow $M0\nfi\n")
+    assert sum(map(len, script.history.values())) < 20 * len(names)
+    assert script.commands[-1].words[1].value is None
+    assert script.value_of("M0") == "q"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "U=$(cat <<EOF; echo $((1<<N))\nit's (here\nEOF\n)",
+        "U=$(echo $((1<<N))\necho N)\nN=1\nN",
+        "((X = 1 << N)); echo '\nN\n'",
+        "U=$(cat <<'END TEXT'\nit's (here\nEND TEXT\n)",
+        'U="$(cat <<!\nit\'s (here\n!\n)"',
+        "U=$(cat <<1\nit's (here\n1\n)",
+        'U=$(cat <<E"O"F\nit\'s (here\nEOF\n)',
+        "U=$(cat <<_E@F <<-2\nit's (here\n_E@F\n\tit's\n\t2\n)",
+        "U=$( ( (cat <<EOF)\nit's (here\nEOF\n) )",
+    ],
+)
+def test_here_documents_of_any_delimiter_end_where_bash_ends_them(text: str) -> None:
+    """A here-document within a substitution has any word for its delimiter, and a shift in arithmetic begins none."""
+    subprocess.run(["bash", "-n"], input=f"{text}\n", text=True, check=True)
+    script = _read(f"{text}\nshow 1\n")
+    assert script.unterminated is None
+    assert [word.value for word in script.commands[-1].words] == ["show", "1"]
+
+
+def test_the_ends_of_here_documents_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line with n here-documents within a substitution looks for the ends of those alone that have one."""
+    searched, find = list[str](), tokens._closing_line
+    monkeypatch.setattr(tokens, "_closing_line", lambda *given: searched.append(given[2]) or find(*given))
+    _read("U=$(" + "cat <<E " * 1000 + "\nE\n)\n")
+    assert len(searched) < 10

@@ -73,6 +73,18 @@ def test_directives_come_first(tmp_path: Path) -> None:
     assert all(i < first_command for i, line in enumerate(lines) if line.startswith("#SBATCH"))
 
 
+@pytest.mark.parametrize(("cluster", "nodes", "told"), [("gb200-nvl72", 64, "16"), ("dgx-h100", 64, None)])
+def test_nodes_of_racks_are_asked_for_together(cluster: str, nodes: int, told: str | None) -> None:
+    """A job in racks of 18 nodes asks for segments that its groups fill; others ask for none; a directive wins."""
+    spec = {"name": "a", "framework": "megatron-lm", "model": "llama-3.1-8b", "cluster": cluster, "nodes": nodes}
+    keys = {"training": {"sequence_length": 4096, "global_batch": 512, "precision": "bf16"}}
+    for directives, expected in (({}, told), ({"segment": 8}, "8")):
+        launched = {"target": "slurm", "script": "pretrain_gpt.py", "slurm": {"directives": directives}}
+        best = dsgen.search(dsgen.load_job({**spec, **keys, "launch": launched})).plans[0]
+        text = next(file.text for file in dsgen.render(best) if file.path == "launch.sbatch")
+        assert re.findall(r"^#SBATCH --segment=(.*)$", text, re.MULTILINE) == [expected] * (expected is not None)
+
+
 def test_time_says_its_unit() -> None:
     """A time limit is written in days, hours, minutes and seconds."""
     assert [clock(s) for s in (60, 3600, 172800, 90061)] == [
@@ -93,14 +105,12 @@ def test_slurm_accepts_the_plain_script(tmp_path: Path, big: SlurmCluster, gpus:
     assert f"using {gpus // 8 * 96} processors" in result.stderr
 
 
-@needs_slurm
-@pytest.mark.integration
 def test_commands_beside_a_container_are_said_to_run_on_the_host(tmp_path: Path) -> None:
     """`setup` runs in the batch script, so that with a container the header and the line above it say where."""
     for options, outside in ({"setup": ["a"]}, False), ({"setup": ["a"], "container_image": "/im.sqsh"}, True):
         text = launch(tmp_path, options=options).read_text()
         assert ("# On this host: what the container needs is in its image" in text) == outside
-        assert ("not in the container, run launch.slurm.setup." in text) == outside
+        assert ("launch.slurm.setup runs on the first node's host, not in the container." in text) == outside
 
 
 @pytest.mark.parametrize(

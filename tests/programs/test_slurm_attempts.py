@@ -43,9 +43,19 @@ SLURM = {"JOB_NUM_NODES": "1", "JOB_ID": "1", "JOB_NODELIST": "a", "CPUS_ON_NODE
 
 
 def run(
-    folder: Path, step: str, framework: str = "deepspeed", *, restarts: int = 0, **slurm: object
+    folder: Path,
+    step: str,
+    framework: str = "deepspeed",
+    *,
+    restarts: int = 0,
+    edit: str = "",
+    gone: str = "",
+    **slurm: object,
 ) -> tuple[int, str]:
-    """The status and the output of one attempt at 40 steps, whose step does `step` in the folder of checkpoints."""
+    """The status and the output of one attempt at 40 steps, whose step does `step` in the folder of checkpoints.
+
+    `edit` stands in the place of what the script's line of its length has; the file `gone` isn't there.
+    """
     (folder / "c").mkdir(exist_ok=True)
     made = plan(
         "slurm", gpus=1, gpus_per_node=1, steps=40, framework=framework, options={"signal_seconds": 9, **slurm},
@@ -53,9 +63,12 @@ def run(
     )  # fmt: skip
     put(launch_files(made, program() if framework == "deepspeed" else program_for(made)), folder)
     (folder / "ds_config.json").write_text("{}")
+    for name in {"train.py", "pretrain_gpt.py"} - {gone}:
+        (folder / name).touch()
     (folder / "step").write_text(step)
     script = folder / "launch.sbatch"
-    script.write_text(script.read_text().replace("LONGEST_WAIT=600", f"LONGEST_WAIT={WAITS_S}"))
+    text = script.read_text().replace("LONGEST_WAIT=600", f"LONGEST_WAIT={WAITS_S}")
+    script.write_text(text.replace("--train-iters 40", edit) if edit else text)
     for name, text in STAND_INS.items():
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o755)
@@ -104,6 +117,23 @@ def test_a_run_without_its_last_step_is_not_finished(tmp_path: Path) -> None:
     assert (status, asked(tmp_path)) == (1, []), said
     assert "step 40 is not saved" in said
     assert "from step 36 of 40" in run(tmp_path, "exit 0")[1]
+
+
+@pytest.mark.parametrize(
+    ("edit", "last", "said"),
+    [
+        ("--train-iters 48", 40, "step 40 is saved"),
+        ("--train-iters=48", 48, "the run is finished: step 48"),
+        ("--train-iters 24", 24, "the run is finished: step 24"),
+    ],
+)
+def test_the_last_step_is_that_of_the_arguments(tmp_path: Path, edit: str, last: int, said: str) -> None:
+    """Who edits --train-iters in the script changes when its run is finished."""
+    tracker = "latest_checkpointed_iteration.txt"
+    status, output = run(tmp_path, f"printf {last} >{tracker}; exit 0", framework="megatron-lm", edit=edit)
+    assert said in output
+    assert ("is finished" in output, status) == (("finished" in said), 0), output
+    assert f"from step 0 of {edit[-2:]}" in output
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -241,17 +271,31 @@ def test_a_job_of_another_cluster_is_asked_for_there(tmp_path: Path, monkeypatch
 def test_failed_attempts_end(tmp_path: Path, attempts: int) -> None:
     """So many attempts in a row without a newer checkpoint stop the run; a job submitted later begins anew."""
     for number in range(1, attempts + 1):
-        status, said = run(tmp_path, "exit 5", attempts=attempts)
+        status, said = run(tmp_path, "exit 5", attempts=attempts, restarts=number - 1)
         assert asked(tmp_path) == ([] if number == attempts else ["requeue 1"])
     assert (status, f"{attempts} attempts in a row saved nothing newer than step 0" in said) == (1, True), said
     assert f"attempt {attempts + 1}: from step 0" in run(tmp_path, "exit 5", attempts=attempts)[1]
 
 
+def test_a_job_that_somebody_submits_is_a_new_beginning(tmp_path: Path) -> None:
+    """Who mends a file and submits again is not refused for the attempts before."""
+    for _ in range(4):
+        run(tmp_path, "kill -KILL $PPID", attempts=2)
+    assert run(tmp_path, "printf global_step40 >latest", attempts=2)[0] == 0
+
+
+def test_a_job_from_another_folder_is_told(tmp_path: Path) -> None:
+    """Where the training script isn't in the folder of the job, it says so before anything starts."""
+    status, said = run(tmp_path, "touch started", gone="train.py")
+    assert (status, said) == (1, f"cannot read train.py in {tmp_path}: submit from the folder that holds it\n")
+    assert not (tmp_path / "calls").exists() or asked(tmp_path) == []
+
+
 def test_a_node_failure_counts_as_well(tmp_path: Path) -> None:
     """Attempts that end without a word, as with their node, are counted when the next begins."""
-    for _ in range(2):
-        run(tmp_path, "kill -KILL $PPID", attempts=2)
-    status, said = run(tmp_path, "touch started", attempts=2)
+    for restarts in range(2):
+        run(tmp_path, "kill -KILL $PPID", attempts=2, restarts=restarts)
+    status, said = run(tmp_path, "touch started", attempts=2, restarts=2)
     assert (status, (tmp_path / "c" / "started").exists()) == (1, False), said
     assert asked(tmp_path) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.ledgers import Memory
@@ -75,9 +76,14 @@ def test_host_memory_is_a_nodes() -> None:
 
 
 def test_unknown_host_memory_allows_offload() -> None:
-    """Where no source says how much memory a node has, offload is not refused."""
+    """Where no source says how much memory a node has, it is no more than any has, unless offload is asked for."""
     unknown = job(cluster={"host_memory_bytes": None})
-    assert check_fit(unknown, LAYOUT, replace(EMPTY, host_bytes_per_node=1e15)) == ()
+    most = 512 * GIB * unknown.cluster.accelerators_per_node * (1 - unknown.headroom)
+    assert check_fit(unknown, LAYOUT, replace(EMPTY, host_bytes_per_node=most)) == ()
+    (finding,) = check_fit(unknown, LAYOUT, replace(EMPTY, host_bytes_per_node=most + GIB))
+    assert "no node type of the catalog has over" in finding.message
+    pinned = replace(unknown, pins=replace(unknown.pins, offload=Offload.OPTIMIZER))
+    assert check_fit(pinned, LAYOUT, replace(EMPTY, host_bytes_per_node=1e15)) == ()
 
 
 def test_columns_equal_numbers() -> None:
@@ -88,3 +94,23 @@ def test_columns_equal_numbers() -> None:
         for i, holds in enumerate(np.asarray(rule.columns.holds(job(), LAYOUT, columns)).tolist()):
             row = replace(columns, required_bytes=bytes_[i], host_bytes_per_node=bytes_[i] * 20)
             assert holds == bool(rule.columns.holds(job(), LAYOUT, row))
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "asked"),
+    [
+        ("slurm", {"memory": "100G"}, "100.0"),
+        ("slurm", {"memory": "102400"}, "100.0"),
+        ("slurm", {"memory": "0"}, "2,048.0"),
+        ("kubernetes", {"resources": ["rdma/ib=8", "memory=100Gi"]}, "100.0"),
+        ("kubernetes", {"resources": ["memory=100G"]}, "93.1"),
+        ("skypilot", {}, "2,048.0"),
+    ],
+)
+def test_host_memory_is_what_the_launch_file_asks_for(target: str, options: dict[str, object], asked: str) -> None:
+    """Offloaded states fit in the memory that Slurm or a pod is asked for, not in all that the node has."""
+    whole = job(cluster={"host_memory_bytes": 2048 * GIB})
+    small = replace(whole, launch=replace(whole.launch, target=target, options=options))
+    (finding,) = check_fit(small, LAYOUT, replace(EMPTY, host_bytes_per_node=4096 * GIB))
+    assert f" {asked} GiB" in finding.message
+    assert ("asks for" in finding.message) == (finding.hint == "use offload: none, or more memory") == (asked[1] != ",")

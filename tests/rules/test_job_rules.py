@@ -440,6 +440,48 @@ def test_what_arguments_give_a_tokenizer_need_not() -> None:
     assert check_job(job(data=tik, launch={"arguments": ("--tiktoken-pattern", "v2")})) == ()
 
 
+@pytest.mark.parametrize("option", ["--weight-decay=0.05", "--weight_decay=0.05"])
+def test_both_spellings_of_an_option_are_one(option: str) -> None:
+    """HfArgumentParser takes dashes as underscores, so that both contradict the spec in the same words."""
+    (finding,) = check_job(job("huggingface", launch={"arguments": (option,)}))
+    assert finding.rule == "ARG002"
+    assert finding.hint == f"remove {option.partition('=')[0]}, or set training.weight_decay: 0.05"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "attention"),
+    [
+        (("--attn_implementation", "eager"), "unfused"),
+        (("--flash_attn=disabled",), "unfused"),
+        (("--attn-implementation", "flash_attention_3"), "flash"),
+        (("--use_flash_attn",), "flash"),
+        (("--attn_implementation", "sdpa"), None),
+        (("--use_flash_attn", "false"), None),
+    ],
+)
+def test_options_for_attention_agree_with_the_spec(arguments: tuple[str, ...], attention: str | None) -> None:
+    """An option that names a kind of attention contradicts a spec with the other; one that may be either doesn't."""
+    for planned in ("flash", "unfused"):
+        found = check_job(job("huggingface", training={"attention": planned}, launch={"arguments": arguments}))
+        hints = [finding.hint or "" for finding in found if finding.rule == "ARG002"]
+        wrong = attention not in (None, planned)
+        assert hints == [f"remove {arguments[0].partition('=')[0]}, or set training.attention: {attention}"] * wrong
+
+
+def test_numbers_of_the_deepspeed_config_agree_with_the_scripts_own() -> None:
+    """A rate of the script's beside another in the DeepSpeed config is named, also where the spec has none."""
+    (finding,) = check_job(job("deepspeed", launch={"arguments": ("--lr", "3e-5")}))
+    assert (finding.rule, finding.severity) == ("ARG002", "warning")
+
+
+@pytest.mark.parametrize(("top", "normalizes", "told"), [(2, False, True), (2, True, False), (1, False, False)])
+def test_megatron_lm_scales_sigmoid_scores(top: int, normalizes: bool, told: bool) -> None:
+    """Megatron-LM makes sigmoid scores of several experts add up to 1, so that MLM045 names a model that doesn't."""
+    router = {"router_scores": "sigmoid", "router_normalizes": normalizes, "experts_per_token": top}
+    found = check_job(job(model={**MOE, **router}))
+    assert ["MLM045"] * told == [finding.rule for finding in found]
+
+
 def test_part_of_a_node_is_enough() -> None:
     """A job smaller than a node needn't fill it."""
     assert check_job(job(gpus=3)) == ()

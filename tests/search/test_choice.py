@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from dsgen.estimate.layout import Layout, Layouts, Offload
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.estimate.uncertainty import time_shares
-from dsgen.search.choice import LESS, SLOWER, TIME_BAND, collectives, parts, ranking, why_first
+from dsgen.search.choice import LESS, SLOWER, TIME_BAND, collectives, named_rows, parts, ranking, why_first
 from dsgen.search.feasible import Estimates, limit_bytes, roomy_bytes
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.search.search import search_with_estimates
+from dsgen.units import GIB
 from tests.jobs import job
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -236,3 +238,23 @@ def test_context_parallelism_of_a_script_is_the_users(framework: str) -> None:
     assert not isinstance(none, SearchResult)
     (offer,) = (offer for offer in none.suggestions if offer.path == "layout.context")
     assert dsgen.search(job(**keys, training__sequence_length=65536, layout__context=offer.value)).plans
+    others = [dsgen.search(job(**keys, training__sequence_length=65536, layout__context=n)) for n in (2, 4, 8)]
+    times = [other.plans[0].step_time.total_s for other in others if isinstance(other, SearchResult)]
+    assert float(offer.plan.step_time.total_s) == min(map(float, times))
+
+
+def test_context_parallelism_that_other_pins_leave_is_not_asked_for() -> None:
+    """Replicas and tensor parallelism of a Trainer's job leave half of the GPUs to context parallelism."""
+    keys: dict[str, Any] = {"framework": "huggingface", "model": "llama-3.1-8b", "training__global_batch": 8}
+    usual, _ = found(**keys, gpus=8, training__sequence_length=8192, layout__data=4, layout__tensor=1)
+    assert {plan.layout.context for plan in usual.plans} == {2}
+
+
+@pytest.mark.parametrize(
+    ("room_gib", "named"), [(40.01, ["chosen", "fastest"]), (39.8, ["chosen", "fastest", "roomy"])]
+)
+def test_a_roomy_plan_differs_by_what_is_shown(room_gib: float, named: list[str]) -> None:
+    """A plan that leaves a fifth of the card is only named beside the chosen one where its memory reads differently."""
+    held = GIB * np.array([70.0, 40.0, room_gib])
+    found: Any = SimpleNamespace(total_s=np.array([1.0, 1.5, 1.4]), required_bytes=held, device_bytes=held)
+    assert sorted(named_rows(job(cluster="dgx-a100-80gb"), found, 1)) == named

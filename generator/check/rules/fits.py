@@ -16,19 +16,19 @@ from ...estimate.model_size import parameter_count
 from ...estimate.states import moment_bytes
 from ...estimate.uncertainty import required_band
 from ...facts.facts import Facts, completed
-from ...findings import ERROR, WARNING, Severity, Violation, Violations
+from ...findings import ERROR, WARNING, Location, Severity, Violation, Violations
 from ...job.records import Job, Pins
 from ...programs.deepspeed.config import Config
 from ...programs.deepspeed.facts import ConfigFacts, config_facts
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
-from ...programs.slurm.values import mebibytes
 from ...programs.subjects import blocks, subject, submissions
 from ...programs.submission import Submission
 from ...programs.world import world_of
+from ...rules.fit import memory_bytes
 from ...rules.layout.identities import known_values, whole_layout
 from ...rules.run import FIT_RULES
 from ...rules.violations import deepspeed_now, derived
-from ...units import GB, GIB, MIB
+from ...units import GB, GIB
 
 #: What the estimate of a Megatron run can't do without.
 _NEEDED: Final = (
@@ -208,21 +208,35 @@ def fits_nvme(need: Need) -> Violations:
 
 
 @submissions.rule(
-    "SUB013", ERROR, "training", _HOST.source, reads=("DeepSpeed config", "launch script", "Megatron arguments")
+    "SUB013",
+    ERROR,
+    "training",
+    _HOST.source,
+    reads=("DeepSpeed config", "launch script", "Kubernetes job", "Megatron arguments"),
 )
 def fits_request(submission: Submission) -> Violations:
-    """A Slurm job asks for the host memory that its offload needs.
-    Prevents: Slurm kills the job when it passes the memory that it asked for: exit code -9, or an oom_kill event.
+    """A Slurm job asks for the host memory that its offload needs, and pods aren't limited to less.
+    Prevents: Slurm or the kernel kills the job when it passes its memory: exit code -9, or an oom_kill event.
     Fix: use --mem=0, or as much as the offloaded states need"""
-    requests = list(blocks(submission)) if submission.scripts else []
-    for need in needs(submission) if requests else ():
-        needed = need.ledger.host_bytes_per_node
-        for request in requests if need.device == "cpu" else ():
-            for option in request.texts("--mem", last=True):
-                asked = mebibytes(option.value)
-                if asked and needed > asked * MIB:
-                    message = f"{option}: offloaded states need about {_gib(needed)} a node"
-                    yield Violation(option.where_value, message, "use --mem=0, which is all that the node has")
+    limits = list(_memory_limits(submission))
+    for need in needs(submission) if limits else ():
+        needed, most = need.ledger.host_bytes_per_node, need.job.cluster.accelerators_per_node
+        for where, text, limit, gpus, hint in limits if need.device == "cpu" else ():
+            if needed > limit and (gpus is None or gpus >= min(most, need.job.gpus)):
+                yield Violation(where, f"{text}: offloaded states need about {_gib(needed)} a node", hint)
+
+
+def _memory_limits(submission: Submission) -> Iterator[tuple[Location, str, float, int | None, str]]:
+    """Limits on host memory, of nodes or pods: place, text, bytes, GPUs of a pod, and the way to lift them."""
+    for request in blocks(submission) if submission.scripts else ():
+        for option in request.texts("--mem", last=True):
+            limit = memory_bytes(option.value, of_slurm=True)
+            yield option.where_value, str(option), limit, None, "use --mem=0, which is all that the node has"
+    for job in submission.kubernetes_jobs:
+        for role in job.trainers:
+            place = f"{role.resources}/limits/memory"
+            limit = memory_bytes(job.value(place), of_slurm=False)
+            yield job.locate(place), f"memory: {job.value(place)}", limit, role.gpus, "raise the limit, or leave it out"
 
 
 @needs.rule(

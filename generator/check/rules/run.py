@@ -52,7 +52,7 @@ def all_file_rules() -> tuple[Rule, ...]:
     return (*all_rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())
 
 
-_OF_TEXT: Final = ("PARSE002", "PARSE016")  #: on text that no program reads
+_OF_TEXT: Final = "PARSE016"  #: on text that no program reads
 _MEANT: Final = re.compile(r"did you mean `?(\w+)")
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
@@ -97,13 +97,16 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
-    """Return whether a finding is of a library's copy, of a text without a command, or of a config that no program is
-    known to read as it is."""
+    """Return whether a finding is of a library's copy, of a text without a command, of arguments of a program that is
+    elsewhere, or of a config that no program is known to read as it is."""
     path = finding.where.path
     texts = (script.shell for script in submission.scripts if script.path == path)
     if is_of_copy(path) or any(text.directives and not text.commands for text in texts):
         return True
-    if path not in submission.unclaimed or rule.id in _OF_TEXT:
+    arguments = submission.training_arguments if rule.reads[:1] == ("training arguments",) else ()
+    if arguments and all(one.assumed for one in arguments):
+        return True
+    if path not in submission.unclaimed or rule.id == _OF_TEXT:
         return False
     meant = _MEANT.match(finding.hint or "")  # a slip is one whatever the program does
     slip = meant is not None and any(is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message))

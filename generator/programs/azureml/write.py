@@ -13,14 +13,12 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-import yaml
-
 from ...job.needs import IMAGES, bindings
 from ...job.records import Launch
 from ...search.plan import Plan
 from ...version import __version__
 from ..launching import fabric
-from ..launching.call import Raw, header, launch_options, processes_per_node
+from ..launching.call import Raw, header, launch_options, processes_per_node, yaml_text
 from ..program import TRIAL, Launcher, Program, RenderedFile, Scheduler, trial_folder
 from .command import Command, expression
 
@@ -129,10 +127,7 @@ OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it 
 
 def document(top: Sequence[Raw], entries: Mapping[str, object]) -> str:
     """YAML with comments on top."""
-    body = yaml.dump(
-        {key: value for key, value in entries.items() if value not in (None, {})},
-        Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False,
-    )  # fmt: skip
+    body = yaml_text({key: value for key, value in entries.items() if value not in (None, {})}, width=110)
     return "\n".join(line.text for line in top) + f"\n\n{body}"
 
 
@@ -153,7 +148,7 @@ def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str,
     serverless = "compute" not in options and provider == "azure"  # and the instance type says what to run on
     return {
         "code": str(options.get("code", OWN_FOLDER)),
-        "command": _Folded(command),
+        "command": command,
         "environment": _environment_reference(plan),
         "environment_variables": dict(variables) or None,
         "distribution": {"type": "pytorch", "process_count_per_instance": processes_per_node(plan)},
@@ -193,22 +188,6 @@ def _environment_reference(plan: Plan) -> str | dict[str, str]:
         return {"image": name}
     bare = name.removeprefix("azureml:")
     return f"azureml:{bare}" if ":" in bare or "@" in bare else f"azureml:{bare}@latest"
-
-
-class _Folded(str):
-    """Text that is dumped over several lines where YAML can fold it without changing it."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """The safe dumper, and `_Folded`."""
-
-
-def _represent_folded(dumper: yaml.SafeDumper, text: _Folded) -> yaml.ScalarNode:
-    foldable = text.isprintable() and "  " not in text and text == text.strip()
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=">" if foldable else '"')
-
-
-_Dumper.add_representer(_Folded, _represent_folded)
 
 
 FILE: Final = "tune.yml"

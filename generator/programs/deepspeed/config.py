@@ -237,15 +237,14 @@ class Config(DsConfig):
         return self.stage == 3 if overlaps else key.default
 
 
-def has_auto(config: DsConfig) -> bool:
-    """Return whether a value of a config is "auto", which DeepSpeed itself never fills in."""
+def has_auto(config: DsConfig, least: int = 1) -> bool:
+    """Return whether so many values of a config are "auto", which DeepSpeed itself never fills in."""
     rest: list[object] = [config.json.data]
-    while rest:
+    while rest and least > 0:
         value = rest.pop()
-        if value == "auto":
-            return True
+        least -= value == "auto"
         rest += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return False
+    return least <= 0
 
 
 def number_of(value: object) -> Number | None:

@@ -10,7 +10,7 @@ from ...estimate.buffers import bucket_elements, max_live_elements, persistence_
 from ...estimate.layout import Layout, Offload, Recompute
 from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.needs import spec_values
-from ...job.records import Framework, Job, Need, gives
+from ...job.records import Framework, Job, Need
 from ...search.plan import Plan
 from ..program import (
     BETA1,
@@ -218,9 +218,7 @@ def _run_group(plan: Plan) -> ArgumentGroup:
     if "output.checkpoints" in named:  # the script has its own options for all that concerns them
         named |= {"output.save_interval", "output.resume"}
     left: dict[str, Value] = {
-        option: values[key]
-        for key, (option, *_) in OPTIONS.items()
-        if key in values and key not in named and not gives(own, option)
+        option: values[key] for key, (option, *_) in OPTIONS.items() if key in values and key not in named
     }
     return group("data and checkpoints: the script must take these; see above", left)
 

@@ -21,6 +21,7 @@ from ...facts.document import Claim, FileText, Kind, YamlDocument, claims_of_nod
 from ...findings import Finding, Location
 from ...job.source import Source
 from ...job.text import Text
+from ...job.wording import walk
 from ..launching.script import (
     NAME,
     UNKNOWN,
@@ -43,6 +44,7 @@ API_VERSIONS: Final = {
 #: Resources of which a process each is started; not network devices.
 GPU_RESOURCE: Final = re.compile(r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi\d?|gpu\.intel\.com/.+)")
 _CONTAINER: Final = "pytorch"  # the one that a PyTorchJob's controller looks for
+_NODE: Final = "node"  # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,44 +217,48 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
             if known or not source.complete:
                 yield from source.findings
             if known and source.complete:
-                yield _job(source, part, str(kind), [*_mounted(source.data, maps)])
+                yield _job(source, part, str(kind), maps)
 
 
-def _mounted(data: object, maps: Iterable[tuple[Source, Text]]) -> Iterator[Piece]:
-    """The files of a job's mounted ConfigMaps, as a script that writes them."""
-    volumes, mounts = dict[str, object](), dict[str, str]()
-    for key, entry in _entries(data):
-        name, path, of = str(entry.get("name")), entry.get("mountPath"), entry.get("configMap")
-        if key == "volumes" and isinstance(of, dict):
-            volumes[name] = of.get("name")
-        elif key == "volumeMounts" and isinstance(path, str) and "subPath" not in entry:
-            mounts[name] = path
-    for source, text in maps:
-        view = YamlDocument(source=source)
-        files = view.value("data")
-        for name in (name for name, of in volumes.items() if of == view.value("metadata/name") and name in mounts):
-            for file, content in files.items() if isinstance(files, dict) else ():
-                at = f"/data/{str(file).replace('~', '~0').replace('/', '~1')}"
-                yield f"cat >{shlex.quote(f'{mounts[name]}/{file}')} <<'{_END}'\n", _at(source.locate_key(at))
-                yield f"{content}\n{_END}\n", places(source, text, at, str(content))
+def _mounted(job: YamlDocument, kind: str, main: Role, maps: Iterable[tuple[Source, Text]]) -> Iterator[Piece]:
+    """The files of the ConfigMaps that the container which trains mounts, as a script that writes them."""
+    containers = [(main.pod, main.container)]
+    if kind == "TrainJob":  # of the runtime; the job patches it
+        named = (at[1:] for at, one in walk("", job.source.data) if isinstance(one, dict) and one.get("name") == _NODE)
+        containers = [(at.rpartition("/containers/")[0], at) for at in named]
+    for pod, container in containers:
+        mounts = [one for _, one in job.items(f"{container}/volumeMounts") if isinstance(one, dict)]
+        volumes = (one for _, one in job.items(f"{pod}/volumes") if isinstance(one, dict))
+        for volume in (one for one in volumes if isinstance(one.get("configMap"), dict)):
+            here = [mount for mount in mounts if mount.get("name") == volume.get("name")]
+            for source, text in maps if here else ():
+                view, of = YamlDocument(source=source), volume["configMap"]
+                known = (of.get("name"), job.value("metadata/namespace"))
+                if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
+                    yield from _files(view, text, here, of.get("items"))
 
 
-def _entries(data: object, key: str = "") -> Iterator[tuple[str, dict[str, object]]]:
-    """Every mapping of YAML with the key of the list that it is in."""
-    for name, value in data.items() if isinstance(data, dict) else ():
-        yield from _entries(value, name)
-    for value in data if isinstance(data, list) else ():
-        if isinstance(value, dict):
-            yield key, value
-        yield from _entries(value, key)
+def _files(view: YamlDocument, text: Text, mounts: list[dict[str, object]], items: object) -> Iterator[Piece]:
+    """The files of a ConfigMap where it is mounted: all of them, or the `items` of a volume, by the paths there."""
+    chosen = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
+    paths = {one.get("key"): one.get("path") for one in chosen}
+    for key, at, content in view.entries("data"):
+        name = paths.get(key) if chosen else key
+        for mount in mounts if name else ():
+            whole = "subPath" not in mount
+            if whole or mount["subPath"] == name:
+                path = f"{mount.get('mountPath')}/{name}" if whole else str(mount.get("mountPath"))
+                yield f"cat >{shlex.quote(path)} <<'{_END}'\n", _at(view.locate_key(at))
+                yield f"{content}\n{_END}\n", places(view.source, text, f"/{at}", str(content))
 
 
-def _job(source: Source, text: Text, kind: str, files: Iterable[Piece]) -> KubernetesJob:
+def _job(source: Source, text: Text, kind: str, maps: Iterable[tuple[Source, Text]]) -> KubernetesJob:
     view = YamlDocument(source=source)
     roles = roles_of(view, kind)
     main = next(iter(trainers_of(roles, kind)), None)
     pieces, script = _command(view, text, main) if main else None, None
     if main is not None and pieces is not None:
+        files = _mounted(view, kind, main, maps)
         script = script_of([*files, *_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
     return KubernetesJob(source=source, script=script, kind_of_job=kind, roles=roles)
 

@@ -132,6 +132,12 @@ def _containers(job: KubernetesJob) -> Iterator[tuple[Role, str, dict[str, objec
         yield from ((role, at, container) for at, container in containers_of(job, role.pod, *_CONTAINERS))
 
 
+def _resources(job: KubernetesJob) -> Iterator[str]:
+    """The places of requests and limits."""
+    yield from (role.resources for role in job.roles if job.kind_of_job == "TrainJob")
+    yield from (f"{at}/resources" for _, at, _ in _containers(job))
+
+
 @jobs.rule("KUB010", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:149"))
 def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
     """One container of each role of a PyTorchJob is named pytorch: the one that trains.
@@ -161,8 +167,7 @@ def devices_are_whole_and_limited(job: KubernetesJob) -> Violations:
     """Devices are whole numbers with a limit, and a request for them is the same number.
     Prevents: No pod is created: must be equal to nvidia.com/gpu limit; must be an integer.
     Fix: write the number under limits; requests may be left out"""
-    of_nodes = [role.resources for role in job.roles if job.kind_of_job == "TrainJob"]
-    for at in (*of_nodes, *(f"{at}/resources" for _, at, _ in _containers(job))):
+    for at in _resources(job):
         limits = dict[str, object]()
         for name, place, value in job.entries(f"{at}/limits"):
             limits[str(name)] = "$" if value is None else value
@@ -192,8 +197,7 @@ def huge_pages_come_with_memory(job: KubernetesJob) -> Violations:
     """Huge pages are asked for beside cpu or memory.
     Prevents: No pod is created: HugePages require cpu or memory.
     Fix: add memory to the same resources"""
-    of_nodes = [role.resources for role in job.roles if job.kind_of_job == "TrainJob"]
-    for at in (*of_nodes, *(f"{at}/resources" for _, at, _ in _containers(job))):
+    for at in _resources(job):
         named = {str(name): place for part in ("limits", "requests") for name, place, _ in job.entries(f"{at}/{part}")}
         huge = next((name for name in named if name.startswith("hugepages-")), None)
         if huge is not None and not {"cpu", "memory"} & set(named):

@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from math import ceil, inf, sqrt
-from pathlib import PurePosixPath
-from posixpath import isabs
 from typing import Any, Final
 
 from ...dataclass import dataclass
@@ -27,7 +25,7 @@ from ..launching.call import (
     fill,
     header,
     launch_options,
-    not_kept,
+    not_mounted,
     own_threads,
     pod_environment,
     processes_per_node,
@@ -56,6 +54,12 @@ _OF_MACHINE: Final = ("host_network", "priority_class")
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
 #: Devices whose drivers pin memory, which a container needs the capability IPC_LOCK for.
 _PINS_MEMORY: Final = re.compile(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
+#: Their names by network, where a device plugin has one by default. Source: docs.aws.amazon.com/eks/latest/userguide/
+#: device-management-efa.html and node-efa.html; Mellanox/k8s-rdma-shared-dev-plugin README.md.
+_DEVICES: Final = {
+    "efa": "vpc.amazonaws.com/efa=N with a node's number of EFA interfaces, 32 of p5.48xlarge",
+    **dict.fromkeys(("infiniband", "roce"), "rdma/hca_shared_devices_a=1"),
+}
 #: What `$` begins in a command or a variable's value: a reference to another variable, or `$` itself.
 _REFERENCE: Final = re.compile(r"\$(?=[$(])")
 _LONGEST_LIST: Final = 128  # of words, in a TrainJob. Source: its custom resource definition
@@ -264,9 +268,12 @@ class _Job:
             nodes = self.plan.job.nodes
             yield f"backoffLimit counts the restarts of every pod: {self.restarts} of the job × {nodes} pods, and one."
         if self.plan.job.nodes > 1 and not self._pins_memory():
+            cluster = self.plan.job.cluster
+            own = cluster.network != "roce" or cluster.provider is None  # clouds' RoCE has devices of their plugins
+            device = _DEVICES.get(cluster.network) if own else None
             yield (
                 "No device of the network is requested, without which NCCL may be left to TCP: "
-                "launch.kubernetes.resources names it, such as rdma/hca_shared_devices_a=1."
+                f"launch.kubernetes.resources names it{f', such as {device}' if device else ''}."
             )
         if not self.options.get("volumes"):
             yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
@@ -300,13 +307,13 @@ def _claims(options: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _lost(job: Job) -> Iterator[str]:
-    """Notes on paths of data and output that are on no mounted volume."""
-    folders = [path for _, path, _ in _claims(job.launch.options)]
-    read = [*(("data.path", path) for path in job.data.path), ("data.tokenizer.path", job.data.tokenizer.path or "")]
-    for key, path in read:
-        if isabs(path) and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
-            yield f"{key} {path} is on no mounted volume: set launch.kubernetes.volumes, or use the image."
-    yield from not_kept(job, folders, "launch.kubernetes.volumes")
+    """Notes on racks that pods don't see, and on paths of data and output that are on no mounted volume."""
+    if job.nodes_together > 1:
+        yield (
+            f"Racks: the plan counts on NVLink between {job.nodes_together} nodes in rank order: add the claim of a "
+            "ComputeDomain (NVIDIA's DRA driver for GPUs) to the pods, and place them rack by rack."
+        )
+    yield from not_mounted(job, (path for _, path, _ in _claims(job.launch.options)), "launch.kubernetes.volumes")
 
 
 def _literal(text: str) -> str:

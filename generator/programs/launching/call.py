@@ -15,12 +15,12 @@ import yaml
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from ...dataclass import dataclass
-from ...job.needs import listed_versions
+from ...job.needs import PATHS, listed_versions, spec_values
 from ...job.records import Job
 from ...resources import read_text
 from ...search.plan import Plan
 from ...version import __version__
-from ..program import ConfigPath, Program, RenderedFile
+from ..program import ConfigPath, Program, RenderedFile, step_option
 from . import fabric
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
@@ -81,8 +81,8 @@ def sbatch_word(value: object) -> Raw:
 
 
 #: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text.
-#: What is text to every parser without quotes: a word that begins with a letter, a slash, or an option's dashes.
-_PLAIN: Final = re.compile(r"(?:--?)?[A-Za-z_/][\w./-]*", re.ASCII)
+#: What is text to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
+_PLAIN: Final = re.compile(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
 _OTHER: Final = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 
 
@@ -99,16 +99,19 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     plain = _PLAIN.fullmatch(value) and value.lower() not in _OTHER
-    style = None if plain else "|" if "\n" in value else '"' if not value.isprintable() else "'"
+    folds = len(value) > dumper.best_width and "  " not in value and value == value.strip()
+    style = None if plain else "|" if "\n" in value else '"' if not value.isprintable() else ">" if folds else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _Dumper.add_representer(str, _text)
 
 
-def yaml_text(document: Any) -> str:
-    """The YAML of plain data, keys in their order."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+def yaml_text(document: Any, width: int = 1000) -> str:
+    """The YAML of plain data, keys in their order, with lines of at most `width` where text can be folded."""
+    return yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=False
+    )
 
 
 THREADS: Final = "OMP_NUM_THREADS"
@@ -178,12 +181,19 @@ def argument_lines(program: Program, indent: str = "") -> tuple[Raw, ...]:
     return tuple(lines)
 
 
-def not_kept(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
-    """A note for each folder of `output` that is in none of those mounted, and goes with the machine; `key` mounts."""
-    folders = [PurePosixPath(path) for path in mounted]
-    for name, path in (("checkpoints", job.output.checkpoints), ("logs", job.output.logs)):
-        if path is not None and not any(PurePosixPath(path).is_relative_to(folder) for folder in folders):
-            yield f"output.{name} {path} is on no mounted volume, and lost with the machine: see {key}."
+def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
+    """Notes on absolute paths of data and output in none of the folders mounted; `key` of the spec mounts."""
+    folders, given = [PurePosixPath(path) for path in mounted], spec_values(job)
+    outside = {
+        f"{name} {path}": name.startswith("output.")
+        for name, values in given.items()
+        for path in values
+        if name in PATHS and path.startswith("/") and not any(map(PurePosixPath(path).is_relative_to, folders))
+    }
+    for written, then in ((False, f"set {key}, or use the image"), (True, f"lost with the machine: see {key}")):
+        if named := [text for text, is_output in outside.items() if is_output is written]:
+            verb = "is" if len(named) == 1 else "are"
+            yield f"{' and '.join(named)} {verb} on no mounted volume{', and ' if written else ': '}{then}."
 
 
 def launch_options(plan: Plan) -> Mapping[str, object]:
@@ -283,6 +293,7 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "script": program.script,
         "arguments": argument_lines(program, indent="  "),
         "resume": program.resume,
+        "step_option": None if (option := step_option(program)) is None else Raw(option),
         **_zero_states(plan, program),
     }
     return _templates().get_template(name).render({**common, **values})

@@ -29,6 +29,7 @@ _ASKING: Final = frozenset({"--help", "--version", "-h"})  # of a launcher: it p
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 _STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
 _TOOLS: Final = frozenset[str](PROGRAMS["tools"])
+_VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
 
 
@@ -56,13 +57,10 @@ class Launch:
         """The innermost call of a program."""
         return next((call for call in reversed(self.calls) if call.program == program), None)
 
-    @property
-    def has_blanks(self) -> bool:
-        """Return whether it uses variables that the script leaves empty, as what is to be filled in."""
-        words = (*(call.word for call in self.calls), *self.arguments)
-        text = self.script.text.content[words[0].offset : words[-1].offset] if words else ""
-        empty = (one.name for one in self.script.assignments if one.value == "")
-        return any(re.search(rf"\$\{{?{name}\b", text) for name in empty)
+    def is_left_empty(self, option: Word) -> bool:
+        """Return whether the variable behind an option without a value is empty, as what is to be filled in."""
+        variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
+        return variable is not None and not self.script.value_of(variable[1], self.calls[0].command.index)
 
     @property
     def makes_steps(self) -> bool:

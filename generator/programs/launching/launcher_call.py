@@ -109,6 +109,12 @@ class LauncherCall(CommandLine):
         """Return whether deepspeed starts ranks on its own node only."""
         return not self.has("--hostfile", "--no_ssh") and not self.opaque
 
+    def is_argument(self, name: str) -> bool:
+        """Return whether the value of an option is 1 unless the script is given another one."""
+        option = self.options.get(name)
+        words = option.values if option is not None and self.options.integer(name) == 1 else ()
+        return any(one.isdigit() for word in words for one in word.variables)
+
     def processes(self, *, outermost: bool) -> tuple[int, str] | None:
         """The processes that it starts on all its nodes, and the options that set it. `outermost`: nothing repeats it.
 
@@ -124,6 +130,8 @@ class LauncherCall(CommandLine):
         if count is None or self.program in _TOTALS:
             return (count.value, f"{option} {count.value}") if count else None
         nodes, name = self.integer(NODES[self.program]), NODES[self.program]
+        if self.is_argument(name):
+            return None
         if nodes is not None:
             return nodes.value * count.value, f"{name} {nodes.value} × {option} {count.value}"
         alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))

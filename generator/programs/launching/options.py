@@ -199,7 +199,7 @@ class _Reader:
                 if last_program is None:
                     backwards = range(len(words) - 1, -1, -1)
                     last_program = next((index for index in backwards if looks_like_program(words[index])), -1)
-                if last_program >= self._at:
+                if last_program >= self._at or word.perhaps:  # options, or nothing
                     opaque.append(word)
                     continue
             if not everywhere:
@@ -228,7 +228,7 @@ class _Reader:
                 takes = len(following) > 1 and not following[0].prefix.startswith("-")
                 takes = takes and known is None and not looks_like_program(following[0])
                 after = following[0].prefix.partition("=")[0] if following else ""
-                next_option = after.startswith("--") and self._table.find(after) is not None
+                next_option = re.match("--?[a-z]", after) is not None and self._table.find(after) is not None
                 strict = any(self._table is TABLES[name] for name in _ARGPARSE)
                 if known is not None and known.values and strict and (next_option or after.endswith(".py")):
                     takes = False  # its value is missing

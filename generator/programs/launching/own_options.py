@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from glob import escape
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from ...facts.around import folders_above, is_readable, names_in, text_around, until_next_check
-from ...facts.releases import COPIES
+from ...facts.releases import COPIES, parsed
 from ...job.wording import whole_number
 from ..lookup import is_slip
 from .launch_line import Launch
-from .program_options import OF_DEEPSPEED, find_program, program_path
+from .program_options import OF_DEEPSPEED, find_program, program_path, programs_in
 
 #: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.
 _MOST_MODULES: Final = 12
@@ -43,11 +45,21 @@ _PLAIN: Final = frozenset(
     | _GROUPS
 )
 #: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between commas.
-_IMPORTS: Final = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([^\n#;]+))", re.MULTILINE)
+_IMPORTS: Final = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t(]*([^\n#;)]*)|import[ \t]+([^\n#;]+))", re.MULTILINE
+)
 _FIRST: Final = r"(?:^|,)\s*([\w.]+)"
 _PIPELINE: Final = "PipelineModule"  # of deepspeed.pipe
+#: Names with which a program trains by a library, and the packages that have them; without any, classes of one's own.
+_TRAINS: Final = (
+    ("deepspeed", "initialize", ("deepspeed",)),
+    ("lightning", "Trainer|Fabric|LightningCLI", ("lightning", "pytorch_lightning", "lightning_fabric")),
+    ("transformers", r"\w*Trainer", ("transformers", "trl")),
+    ("transformers", r"\w*TrainingArguments", ()),
+)
 _ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})  # of DeepSpeed
 
+Node = TypeVar("Node", bound=ast.AST)
 Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
 
 
@@ -56,7 +68,7 @@ def own_options(program: str, holder: str, classes: Classes) -> frozenset[str] |
 
     `classes`: classes that a parser may make options of, which are not in the repository, with their fields.
     """
-    found = find_program(program, holder) if program.endswith(".py") else None
+    found = find_program(program, holder)
     return _parsed(found.absolute(), classes) if found else None
 
 
@@ -86,9 +98,38 @@ def slips(program: str, holder: str, options: Iterable[str]) -> dict[str, str]:
     return {option: f"--{one}" for option, one in near.items() if one and not one.startswith(names[option])}
 
 
+def trained_by(program: str | None, holder: str) -> tuple[str, ...] | None:
+    """The libraries with which a program that the file `holder` starts trains: `deepspeed` by its engine,
+    `transformers` and `lightning` by their trainers. None where programs of its name differ in that, or aren't read.
+
+    Of a program in a folder that a variable names, those of its name in the folders beside.
+    """
+    found, folder = find_program(program, holder), Path(holder).parent
+    named = f"*/{escape(program)}" if program and program.endswith(".py") and "/" not in program else ""
+    elsewhere = programs_in(folder, folder, named) if named and not found else []
+    libraries = {_libraries(path.absolute()) for path in ([found] if found else elsewhere)}
+    return libraries.pop() if len(libraries) == 1 else None if libraries else ()
+
+
+@until_next_check(64)
+def _libraries(program: Path) -> tuple[str, ...] | None:
+    module = _module(program)
+    used = {(_name(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
+    found = {
+        library
+        for library, pattern, homes in _TRAINS
+        if any(home in (homes or (home,)) and re.fullmatch(pattern, name) for name, home in used)
+    }
+    if not found and "HfArgumentParser" in module.text:
+        found.add("transformers")
+    return (
+        tuple(sorted(found)) if found or any(one.body for one in module.every(ast.Module)) or not module.text else None
+    )
+
+
 def lacks_word(program: str | None, holder: str, word: str) -> bool:
     """Return whether a program that the file `holder` starts is there, and a word in none of its first modules."""
-    found = find_program(program, holder) if program and program.endswith(".py") else None
+    found = find_program(program, holder)
     return found is not None and _lacks(found.absolute(), word)
 
 
@@ -114,8 +155,7 @@ def _declared(program: Path) -> tuple[str, ...]:
 
 def pipeline_stages(launch: Launch) -> int | None:
     """The stages of the `PipelineModule` that a program makes: a number, or an option's value, given or by default."""
-    program = program_path(launch)
-    found = find_program(program, launch.script.text.path) if program else None
+    found = find_program(program_path(launch), launch.script.text.path)
     module = _module(found.absolute()) if found and _PIPELINE in text_around(found, found.parent) else None
     made = (call.keywords for call in module.calls if _name(call.func) == _PIPELINE) if module else ()
     stages = next((keyword.value for keywords in made for keyword in keywords if keyword.arg == "num_stages"), None)
@@ -140,54 +180,71 @@ class _Module:
         self.text = text_around(path, path.parent)
 
     @cached_property
-    def nodes(self) -> list[ast.AST]:
-        """All that is in it; nothing where it can't be parsed."""
-        try:
-            return list(ast.walk(ast.parse(self.text)))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return []
+    def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
+        """All that is in it, from outside in; only the empty module where it can't be parsed."""
+        found, nodes = defaultdict[type[ast.AST], list[Any]](list), list[ast.AST]([parsed(self.text)])
+        for node in nodes:  # ast.walk, without its generators and what tells loads from stores
+            found[type(node)].append(node)
+            for value in vars(node).values():
+                if isinstance(value, list):
+                    nodes += [one for one in value if isinstance(one, ast.AST)]
+                elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                    nodes.append(value)
+        return found
+
+    def every(self, *kinds: type[Node]) -> list[Node]:
+        """The nodes of these kinds."""
+        return [node for kind in kinds for node in self._by_kind.get(kind, ())]
 
     @cached_property
     def calls(self) -> list[ast.Call]:
         """The calls in it."""
-        return [node for node in self.nodes if isinstance(node, ast.Call)]
+        return self.every(ast.Call)
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
         """The classes in it, by name."""
-        return {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+        return {node.name: node for node in self.every(ast.ClassDef)}
 
     @cached_property
     def imported(self) -> tuple[Path, ...]:
         """The files of the modules that are imported by name, where they are in the repository."""
-        found = _IMPORTS.findall(self.text)
-        names = [one for origin, several in found for one in ([origin] if origin else re.findall(_FIRST, several))]
+        names = list[str]()
+        for origin, members, several in _IMPORTS.findall(self.text):
+            names += [f"{origin.rstrip('.')}.{one}" for one in re.findall(_FIRST, members) if origin.strip(".")]
+            names += [origin] if origin else re.findall(_FIRST, several)
         return tuple(filter(None, map(self._file, dict.fromkeys(names))))
 
     def origin(self, node: ast.expr) -> str | None:
         """The package that a name is imported from; None where that isn't seen."""
-        name = node.value.id if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else _name(node)
-        origins = {
-            part.module if isinstance(part, ast.ImportFrom) else one.name
-            for part in self.nodes
-            if isinstance(part, (ast.Import, ast.ImportFrom))
-            for one in part.names
-            if (one.asname or one.name) == name
-        }
-        return (origins.pop() or "").partition(".")[0] if len(origins) == 1 else None
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        origins = self._origins.get(_name(node), set())
+        return next(iter(origins)) if len(origins) == 1 else None
+
+    @cached_property
+    def _origins(self) -> dict[str, set[str]]:
+        """The packages that names are imported from."""
+        found = defaultdict[str, set[str]](set)
+        imports: list[ast.Import | ast.ImportFrom] = [*self.every(ast.Import), *self.every(ast.ImportFrom)]
+        for part in imports:
+            for one in part.names:
+                home = (part.module or "") if isinstance(part, ast.ImportFrom) else one.name
+                found[one.asname or one.name.partition(".")[0]].add(home.partition(".")[0])
+        return found
 
     @cached_property
     def parsers(self) -> frozenset[str]:
         """The names of variables and attributes that are parsers, groups of one, or what a function returns as one."""
         values = [
             (_name(target), _name(node.value.func))
-            for node in self.nodes
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            for node in self.every(ast.Assign)
+            if isinstance(node.value, ast.Call)
             for target in node.targets
         ]
         own = {name for name, maker in values if maker in _PARSERS | _GROUPS}
-        returns = [one for one in self.nodes if isinstance(one, ast.Return) and one.value and _name(one.value) in own]
-        functions = (node for node in self.nodes if returns and isinstance(node, ast.FunctionDef))
+        returns = [one for one in self.every(ast.Return) if one.value and _name(one.value) in own]
+        functions = self.every(ast.FunctionDef) if returns else []
         makers = {
             one.name for one in functions if any(one.lineno <= back.lineno <= (one.end_lineno or 0) for back in returns)
         }
@@ -223,12 +280,11 @@ def _modules(first: Path) -> Iterator[_Module]:
 
 
 def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
-    names = {_name(node) for node in module.nodes if isinstance(node, (ast.Attribute, ast.Name))}
+    names = {_name(node) for node in module.every(ast.Attribute, ast.Name)}
     given = ((call, value) for call in module.calls for value in (*call.args, *(one.value for one in call.keywords)))
     adding = {_name(call.func) for call, value in given if module.is_parser(value)}
     keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
-    attributes = (node for node in module.nodes if isinstance(node, ast.Attribute))
-    used = {node.attr for node in attributes if _name(node.value) in module.parsers}
+    used = {node.attr for node in module.every(ast.Attribute) if _name(node.value) in module.parsers}
     inherits = any(keyword.arg == "parents" for keyword in made.keywords)  # other calls make folders
     if inherits or names & _OPEN or keywords & _OPEN or adding - _ADDS or used - _PLAIN:
         return None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
-from glob import escape
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
-from ...facts.around import files_below, folders_above, is_readable, matching, text_around, until_next_check
+from ...facts.around import files_below, folders_above, ignored_in, is_readable, matching, text_around, until_next_check
 from ...facts.releases import Release, newest, release_of
 from .launch_line import Launch
 
@@ -26,8 +26,14 @@ _IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MU
 _TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
 _REQUIRED: Final = re.compile(r"required_args = \[([^\]]*)\]")
 _IS_NONE: Final = re.compile(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
+_JUDGED: Final = re.compile(r"\bargs\.(\w+)")
 _LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
-_MADE: Final = "ArgumentGroupFactory"  # makes options of the fields of classes, so that their names aren't written
+#: How a program starts Megatron, whose parser then checks the arguments; and what sets some of them before it does.
+_STARTS: Final = re.compile(r"^[ \t]*(?:initialize_megatron|pretrain)\(", re.MULTILINE)
+_SETS: Final = re.compile(r"external_args|parse_args\(|use_checkpoint_args|load_args_from_checkpoint")
+#: Functions that are handed the parser, and those of them whose options are known, written in the program or by others.
+_HANDED: Final = re.compile(r"^[ \t]+(?:\w+\s*=\s*)?([\w.]+)\(\s*parser\s*[,)]", re.MULTILINE)
+_KNOWN_TO_ADD: Final = ("extra_args_provider", "deepspeed.add_config_arguments")
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
 OF_DEEPSPEED: Final = frozenset(
     {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
@@ -36,7 +42,12 @@ _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
+_FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
+#: Parsers of other packages, and the standard library's.
+_OTHER_PARSER: Final = re.compile(
+    r"\b(?:ArgumentParser\(|fire\.Fire\(|(?:tyro|typer|click|hydra|draccus|jsonargparse|absl)\b)"
+)
 _BY_SIGNATURE: Final = re.compile(r"\bfire\.Fire\(")  # takes a function's arguments for options
 _PLAIN_PARSER: Final = re.compile(r"\bHfArgumentParser\b")
 #: What reads a file of TrainingArguments by their names, these and no others.
@@ -53,8 +64,6 @@ _LOADS_JSON: Final = re.compile(
 _MOST_FILES: Final = 60
 #: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
 _NEAR: Final = 3
-#: Source: lightning/pytorch/strategies/deepspeed.py @ 2.5.5 (_format_batch_size_and_grad_accum_config).
-_LIGHTNING: Final = re.compile(r"^[ \t]*(?:import|from)\s+(?:pytorch_)?lightning\b", re.MULTILINE)
 _TELLS: Final = {
     "MPI": (re.compile(r"\bmpi4py\b|\bMPI\b"), ("README*", "requirement*", "*.py", "*.sh", "*.s*batch")),
     # A program that finds out its rank by itself.
@@ -67,6 +76,12 @@ _TELLS: Final = {
     ),
     # Programs without the Trainer, as transformers says; it compares the config with the arguments.
     "no Trainer": (re.compile(r"\bHfDeepSpeedConfig\("), ("*.py", "*/*.py")),
+    "the engine": (re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE), ("*.py", "*/*.py")),
+    # Programs that fill in what is "auto".
+    "a filler": (
+        re.compile(r"\bTrain(?:er|ingArguments)\b|\bHfDeepSpeedConfig\b|\baccelerate\b|\bAccelerator\b|lightning"),
+        ("*.py", "*/*.py", "*/*/*.py"),
+    ),
     "transformers' parser": (_PLAIN_PARSER, ("*.py",)),
     "another parser": (re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"), ("*.py",)),
 }
@@ -95,8 +110,12 @@ class ProgramOptions:
     refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
     required: frozenset[str] = frozenset()  #: the options that its Megatron's parser says must be given
     cuts_pipeline: bool = False  #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
-    left_out: frozenset[str] = frozenset()  #: names of options that its Megatron's parser wants absent in some mode
+    left_out: frozenset[str] = frozenset()  #: names of options that it sets, or its Megatron's parser wants absent
+    judged: frozenset[str] | None = (
+        None  #: names of options that its Megatron's parser looks at; None where it isn't there
+    )
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
+    is_checked: bool = False  #: whether it hands all that it is given to its Megatron's parser, which checks it
 
     def reads(self, word: str) -> bool:
         """Return whether an option, or a choice of one, is written in the program."""
@@ -134,8 +153,6 @@ def options_beside(program: str | None, holder: str) -> ProgramOptions:
 
     An absolute path is another machine's: the program is looked for beside the file alone.
     """
-    if not program or not program.endswith(".py"):
-        return _NOTHING
     found = find_program(program, holder)
     return _NOTHING if found is None else _read(found)
 
@@ -143,9 +160,7 @@ def options_beside(program: str | None, holder: str) -> ProgramOptions:
 def declares_its_own(program: str | None, holder: str, names: frozenset[str]) -> bool:
     """Return whether a program that the file `holder` starts declares its options itself: one of `names` by argparse,
     or all by classes that inherit from none."""
-    if not program or not program.endswith(".py") or program.startswith("/"):
-        return False
-    found = find_program(program, holder)
+    found = find_program(program, holder) if program and not program.startswith("/") else None
     return found is not None and _declares(found.absolute(), names)
 
 
@@ -161,21 +176,14 @@ def _declares(program: Path, names: frozenset[str]) -> bool:
     return _OWN_PARSER.search(text) is not None and not names.isdisjoint(written)
 
 
-def has_trainer(program: str | None, holder: str) -> bool:
-    """Return whether a program that the file `holder` starts parses transformers' arguments, and doesn't set DeepSpeed
-    up itself: one of its name in a folder beside, where a variable names the folder."""
-    found = find_program(program, holder) if program and program.endswith(".py") else None
-    folder = Path(holder).parent
-    named = f"*/{escape(program)}" if program and "/" not in program else ""
-    places = [found] if found else programs_in(folder, folder, named) if named else []
-    texts = [text_around(path, folder) for path in places]
-    return any(map(_PLAIN_PARSER.search, texts)) and not any("deepspeed.initialize(" in text for text in texts)
-
-
-def is_lightnings(program: str | None, holder: str) -> bool:
-    """Return whether a program that the file `holder` starts imports Lightning, which completes a DeepSpeed config."""
-    found = find_program(program, holder) if program and program.endswith(".py") else None
-    return found is not None and _LIGHTNING.search(text_around(found, found.parent)) is not None
+def is_elsewhere(program: str | None, holder: str) -> bool:
+    """Return whether a program that the file `holder` starts, in a folder with programs, is not there, or hands its
+    options to another by a parser that isn't transformers'."""
+    if not program or not program.endswith(".py") or not has_programs(holder):
+        return False
+    found = find_program(program, holder)
+    text = text_around(found, found.parent) if found else ""
+    return found is None or (_OTHER_PARSER.search(text) is not None and not _ANY_PARSER.search(text))
 
 
 def sets_key(key: str, holder: str) -> bool:
@@ -186,10 +194,21 @@ def sets_key(key: str, holder: str) -> bool:
 
 def hands_to_trainer(holder: str) -> bool:
     """Return whether Python near the config `holder` names it to the Trainer: `deepspeed="configs/ds_config.json"`."""
-    name = rf"""["'](?:[\w./-]*/)?{re.escape(Path(holder).name)}["']"""
-    by_variable = rf"^[ \t]*(\w+)[ \t]*=[ \t]*{name}[\s\S]*?\bdeepspeed\s*=\s*\1\b"
-    names = re.compile(rf"^[^#\n]*\bdeepspeed\s*=\s*{name}|{by_variable}", re.MULTILINE)
-    return any(_has(folder, names, ("*.py", "*/*.py"), Path(holder).name) for folder in folders_above(holder))
+    return any(_has_handed(folder, Path(holder).name) for folder in folders_above(holder))
+
+
+@until_next_check(512)
+def _has_handed(folder: Path, name: str) -> bool:
+    text_of_name = rf"""["'](?:[\w./-]*/)?{re.escape(name)}["']"""
+    named = re.compile(rf"^([ \t]*)(\w+)[ \t]*=[ \t]*{text_of_name}", re.MULTILINE)
+    handed = re.compile(rf"^[^#\n]*\bdeepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE)
+    for text in _texts(folder, ("*.py", "*/*.py"), name):
+        everywhere = {variable for indent, variable in named.findall(text) if not indent} | {""}
+        for function in _FUNCTION.split(text):
+            given = set(handed.findall(function))
+            if not (given.isdisjoint(everywhere) and given.isdisjoint(each for _, each in named.findall(function))):
+                return True
+    return False
 
 
 def reads_key(key: str, holder: str) -> bool:
@@ -222,8 +241,8 @@ def tells(what: str, holder: str) -> bool:
 
 def loads_json(launch: Launch) -> str | None:
     """Return the program of a launch line that reads its DeepSpeed config by Python's json too, which is strict."""
-    program, holder = program_path(launch), launch.script.text.path
-    found = find_program(program, holder) if program and program.endswith(".py") else None
+    program = program_path(launch)
+    found = find_program(program, launch.script.text.path)
     return program if found is not None and _LOADS_JSON.search(text_around(found, found.parent)) else None
 
 
@@ -237,16 +256,19 @@ def reads_its_own_way(holder: str) -> bool:
 def is_named(path: str) -> bool:
     """Return whether code of the project has the name of a config, or a comment or prose has it after an option."""
     *_, project = (Path(path).parent, *folders_above(path))
-    names, made = _names_in(project)
-    name = PurePath(path).name
-    return name in names or any(name.startswith(first) and name.endswith(last) for first, last in made)
+    named, made = _names_in(project)
+    name, folder = PurePath(path).name, Path(path).absolute().parent.name
+    alike = (home in ("", folder) for home, first, last in made if name.startswith(first) and name.endswith(last))
+    return not named.get(name, set()).isdisjoint(("", folder)) or any(alike)
 
 
 @until_next_check(16)
-def _names_in(project: Path) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """The names of configs in code and commands of a project; beginnings and ends of those that variables make."""
-    found, left, ignored = set[str](), _MOST_BYTES, text_around(project / ".gitignore", project).split()
-    below = files_below(project, {line.strip("/*") for line in ignored})
+def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[str, str, str]]]:
+    """The names of configs in code and commands of a project, with the folders that are written before them, "" for
+    none and on other machines; beginnings and ends of those that variables make, with the folder where little else is
+    known."""
+    found, left = set[str](), _MOST_BYTES
+    below = files_below(project, {name for name, ignored in ignored_in(project).items() if ignored})
     for place in islice((place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING):
         text, prose = text_around(place, project, left), place.suffix in _PROSE or place.name.startswith("test")
         left = max(left - len(text), 0)
@@ -255,23 +277,35 @@ def _names_in(project: Path) -> tuple[frozenset[str], frozenset[tuple[str, str]]
             path = _PATH.match(line)[0]  # type: ignore[index]
             before = line[len(path) :][::-1]
             if _OF_OPTION.search(before) or not (prose or _IN_COMMENT.search(before)):
-                found.add(path[::-1].rpartition("/")[2] + match[0])
-    parts = [_VARIABLE.split(name) for name in found if _VARIABLE.search(name)]
-    known = [each for each in parts if len("".join(each).rpartition(".")[0]) >= _ENOUGH_LETTERS]
-    return frozenset(found), frozenset((each[0], each[-1]) for each in known)
+                found.add(path[::-1] + match[0])
+    named, made = defaultdict[str, set[str]](set), set[tuple[str, str, str]]()
+    for folder, _, name in (path.rpartition("/") for path in found):
+        home = folder.rpartition("/")[2].strip(".")
+        home = "" if _VARIABLE.search(home) else home
+        named[name].add("" if folder.startswith("/") else home)
+        parts = _VARIABLE.split(name)
+        enough = len((parts[0] + parts[-1]).rpartition(".")[0]) >= _ENOUGH_LETTERS
+        if len(parts) > 1 and (enough or home):
+            made.add(("" if enough else home, parts[0], parts[-1]))
+    return named, frozenset(made)
 
 
 @until_next_check(512)
 def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...], word: str = "") -> bool:
     """Return whether a pattern is in one of the folder's files of these names; what matches it has the `word`."""
+    return any(map(pattern.search, _texts(folder, names, word)))
+
+
+def _texts(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
+    """The texts of the folder's files of these names that have the `word`."""
     files = (path for name in names for path in islice(matching(name, folder, folder), _MOST_FILES))
-    return any(word in text and pattern.search(text) for text in (text_around(path, folder) for path in files))
+    return (text for text in (text_around(path, folder) for path in files) if word in text)
 
 
-def find_program(program: str, holder: str) -> Path | None:
-    """The program where it would be run from: the folder of what starts it, or one above; of an absolute path, which is
-    another machine's, the file of its name beside, or in a folder of the same name as there."""
-    return _found(program, Path(holder).parent, Path.cwd())
+def find_program(program: str | None, holder: str) -> Path | None:
+    """A Python file where it is run from: the folder of what starts it, or one above; of an absolute path, which
+    is of another machine, the file of its name beside, or in a folder of the same name as there."""
+    return _found(program, Path(holder).parent, Path.cwd()) if program and program.endswith(".py") else None
 
 
 @until_next_check(1024)
@@ -286,7 +320,7 @@ def _found(program: str, folder: Path, _: Path) -> Path | None:
 def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:
     """The release of a program that is named above the file `holder`, else above what is started; else the newest."""
     started = ((program_path(launch), launch.script.text.path) for launch in launches)
-    places = (holder, *(place for name, path in started if name and (place := find_program(name, path))))
+    places = (holder, *filter(None, (find_program(name, path) for name, path in started)))
     return next(filter(None, (release_of(program, str(place)) for place in places)), newest(program))
 
 
@@ -308,7 +342,8 @@ def _read(program: Path) -> ProgramOptions:
     files = [*programs_in(folder, folder)[:_MOST_FILES], *filter(None, imported), *([parser] if parser else [])]
     found = [_strings(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
     rules = text_around(parser, folder) if parser else ""
-    whole = parser is not None and _MADE not in rules and not _LENIENT.search(text)
+    handed = {name for name in _HANDED.findall(rules) if f"def {name}(" not in rules}.difference(_KNOWN_TO_ADD)
+    whole = parser is not None and not handed and not _LENIENT.search(text)
     near = Path(os.path.relpath(parser)).as_posix() if parser else ""
     shown = parser.as_posix() if parser and near.startswith("..") else near  # from the working folder, if below it
     return ProgramOptions(
@@ -318,7 +353,9 @@ def _read(program: Path) -> ProgramOptions:
         required=frozenset(_STRING.findall(listed[0])) if (listed := _REQUIRED.findall(rules)) else frozenset(),
         refuses_removed=not rules or "no longer valid" in rules,
         cuts_pipeline="args.pipeline_model_parallel_size = min(" in rules,
-        left_out=frozenset(_IS_NONE.findall(rules)),
+        left_out=frozenset(_IS_NONE.findall(rules) + _STRING.findall(text)),
+        is_checked=whole and bool(_STARTS.search(text)) and not _SETS.search(text),
+        judged=frozenset(_JUDGED.findall(rules)) if rules else None,
         of_megatron=parser is not None or any(of_megatron for _, of_megatron in found),
     )
 

@@ -72,6 +72,7 @@ class MegatronArguments(Reader):
     strays: tuple[Stray, ...] = ()  #: words that Megatron's own parser doesn't know
     complete: bool = True  #: whether every option is among `given` and `unsure`; variables may hold more
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
+    extended: bool = False  #: whether whoever starts the script may add options, by `"$@"`
     fork: str = ""  #: whose options they are, where the project itself lacks some
     lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
     beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)  #: what the program's own Python reads
@@ -98,17 +99,23 @@ class MegatronArguments(Reader):
         trains = self.launch is None or (self.program or "").startswith("pretrain_")
         return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
 
+    @property
+    def is_checked(self) -> bool:
+        """Return whether Megatron's parser checks the arguments: of training, and of others that it starts."""
+        return self.trains or self.beside.is_checked
+
     def has(self, name: str) -> bool:
         """Return whether the option is given."""
         return name in self.values
 
-    def lacks(self, name: str) -> bool:
-        """Return whether the option is surely not given."""
-        return self.complete and name not in self.values and name not in self.unsure
+    def lacks(self, name: str, *, as_written: bool = False) -> bool:
+        """Return whether the option is surely not given; `as_written`: where nobody adds options to the script's."""
+        return name not in self.values and self.sure(name, as_written=as_written)
 
-    def sure(self, *names: str) -> bool:
+    def sure(self, *names: str, as_written: bool = False) -> bool:
         """Return whether it is known of each option if it is given."""
-        return self.complete and not self.unsure & {name for name in names if name not in self.values}
+        complete = self.complete and (as_written or not self.extended)
+        return complete and not self.unsure & {name for name in names if name not in self.values}
 
     def may_have(self, name: str) -> bool:
         """Return whether the option is given, always or on a condition."""
@@ -164,7 +171,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         if len(names & _SIGNS) < (1 if known else _ENOUGH_SIGNS) or old:
             continue
         path_of = program_path(launch)
-        theirs = program is None or known or program.startswith("pretrain") or find_program(path_of or "", path)
+        theirs = program is None or known or program.startswith("pretrain") or find_program(path_of, path)
         if theirs and options_beside(path_of, path).of_megatron:
             yield _arguments(path, words, launch.script.locate, launch=launch, program=program)
 
@@ -236,6 +243,7 @@ def _arguments(
         strays=parsed.strays,
         complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
         unsure=parsed.unsure - {option.name for option in parsed.given},
+        extended=parsed.extended,
         fork=fork,
         beside=beside,
         parser=beside.parser,

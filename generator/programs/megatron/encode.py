@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ...dataclass import dataclass
 from ...job.needs import bindings
@@ -20,10 +20,6 @@ if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
     from ...estimate.layout import Layout
     from ...estimate.stages import Split
     from ...search.plan import Plan
-
-#: Routers whose scores are sigmoids, balanced by a bias; Llama 4's have no such bias.
-BALANCED_ROUTERS: Final = frozenset({"deepseek_v3", "dots1", "glm4_moe", "glm4_moe_lite", "kimi_k2", "minimax_m2"})
-_SIGMOID_ROUTERS: Final = BALANCED_ROUTERS | {"llama4_text"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +57,7 @@ class Planned:
     @property
     def sigmoid(self) -> bool:
         """Return whether the router's scores are sigmoids."""
-        return self.model.family in _SIGMOID_ROUTERS
+        return self.model.router_scores == "sigmoid"
 
     @property
     def grouped_gemm(self) -> bool:
@@ -147,7 +143,7 @@ def expert_layers(p: Planned) -> str | None:
 
 def pre_softmax(p: Planned) -> bool:
     """Return whether the softmax is before the router's choice: after it, that of one expert has no gradient."""
-    return not p.model.router_normalizes or (p.model.experts_per_token == 1 and not p.sigmoid)
+    return not p.sigmoid and (not p.model.router_normalizes or p.model.experts_per_token == 1)
 
 
 def stage_layout(p: Planned) -> str | None:

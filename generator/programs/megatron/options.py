@@ -196,12 +196,13 @@ class Stray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedWords:
-    """Options that words give. `complete`: no unknown word can hold options."""
+    """Options that words give. `complete`: no unknown word can hold options, but for `$@`."""
 
     given: tuple[GivenOption, ...]
     strays: tuple[Stray, ...]
     complete: bool
     unsure: frozenset[str] = frozenset()  #: options that are given on a condition of the script
+    extended: bool = False  #: whether the words that the script is started with are among them: `"$@"`
 
 
 def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Word], Location]) -> ParsedWords:
@@ -213,6 +214,7 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
         Word(raw="", value=None, offset=word.offset, parts=(word.prefix[: gap.start()],)) if gap else word
         for word, gap in gaps
     ]
+    extended = any(word.value is None and set(word.variables) == {"@"} for word in words)
     complete, index, foreign = True, 0, False  # foreign: after an option of the script's own, whose values these may be
     while index < len(words):
         word = words[index]
@@ -235,14 +237,16 @@ def parse_words(words: Sequence[Word], table: OptionTable, locate: Callable[[Wor
         elif word.value is None:
             perhaps = (text.partition("=")[0] for text in word.perhaps if text)
             unsure |= {named.name for one in perhaps if (named := table.get(one)) is not None}
-            complete = complete and (bool(word.perhaps) or word.prefix.startswith("-"))
+            known = bool(word.perhaps) or word.prefix.startswith("-") or set(word.variables) == {"@"}
+            complete = complete and known
             foreign = True
         elif _is_option(text):
             strays.append(Stray(word=name, where=locate(word)))
             foreign = True
         elif not foreign:
             strays.append(Stray(word=text, where=locate(word), after=given[-1].written if given else None))
-    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=frozenset(unsure))
+    sure = frozenset(unsure)
+    return ParsedWords(given=tuple(given), strays=tuple(strays), complete=complete, unsure=sure, extended=extended)
 
 
 def _is_option(word: str) -> bool:

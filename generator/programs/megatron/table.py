@@ -30,6 +30,7 @@ Encode = Callable[[Planned], Value]
 #: get_train_valid_test_num_samples, divides by it: without one the run dies on its first line of data.
 EVALUATION: Final = (1000, 100)
 EXIT_OPTION: Final = "--exit-signal-handler"  #: TERM
+STARTS_ANEW: Final = "--finetune"  #: at step 0, without the optimizer's states, whatever --load has
 CONFIG_FILE: Final = ConfigPath("ds_config.json")
 LARGEST: Final = 2**31 - 1  #: no size is larger: what 32 bits hold
 LENGTHS: Final = ("--train-iters", "--train-samples")
@@ -172,6 +173,9 @@ _LATENT: Final = (
     Row("--qk-pos-emb-head-dim", "model.qk_rope_head_dim", lm=lambda p: p.model.qk_rope_head_dim, decode=same,
         default=True),
     Row("--v-head-dim", "model.v_head_dim", lm=lambda p: p.model.v_head_dim, decode=same, default=True),
+    Row("--rotary-scaling-factor", lm=lambda p: p.model.yarn_scale and p.model.rotary_scaling_factor),
+    Row("--mscale", lm=lambda p: p.model.yarn_scale),
+    Row("--mscale-all-dim", lm=lambda p: p.model.yarn_scale),
 )
 _EXPERTS: Final = (
     Row("--num-experts", "model.num_experts", lambda p: p.model.experts, marks=_PLANNED),
@@ -179,7 +183,7 @@ _EXPERTS: Final = (
     Row("--moe-router-topk", "model.num_experts_per_tok", lm=lambda p: p.model.experts_per_token),
     Row("--topk", "model.num_experts_per_tok", mds=lambda p: p.model.experts_per_token),
     Row("--moe-router-score-function", lm=lambda p: "sigmoid" if p.sigmoid else "softmax"),
-    Row("--moe-router-enable-expert-bias", lm=lambda p: p.model.family in encode.BALANCED_ROUTERS),
+    Row("--moe-router-enable-expert-bias", lm=lambda p: p.sigmoid and p.model.family != "llama4_text"),
     Row("--moe-router-pre-softmax", lm=encode.pre_softmax),
     Row("--moe-router-dtype", lm=lambda p: "fp32"),  # as the models' own code computes it
     Row("--moe-router-num-groups", lm=lambda p: p.model.router_groups or None),

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...catalog import closest
 from ...findings import ERROR, Violations
-from ...job.needs import argument_values
+from ...job.arguments import argument_values, gives
 from ...job.records import Job
 from ...rules.planned import lm_jobs, mds_jobs, violation
 from ...rules.violations import megatron_deepspeed, megatron_lm
@@ -73,17 +73,17 @@ def tokenizer_has_its_files(job: Job) -> Violations:
     """A tokenizer comes with the files that its kind reads: a path, or a vocabulary and merges.
     Prevents: AssertionError: args.vocab_file is not None
     Fix: set data.tokenizer.path, or vocab_file and merges_file"""
-    if not job.data.tokenizer.given or argument_values(job.launch.arguments, _TYPE) is not None:
+    if not job.data.tokenizer.given or gives(job.launch.arguments, _TYPE):
         return
     kind, place = tokenizer_type(job), "/data/tokenizer"
     if kind is None:
         message = "a vocabulary alone doesn't say which kind of tokenizer reads it"
         yield violation(job, place, message, "add type: BertWordPieceCase, or merges_file for GPT2BPETokenizer")
         return
-    tokenizer, given = job.data.tokenizer, partial(argument_values, job.launch.arguments)
+    tokenizer, given = job.data.tokenizer, partial(gives, job.launch.arguments)
     options = {key: job.framework.options[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ())}
-    lacking = [key for key, option in options.items() if getattr(tokenizer, key) is None and given(option) is None]
-    if kind == _TIK and job.framework.runs("Megatron-LM") and given(_PATTERN) is None:
+    lacking = [key for key, option in options.items() if getattr(tokenizer, key) is None and not given(option)]
+    if kind == _TIK and job.framework.runs("Megatron-LM") and not given(_PATTERN):
         hint = f"add {_PATTERN} v2 to launch.arguments"
         yield violation(job, place, f"{_TIK} reads {_PATTERN}, which is missing", hint)
     if lacking:

@@ -12,13 +12,14 @@ from ...estimate.groups import sends_tokens_once_per_node
 from ...estimate.layout import Offload
 from ...estimate.stages import chunk_sizes, layers_of, split
 from ...estimate.states import is_precision_aware
-from ...job.records import Checkpoints, Framework, Job, Need, gives
+from ...job.arguments import gives
+from ...job.records import Checkpoints, Framework, Job, Need
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
 from ..program import DEFAULT_STEPS, ArgumentGroup, Program, exit_minutes, group, make_program
 from .encode import Planned
 from .options import Flavour
-from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES
+from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, LENGTHS, OF_FILES, STARTS_ANEW
 from .tokenizer import packages, tokenizer_type
 
 NEEDS: Final = (
@@ -180,6 +181,8 @@ FRAMEWORK: Final = Framework(
     script="pretrain_gpt.py",
     only={"kernels": "fused"},
     exit_option=EXIT_OPTION,
+    starts_anew=STARTS_ANEW,
+    first_weights="--pretrained-checkpoint",
     options=OF_FILES,
     decides=DECIDED,
     needs=NEEDS,

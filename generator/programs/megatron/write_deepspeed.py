@@ -16,7 +16,7 @@ from ..deepspeed import write as ds_config
 from ..deepspeed.options import PLANNED
 from ..program import Program, make_program
 from .encode import Planned
-from .table import DECIDED, EVALUATION, EXIT_OPTION, OF_FILES
+from .table import DECIDED, EVALUATION, EXIT_OPTION, OF_FILES, STARTS_ANEW
 from .tokenizer import packages
 from .write import COMMENTS, NEEDS, Comment, common_notes, groups_of, planned, sizes
 
@@ -72,6 +72,7 @@ FRAMEWORK: Final = Framework(
     script="pretrain_gpt.py",
     only={"kernels": "fused", "cross_entropy": "unfused"},
     exit_option=EXIT_OPTION,
+    starts_anew=STARTS_ANEW,
     options=OF_FILES,
     decides=DECIDED,
     planned=PLANNED,

@@ -130,6 +130,9 @@ class Shell:
             guarded=conditional or self.state.guards > 0,
         )
         commands.append(command)
+        sources = command.run[0].value in ("source", ".")
+        if sources or words[0].value is None or raw in self.state.functions or raw == "eval":
+            self.state.call(raw, sources)
         self.state.commands = len(commands)
         return command
 

@@ -12,7 +12,19 @@ from typing import Final
 from ...facts.places import IN_WORDS
 from .records import Word
 from .tokens import EASY_EXPANSION, EASY_QUOTED, scan
-from .values import HOLE, Element, Piece, Source, State, Value, blanks, parts_of_pieces, region_of, text_of_pieces
+from .values import (
+    HOLE,
+    Element,
+    Piece,
+    Source,
+    State,
+    Value,
+    blanks,
+    parts_of_pieces,
+    perhaps_of,
+    region_of,
+    text_of_pieces,
+)
 
 _SIMPLE: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 #: Runs of characters without a meaning, and the names of variables; the rest is looked at one by one.
@@ -179,9 +191,9 @@ class Expander:
                 following = text[position + 1 : position + 2]
                 if following in ("$", "`", "\\") or (following == '"' and run_of is _QUOTED):
                     self._literal(following, position, position + 2)
-                elif following != "\n":
+                elif following != "\n" and not text.startswith("\r\n", position + 1):
                     self._written(position, min(position + 2, end))
-                position += 2
+                position += 3 if text.startswith("\r\n", position + 1) else 2
             elif text[position] == '"':
                 self._written(position, position + 1)
                 position += 1
@@ -294,12 +306,15 @@ class Expander:
                 value = value.removesuffix(pattern) if mark == "%" else value.removeprefix(pattern)
                 self._embed((Piece(value, *self._source.region(start, end), (name,)),), name, start, end, quoted)
                 return
-        if not defaults or self._depth >= _DEEPEST_DEFAULT:
+        if (not defaults and mark != "+") or self._depth >= _DEEPEST_DEFAULT:
             self._unknown(start, end, (name,))
             return
         if self._deeper is None:
             self._deeper = Expander(self._source, state, self._positional, self._depth + 1)
         pieces = self._deeper.pieces(operation + colon + 1, end - 1)
+        if not defaults:  # that text, or none
+            self._add(Piece(None, *self._source.region(start, end), (name,), perhaps_of(pieces)))
+            return
         if mark == "=":
             state.set(name, Value(pieces=pieces))
         self._embed(pieces, name, start, end, quoted)

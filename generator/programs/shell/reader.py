@@ -6,9 +6,10 @@ What isn't understood is skipped; nothing in a script makes the reader fail.
 from __future__ import annotations
 
 import gc
+import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ...facts.places import Lines
 from ...findings import Location
@@ -29,6 +30,8 @@ _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING)
 #: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
 _SBATCH_WORD: Final = re.compile(r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|[^\s#"'\\])+)""", re.ASCII)
 _QUOTES: Final = re.compile(r"\\(.)|[\"']")
+_JOINS: Final = frozenset({"&&", "||", "|", "|&"})  # a list goes on behind them, on the next line too
+_FUNCTION: Final = re.compile(r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE)
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 
 
@@ -52,8 +55,18 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     return script
 
 
-#: A condition by which a variable has a value.
-_EQUAL: Final = re.compile(r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+==?\s+["']?([\w.-]+)["']?\s+\]?\]""")
+#: A condition that compares a variable with a text or a number.
+_COMPARED: Final = re.compile(
+    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+["']?([\w.-]*)["']?\s+\]?\]"""
+)
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
 
 
 class Reader:
@@ -66,10 +79,12 @@ class Reader:
         self._open: dict[str, int] = {}  # how many blocks of a kind are open
         self._changes: dict[int, set[str]] = {}  # the names that a loop assigns, by its place
         self._pattern = False  # a pattern of `case` comes next
-        self._function = False  # a function's body comes next
+        self._function = ""  # the function whose body comes next
         self._parameters = False  # the `)` of `name()` comes next
         self._conditional = False
+        self._before = "\n"  # the operator or line end before the command
         self._executed = False  # a command was seen, so sbatch reads no further directive
+        self._asked = False  # a condition of `if` comes next
         self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
@@ -79,13 +94,16 @@ class Reader:
         if shell.depth == 0:
             shell.script.unterminated = tokens.unterminated
         self._changes = _loop_changes(tokens.found, text)
+        names = (match[1] or match[2] for match in _FUNCTION.finditer(text))
+        self._state.functions.update({name: frozenset() for name in names if name not in self._state.functions})
         command: list[Token] = []
         for token in tokens.found:
             if self._ended:
                 break
             if token.kind in (NEWLINE, OPERATOR):
-                self._until(command, token.text)
-                command = []
+                if command or token.kind == OPERATOR or self._before not in _JOINS:
+                    self._until(command, token.text)
+                    command, self._before = [], token.text
             elif token.kind != COMMENT:
                 command.append(token)
             elif shell.depth == 0:
@@ -125,7 +143,8 @@ class Reader:
         if tokens:
             self._executed = True
             inner = self._shell.add(tokens, self._conditional)
-            self._ended = not self._state.frames and not self._conditional and self._shell.raw(tokens[0]) == "exit"
+            always = self._before in ("\n", ";", "&") and separator in ("\n", ";") and not self._state.frames
+            self._ended = always and self._shell.raw(tokens[0]) == "exit"
             if inner is not None:
                 Reader(inner).read()
         if separator in ("\n", ";"):
@@ -150,13 +169,17 @@ class Reader:
         self._conditional = separator == "||" or (separator == "&&" and may_fail)
 
     def _assume(self, tokens: list[Token]) -> None:
-        """Takes the value that a variable has in a branch from its condition: `if [ "$MODE" = "train" ]`."""
-        frames, source = self._state.frames, self._shell.source
-        if not tokens or self._conditional or not frames or frames[-1].kind != "if":
+        """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" = "train" ]`."""
+        asked, self._asked = self._asked, False
+        source = self._shell.source
+        if not tokens or self._conditional or not asked:
             return
-        if equal := _EQUAL.fullmatch(source.text, tokens[0].start, tokens[-1].end):
-            place = source.place(equal.start(2))
-            self._state.assume(equal[1], Value((Piece(equal[2], place, place),)))
+        if test := _COMPARED.fullmatch(source.text, tokens[0].start, tokens[-1].end):
+            name, sign, text = test.groups()
+            self._state.decide(_holds(self._state.text(name), sign, text))
+            if sign in ("=", "=="):
+                place = source.place(test.start(3))
+                self._state.assume(name, Value((Piece(text, place, place),)))
 
     def _skip_pattern(self, tokens: list[Token], separator: str) -> bool:
         """Passes over a pattern of `case`; whether these tokens were part of it."""
@@ -173,9 +196,10 @@ class Reader:
     def _begins_function(self, tokens: list[Token]) -> bool:
         """`name (` of a function's definition."""
         words = [token for token in tokens if token.kind == WORD]
-        begins = bool(words) and self._shell.raw(words[-1]) not in _NO_FUNCTION
+        name = self._shell.raw(words[-1]) if words else ""
+        begins = bool(name) and name not in _NO_FUNCTION
         if begins:
-            self._function = self._parameters = True
+            self._function, self._parameters = name, True
         return begins
 
     def _keywords(self, tokens: list[Token]) -> list[Token]:
@@ -185,12 +209,14 @@ class Reader:
             if raw not in _RESERVED or token.kind != WORD:
                 return tokens[position:]
             self._executed = True
+            self._asked = raw in ("if", "elif")
             if raw in _HEADERS:
                 return self._header(raw, tokens[position:])
             if raw in _OPENING:
                 kind = "function" if raw == "{" and self._function else _OPENING[raw]
-                self._function = self._function and raw != "{"
                 self._open_block(kind, token.start)
+                if kind == "function":
+                    self._state.frames[-1].name, self._function = self._function, ""
             elif raw in _CLOSING:
                 self._pattern = self._pattern and raw != "esac"
                 kind, frames = _CLOSING[raw], self._state.frames
@@ -204,7 +230,7 @@ class Reader:
         """`for NAME in words`, `case WORD in`, `function NAME`; the tokens of a command that follows."""
         names = [self._shell.raw(token) for token in tokens]
         if raw == "function":
-            self._function = True
+            self._function = names[1] if len(names) > 1 else ""
             return self._keywords(tokens[names.index("{") :]) if "{" in names else []
         if raw == "case":
             self._open_block("case")
@@ -217,6 +243,14 @@ class Reader:
             value = Value((Piece(only.value, only.offset, only.offset),)) if only else UNKNOWN
             self._state.set(names[1], value)
         return []
+
+
+def _holds(value: str | None, sign: str, text: str) -> bool | None:
+    """The result of a comparison; None where it can't be known, or is none of numbers."""
+    if value is None or sign not in _COMPARISONS:
+        return None if value is None else (value == text) is (sign != "!=")
+    numbers = [int(one) for one in (value, text) if one.isdecimal()]
+    return _COMPARISONS[sign](*numbers) if len(numbers) == 2 else None
 
 
 def _directive(token: Token, text: str, ignored: bool) -> Directive:

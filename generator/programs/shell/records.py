@@ -75,6 +75,12 @@ class Command:
     guarded: bool = False  #: in a branch, loop or function: it may not run, or run often
 
     @property
+    def run(self) -> tuple[Word, ...]:
+        """The words from the program, builtin or function on."""
+        behind = len(self.words) > 1 and self.words[0].value in ("builtin", "command", "exec")
+        return self.words[1:] if behind else self.words
+
+    @property
     def single_quoted(self) -> bool:
         """Return whether that text is in single quotes, so that the outer shell expands nothing in it."""
         return (self.shell or "").startswith("'")

@@ -16,18 +16,20 @@ WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
 _COMMENT_TEXT: Final = re.compile(r"#[^\n]*")
 _ANSI: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 #: By what is open, the characters that mean nothing there. What is open is named by the character that closes it;
-#: `"}` is a `${` inside double quotes, where a single quote is a plain character.
+#: `"}` is a `${` inside double quotes, where a single quote is a plain character, and `=)` arithmetic: `<<` shifts.
 _RUN: Final = {
     "": re.compile(r"[^\s\\\"'$`|&;()<>]+"),
     '"': re.compile(r'[^"\\$`]+'),
     ")": re.compile(r"[^'\"\\$`()#<\n]+"),
+    "=)": re.compile(r"[^'\"\\$`()]+"),
     "}": re.compile(r"[^'\"\\$`}]+"),
     '"}': re.compile(r"[^\"\\$`}]+"),
     "`": re.compile(r"[^`\\]+"),
 }
-#: The beginning of a here-document, by its delimiter.
-_DOCUMENT: Final = re.compile(r"(?<!<)<<-?[ \t]*[\\'\"]?([A-Za-z_][\w.-]*)['\"]?")
-_LINE: Final = re.compile(r"^\t*([^\n]*?)\r?$", re.MULTILINE)
+#: The delimiter of a here-document, any word, and what begins one.
+_DELIMITER: Final = re.compile(r"""[ \t]*((?:[^\s;&|()<>'"\\`]|\\.|'[^'\n]*'|"[^"\n]*")+)""")
+_DOCUMENT: Final = re.compile(rf"(?<!<)<<(-?){_DELIMITER.pattern}")
+_QUOTES: Final = re.compile(r"\\(.)|['\"]")
 _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 
 # Texts with nothing nested in them, which one match passes over. No two alternatives begin with the same character, so
@@ -63,7 +65,6 @@ _USUAL: Final = re.compile(
 _IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = range(1, 9)
 _OPERATOR: Final = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
 _REDIRECT: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)")
-_BLANKS: Final = re.compile(r"[ \t]*")
 #: After these a command begins, so `[[` and `((` are what they seem.
 _BEFORE_COMMAND: Final = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"})
 
@@ -147,7 +148,7 @@ class Tokens:
         if redirect and not IN_WORDS.match(text, position):
             return self._redirect(redirect)
         if text.startswith("((", position) and self._begins_command():
-            end = self._word_end(position + 2, (")", ")"))
+            end = self._word_end(position + 2, ("=)", "=)"))
             self.found.append(Token(TEST, position, end))
             return end
         operator = _OPERATOR.match(text, position)
@@ -186,26 +187,22 @@ class Tokens:
     def _redirect(self, match: re.Match[str]) -> int:
         token = Token(REDIRECT, match.start(), match.end(), match[1] or match[2])
         self.found.append(token)
-        if token.text not in ("<<", "<<-"):
+        word = _DELIMITER.match(self._text, match.end()) if token.text in ("<<", "<<-") else None
+        if word is None:
             return match.end()
-        blanks = _BLANKS.match(self._text, match.end())
-        start = blanks.end() if blanks else match.end()
-        end = self._word_end(start)
-        raw = self._text[start:end]
-        delimiter = re.sub(r"\\(.)|['\"]", r"\1", raw)
-        self._waiting.append((token, delimiter, delimiter == raw, token.text == "<<-"))
-        return end
+        delimiter = _QUOTES.sub(r"\1", word[1])
+        self._waiting.append((token, delimiter, delimiter == word[1], token.text == "<<-"))
+        return word.end()
 
     def _bodies(self, position: int) -> int:
         """Reads the here-documents that begin at a line; the place after the last of them."""
         for token, delimiter, expands, strips in self._waiting:
-            tabs = r"\t*" if strips else ""
-            close = re.compile(rf"^{tabs}{re.escape(delimiter)}\r?$", re.MULTILINE).search(self._text, position)
+            close = _closing_line(self._text, position, delimiter, strips)
             if close is None and self.unterminated is None:
                 self.unterminated = token.start
-            end = close.start() if close else len(self._text)
+            end = close[0] if close else len(self._text)
             token.body = Body(position, end, expands, strips)
-            position = min(close.end() + 1, len(self._text)) if close else end
+            position = min(close[1] + 1, len(self._text)) if close else end
         self._waiting.clear()
         return position
 
@@ -245,18 +242,37 @@ def _word_end(text: str, position: int) -> tuple[int, bool]:
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
 
 
+def _closing_line(text: str, position: int, delimiter: str, strips_tabs: bool) -> tuple[int, int] | None:
+    """Find where the line that ends a here-document begins and ends; its body begins at `position`."""
+    while (at := text.find(delimiter, position)) >= 0:
+        start, end = text.rfind("\n", position, at) + 1 or position, text.find("\n", at)
+        end = end if end >= 0 else len(text)
+        line = text[start:end].removesuffix("\r")
+        if (line.lstrip("\t") if strips_tabs else line) == delimiter:
+            return start, end
+        position = end + 1
+    return None
+
+
 @lru_cache(maxsize=4)
-def _last_lines(text: str) -> dict[str, int]:
-    """The places where lines of a text are last in it, by what a line is but for tabs before it."""
-    return {match[1]: match.start() for match in _LINE.finditer(text)}
+def _last_lines(text: str) -> dict[tuple[bool, str], int]:
+    """The places where lines are last in a text, by whether tabs before them are stripped, and the line."""
+    found, position = dict[tuple[bool, str], int](), 0
+    for line in text.split("\n"):
+        plain = line.removesuffix("\r")
+        found[False, plain] = found[True, plain.lstrip("\t")] = position
+        position += len(line) + 1
+    return found
 
 
-def _body_end(text: str, position: int, delimiter: str) -> int:
-    """Return where a here-document ends; 0 where no line ends it, as it is a shift in arithmetic."""
-    if _last_lines(text).get(delimiter, 0) < position:
-        return 0
-    close = re.compile(rf"^\t*{re.escape(delimiter)}\r?$", re.MULTILINE).search(text, position)
-    return close.end() if close else 0
+def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) -> int:
+    """Pass over the bodies of the waiting here-documents, which begin at a line; one that no line ends has none."""
+    for delimiter, strips in waiting:
+        if _last_lines(text).get((strips, delimiter), -1) >= position:
+            close = _closing_line(text, position, delimiter, strips)
+            position = close[1] if close else position
+    waiting.clear()
+    return position
 
 
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
@@ -264,7 +280,7 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
 
     With `closers` (innermost last) the position is inside these, and the end is past the last one's close.
     """
-    size, stack, after = len(text), list(closers), 0
+    size, stack, waiting = len(text), list(closers), list[tuple[str, bool]]()
     while position < size:
         context = stack[-1] if stack else ""
         if run := _RUN[context].match(text, position):
@@ -287,9 +303,9 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
             position += 1
         elif context == ")" and (begun := _DOCUMENT.match(text, position)):
             position = begun.end()
-            after = _body_end(text, max(after, position), begun[1])
-        elif character == "\n" and after > position:
-            position = after
+            waiting.append((_QUOTES.sub(r"\1", begun[2]), begun[1] == "-"))
+        elif context and character == "\n" and waiting:
+            position = _behind_bodies(text, position + 1, waiting)
         elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
             position = placeholder.end()
         elif not context:
@@ -297,8 +313,8 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
         elif context == ")" and text[position - 1] in " \t\n;" and (comment := _COMMENT_TEXT.match(text, position)):
             position = comment.end()
         else:
-            if context == ")" and character == "(":
-                stack.append(")")
+            if context in (")", "=)") and character == "(":
+                stack.append("=)" if text[position - 1] == "(" else context)
             position += 1
     return min(position, size), position <= size and not stack
 

@@ -173,13 +173,23 @@ class Frame:
     """An open `if`, `case`, loop, function, group or subshell."""
 
     kind: str
+    name: str = ""  #: of a function
     before: dict[str, Value | None] = field(default_factory=dict)  #: as they were when it opened, where changed since
     branches: list[dict[str, Value | None]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
     assumed: dict[str, Value | None] = field(default_factory=dict)  #: as it was of what the branch's condition tells
-    refuted: set[str] = field(default_factory=set)  #: has another value in the branches to come
+    refuted: dict[str, Value | None] = field(default_factory=dict)  #: the same of what the branches to come refute
+    told: str = ""  #: the variable that has the value which the branch's condition tells
     total: bool = False  #: whether one of the branches always runs
+    runs: bool | None = None  #: whether the condition of the branch that is open holds
+    chosen: bool = False  #: a branch's condition holds, so that none after it runs
     ended: bool = False  #: the last branch has ended, and no other has begun
+
+    def touch(self, name: str, before: Value | None) -> None:
+        """Notes that a variable changes in the open branch, and had the value `before`."""
+        told = self.assumed.pop(name, before)
+        self.before.setdefault(name, self.refuted.get(name, told))
+        self.touched.add(name)
 
 
 class State:
@@ -193,6 +203,9 @@ class State:
         self.commands = 0  #: how many were read
         self.guards = 0  #: how many of the frames may run more or less often than once
         self.all_exported = False
+        self.functions: dict[str, frozenset[str]] = {}  #: the variables that each sets, as far as it was read
+        self._assumed: set[str] = set()  # has the value that a condition tells
+        self._sourced = False  # a file that wasn't read may have defined functions
         self._parent = parent
         self._left: list[int] = parent._left if parent is not None else [_MOST_PER_SCRIPT]  # of all shells together
 
@@ -231,9 +244,8 @@ class State:
 
     def _touch(self, name: str) -> None:
         if self.frames:
-            frame = self.frames[min(len(self.frames), _DEEPEST) - 1]
-            frame.before.setdefault(name, frame.assumed.pop(name, self.values.get(name)))
-            frame.touched.add(name)
+            self.frames[min(len(self.frames), _DEEPEST) - 1].touch(name, self.values.get(name))
+            self._assumed.discard(name)
 
     def _put(self, name: str, value: Value | None) -> None:
         if value is None:
@@ -256,47 +268,70 @@ class State:
         frame, known = self.frames[-1], self.text(name)
         if name not in frame.touched:
             frame.assumed.setdefault(name, self.values.get(name))
-            self._put(name, value)
-            frame.refuted |= {name} if known == value.text else set()
+            same = known == value.text
+            frame.told = name if same else frame.told
+            self._put(name, UNKNOWN if self._sourced and not same else value)
+            self._assumed.add(name)
 
-    def _forget(self, frame: Frame) -> None:
+    def call(self, name: str, sources: bool) -> None:
+        """Runs a function of the script, or code that isn't read: what they may set can't be known from here."""
+        self._sourced = self._sourced or sources
+        for assumed in self._assumed:
+            self._put(assumed, UNKNOWN)
+        self._assumed.clear()
+        changed = self.functions.get(name, frozenset())
+        for changing in changed if self.spend(len(changed)) else ():
+            self.set(changing, UNKNOWN)
+
+    def decide(self, runs: bool | None) -> None:
+        """Says of the branch that is open whether its condition holds; a function may be called with other values."""
+        if not any(frame.kind == "function" for frame in self.frames[:_DEEPEST]):
+            self.frames[-1].runs = runs
+
+    def _end_branch(self, frame: Frame) -> None:
+        """Keeps what the branch that is open leaves of the variables, if it may run."""
         for name in tuple(frame.assumed):
             self._put(name, frame.assumed.pop(name))
+            self._assumed.discard(name)
+        if frame.runs is not False and not frame.chosen and not frame.ended:
+            frame.branches.append({name: self.values.get(name) for name in frame.touched})
+        frame.chosen = frame.chosen or frame.runs is True
+        frame.total, frame.runs = frame.total or frame.chosen, None
 
     def next_branch(self, total: bool = False) -> None:
         """Ends a branch of the innermost block; the next one begins from what was before the block."""
         if self.frames:
             frame = self.frames[-1]
-            self._forget(frame)
-            frame.branches.append({name: self.values.get(name) for name in frame.touched})
+            self._end_branch(frame)
             for name in frame.touched:
-                self._put(name, frame.before[name])
+                self._put(name, UNKNOWN if name in frame.refuted else frame.before[name])
             frame.touched.clear()
             frame.total = frame.total or total
-            for name in frame.refuted:
-                self.assume(name, UNKNOWN)
+            if frame.told and frame.told not in frame.refuted:
+                frame.refuted[frame.told] = self.values.get(frame.told)
+                self._put(frame.told, UNKNOWN)
+            frame.told = ""
 
     def close(self) -> None:
         """Closes the innermost block and merges what its branches left."""
         frame = self.frames.pop()
-        self._forget(frame)
+        self._end_branch(frame)
+        for name in frame.refuted.keys() - frame.before.keys():
+            self._put(name, frame.refuted[name])
+        if frame.kind == "function":
+            self.functions[frame.name] = frozenset(frame.before)
         self.guards -= frame.kind in _GUARDS
         if frame.kind == "(":
             for name in frame.touched:
                 self._put(name, frame.before[name])
             return
         if frame.kind != "{":  # the commands of a group always run
-            branches = list(frame.branches)
-            if not frame.ended:
-                branches.append({name: self.values.get(name) for name in frame.touched})
-            if not frame.total:
-                branches.append({})
+            branches = [*frame.branches, *([] if frame.total else [{}])]
             too_many = len(branches) * len(frame.before) > _MOST_MERGED
             for name, before in frame.before.items():
                 self._put(name, _merged([] if too_many else [branch.get(name, before) for branch in branches]))
         for name, before in frame.before.items() if self.frames else ():
-            self.frames[-1].before.setdefault(name, before)
-            self.frames[-1].touched.add(name)
+            self.frames[-1].touch(name, before)
 
 
 def _merged(values: Sequence[Value | None]) -> Value:
@@ -347,6 +382,11 @@ def _perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
     if any(after is None and not (option or "").startswith("-") for option, after in pairwise(found)):
         return ()
     return tuple(found) if len(found) <= _MOST_PERHAPS else ()
+
+
+def perhaps_of(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
+    """The texts of the words of a value that may be there or not, as in `Word`."""
+    return _perhaps([_split(pieces)])
 
 
 def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:

@@ -19,7 +19,7 @@ from ..launching.call import (
     fill,
     header,
     launch_options,
-    not_kept,
+    not_mounted,
     pod_environment,
     processes_per_node,
     yaml_text,
@@ -116,7 +116,7 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 def _lost(job: Job) -> Iterator[str]:
     mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(job.launch.options, key))
-    return not_kept(job, mounted, "launch.skypilot.buckets")
+    return not_mounted(job, mounted, "launch.skypilot.buckets")
 
 
 def _secrets(file: Path) -> tuple[str, ...]:

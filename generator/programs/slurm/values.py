@@ -7,8 +7,8 @@ import re
 from typing import Final
 
 from ...dataclass import dataclass
+from ...job.quantities import slurm_seconds
 
-_TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _MEMORY: Final = re.compile(r"\s*\+?(\d+)(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
 _NODES: Final = re.compile(r"\s*\+?(\d+)(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
 _GRES: Final = re.compile(
@@ -51,23 +51,8 @@ def number(text: str) -> int | None:
 
 
 def seconds(text: str) -> float | None:
-    """A time limit in seconds: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; infinity where it is unlimited."""
-    if text.upper() in ("-1", "INFINITE", "UNLIMITED"):
-        return math.inf
-    if len(text) > 4 * _MOST_DIGITS or _TIME.fullmatch(text) is None:
-        return None
-    days, first, second, third = time_fields(text)
-    if days is not None:
-        return days * 86_400 + (first or 0) * 3_600 + (second or 0) * 60 + (third or 0)
-    if third is not None:
-        return (first or 0) * 3_600 + (second or 0) * 60 + third
-    return (first or 0) * 60 + (second or 0)
-
-
-def time_fields(text: str) -> tuple[int | None, ...]:
-    """Days, and the numbers between the colons, of a time that can be read; None where there is none."""
-    match = _TIME.fullmatch(text)
-    return tuple(int(part) if part else None for part in match.groups()) if match else (None,) * 4
+    """A time limit in seconds; infinity where it is unlimited."""
+    return math.inf if text.upper() in ("-1", "INFINITE", "UNLIMITED") else slurm_seconds(text)
 
 
 def mebibytes(text: str) -> float | None:

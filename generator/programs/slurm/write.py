@@ -13,7 +13,6 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from ...job.needs import continuation
-from ...job.records import Job
 from ...search.plan import Plan
 from ...units import GIB, clock
 from ..launching import fabric
@@ -69,6 +68,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         setup=tuple(map(Raw, options.get("setup", ()))),
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
         torchrun=torchrun(options),
+        here=not program.script.startswith("/"),  # in the folder that the job is submitted from
         exclusive=takes_nodes(plan, options),
         threads=threads,
         environment=tuple((Raw(name), text) for name, text in variables.items() if not (threads and name == THREADS)),
@@ -115,20 +115,21 @@ def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
 def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: int) -> Iterator[str]:
     if not takes_nodes(plan, options) and "memory" not in options and shared_memory(plan) is None:
         yield "The node's memory is unknown, so Slurm's default limit applies: launch.slurm.memory sets another."
-    yield from _outside(plan.job)
+    if plan.job.nodes_together > 1 and not plan.job.elastic:
+        yield (
+            "--segment (Slurm 23.11, topology/block) keeps groups of ranks within racks as the plan counts them: "
+            "launch.slurm.directives, segment: N, sets another size."
+        )
+    given = [f"launch.slurm.{key}" for key in ("modules", "setup") if options.get(key)]
+    if given and options.get("container_image"):  # pyxis starts it for srun's tasks alone
+        run = "run" if len(given) > 1 else "runs"
+        yield f"{' and '.join(given)} {run} on the first node's host, not in the container."
     framework = plan.job.framework
     if signal_s and framework.exit_option is not None and not saves_on_term(plan, program):
         yield (
             f"{framework} does not handle USR1: with {framework.exit_option} in launch.arguments the workers get TERM "
             "instead, save and exit."
         )
-
-
-def _outside(job: Job) -> Iterator[str]:
-    """Say which of the job's commands don't run in its container. Source: pyxis starts it for srun's tasks alone."""
-    given = [f"launch.slurm.{key}" for key in ("modules", "setup") if job.launch.options.get(key)]
-    if given and job.launch.options.get("container_image"):
-        yield f"On the host of the first node, not in the container, run {' and '.join(given)}."
 
 
 def _signal_s(plan: Plan) -> int:
@@ -184,7 +185,6 @@ LAUNCHER: Final = Launcher(
     file="launch.sbatch",
     trials=trials_file,
     pick=pick_file,
-    lost=_outside,
     for_whole_runs=frozenset({"requeue", "signal_seconds", "continue", "array", "dependency", "mail_user"}),
     token="export HF_TOKEN before sbatch",
     scheduler=Scheduler(
@@ -345,6 +345,8 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     yield "job-name", plain_name(plan.job.name)
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
+    if (together := plan.job.nodes_together) > 1 and not plan.job.elastic:
+        yield "segment", together
     gpus = processes_per_node(plan)
     request = options.get("gpu_request", "gpus-per-node")
     typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus

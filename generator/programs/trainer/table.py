@@ -15,7 +15,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...estimate.layout import Recompute
-from ...job.records import gives
+from ...job.arguments import gives
 from ...search.plan import Plan
 from ..deepspeed.options import EIGHT_BIT
 from ..deepspeed.write import FILE_NAME

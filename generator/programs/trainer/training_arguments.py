@@ -20,7 +20,7 @@ from ...job.source import Source, escape
 from ...job.wording import whole_number
 from ...resources import read_text
 from ..launching.launch_line import Launch
-from ..launching.program_options import declares_its_own, find_program, program_path
+from ..launching.program_options import declares_its_own, find_program, is_elsewhere, program_path
 from ..shell.records import Word
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
@@ -94,7 +94,9 @@ class TrainingArguments(Reader):
     complete: bool = True  #: whether there can be no others, as in words that aren't known
     #: Those to which the program's own class may give another default, or which are given in a branch.
     redefined: frozenset[str] = frozenset()
-    bare: frozenset[str] = frozenset()  #: those on a launch line that take a value, and have none
+    #: Those on a launch line that take a value, and have none, by whether a variable behind them is left empty.
+    bare: Mapping[str, bool] = field(default_factory=dict)
+    assumed: bool = False  #: whether the program is not there or hands them on, so that they may be others
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""
@@ -209,13 +211,13 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         names = {name for name, _, _ in found}
         # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch
         config = any(name == "deepspeed" and value is not True for name, _, value in found)
-        theirs = (names & _TELLING or config) and names & _COMMON and not names & _FOREIGN
+        theirs = (names & _TELLING and names & _COMMON) or (config and len(names & _COMMON) > 1)
         holder = launch.script.text.path
         # a program that is there may have options of the same names but no TrainingArguments
         program = program_path(launch)
         if program and _MODULE.fullmatch(program):  # `-m src.train`
             program = f"{program.replace('.', '/')}.py"
-        if theirs and not declares_its_own(program, holder, _TELLING | _COMMON):
+        if theirs and not names & _FOREIGN and not declares_its_own(program, holder, _TELLING | _COMMON):
             values: dict[str, object] = {}
             places: dict[str, Location] = {}
             given = [text or "" for word in launch.arguments for text in word.perhaps]
@@ -226,7 +228,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 values.pop(name, None)
                 if value not in (None, _NO_VALUE) and name not in unsure:
                     values[name] = value
-            path = find_program(program, holder) if program and program.endswith(".py") else None
+            path = find_program(program, holder)
             yield TrainingArguments(
                 path=holder,
                 values=values,
@@ -234,7 +236,8 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
                 launch=launch,
                 complete=not _may_hide(launch.arguments),
                 redefined=unsure | (_redefined(path) if path is not None else frozenset()),
-                bare=frozenset(name for name, _, value in found if value is _NO_VALUE),
+                bare={name: launch.is_left_empty(word) for name, word, value in found if value is _NO_VALUE},
+                assumed=is_elsewhere(program, holder),
             )
 
 

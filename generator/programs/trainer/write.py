@@ -15,8 +15,8 @@ from typing import Final
 
 from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
 from ...estimate.layout import Layout, Recompute
-from ...job.needs import argument_values
-from ...job.records import Checkpoints, Framework, Job, Need, gives
+from ...job.arguments import argument_values, gives
+from ...job.records import Checkpoints, Framework, Job, Need
 from ...search.plan import Plan
 from ..deepspeed import write as ds_config
 from ..deepspeed.options import EIGHT_BIT, PLANNED
@@ -62,6 +62,7 @@ _LENGTHS: Final = {
 _ALSO: Final = ("--block_size", "--max_length", "--max_seq_length")
 #: What --train_file takes (examples/pytorch/language-modeling/run_clm.py); JSON lines too are no dataset of the Hub.
 _FILES: Final = (".csv", ".json", ".jsonl", ".txt")
+_ATTENTION: Final = "--attn_implementation"
 _REPORT: Final = "--report_to"
 
 
@@ -73,7 +74,7 @@ def _packages(job: Job) -> dict[str, str]:
     """
     training, script = job.training, PurePosixPath(job.launch.script).name
     flash = training.attention == "flash" and job.cluster.accelerator.vendor != "intel"
-    told = argument_values(job.launch.arguments, "--attn_implementation") or ("flash",)
+    told = argument_values(job.launch.arguments, _ATTENTION) or ("flash",)
     quantized = training.lora is not None and training.lora.base == "4bit"
     used = {
         "flash-attn": (flash and told[0].startswith("flash"), ">=2.3.3"),
@@ -152,7 +153,11 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """Notes on what isn't in TrainingArguments, and on numbers that look wrong but aren't."""
     script = PurePosixPath(job.launch.script).name
     told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
-    told += [] if script in _TRL else [f"attn_implementation={_attention(job, layout)}"]
+    told += (
+        []
+        if script in _TRL or gives(job.launch.arguments, _ATTENTION)
+        else [f"attn_implementation={_attention(job, layout)}"]
+    )
     counted = f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
     texts = [*([counted] if told else []), *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count")]
     if layout.context > 1:
@@ -202,20 +207,18 @@ def program(plan: Plan) -> Program:
     """The Trainer script, its arguments and the JSON they agree with."""
     job, layout = plan.job, plan.layout
     groups = [group(comment, {row.option: row.value(plan) for row in rows}) for comment, rows in GROUPS.items()]
-    if gives(job.launch.arguments, "--do-train"):
-        groups = [each for each in groups if "--do_train" not in each.arguments]
     own, data = job.launch.arguments, job.data
     options: dict[str, Value] = {}
     for path in data.path[:1]:
         options["--train_file" if path.endswith(_FILES) else "--dataset_name"] = path
     if data.tokenizer.path is not None:
         options["--tokenizer_name"] = data.tokenizer.path
-    left = {option: value for option, value in options.items() if not gives(own, option) and not holds(own, value)}
+    left = {option: value for option, value in options.items() if not holds(own, value)}
     script = PurePosixPath(job.launch.script).name
     if script in _LENGTHS and not gives(own, *_ALSO):
         left[_LENGTHS[script]] = job.training.sequence_length
     if script in _TRL:
-        left |= {"--attn_implementation": _attention(job, layout), **_trl_adapters(job)}
+        left |= {_ATTENTION: _attention(job, layout), **_trl_adapters(job)}
     groups.insert(-1, group("data and tokenizer, by the options of the example scripts of transformers", left))
     if _reports(job):  # by default nothing is reported
         groups.append(group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)}))

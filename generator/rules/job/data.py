@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from ...catalog import find_model
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...job.arguments import gives, key_of, options_of
 from ...job.hf_config import model_from_config
 from ...job.needs import (
     ASSET,
     EXPRESSION,
-    argument_values,
     bindings,
     binds,
     bound_values,
@@ -86,7 +86,7 @@ def cache_can_be_written(job: Job) -> Violations:
     """Data that is mounted to be read has its cache elsewhere: beside output.checkpoints, or in --data-cache-path.
     Prevents: OSError: Read-only file system, when rank 0 writes the order of the samples; not where they are there yet.
     Fix: set output.checkpoints, or add --data-cache-path with a folder that all nodes share to launch.arguments"""
-    if job.output.checkpoints is not None or argument_values(job.launch.arguments, _CACHE):
+    if job.output.checkpoints is not None or gives(job.launch.arguments, _CACHE):
         return
     found = bindings(job)
     options: Mapping[str, Any] = job.launch.options
@@ -157,36 +157,38 @@ def arguments_agree(job: Job) -> Violations:
     """Options in launch.arguments don't contradict the spec: its model, lengths, batch, adapters, layout, data, output.
     Prevents: No error: one of the two values is used, and the plan counts with the other.
     Fix: give each of them once"""
-    said = {option: key for key in spec_values(job) for option in job.framework.options.get(key, ())}
-    texts, words = spec_values(job), job.launch.arguments
-    for option, index in {word.partition("=")[0]: at for at, word in enumerate(words) if word[:1] == "-"}.items():
-        text = " ".join(argument_values(words, option) or ())
-        if option in said:
-            key, value = said[option], " ".join(texts[said[option]])
-            found = (key, value, f"{key}: {text}") if text not in ("", value) else None
-        else:
-            found = _other_model(job, option, text) or _other_number(job, option, text)
-        if found:
-            key, value, other = found
-            message = f"{key} is {value}, but launch.arguments have {option} {text}"
-            written = option in said or option in job.framework.decides  # by dsgen, and so not asked of its script
-            write = f"remove {option}" if written else f"write {option} {value.replace(',', '')}"
+    said = {key_of(option): key for key in spec_values(job) for option in job.framework.options.get(key, ())}
+    said |= {key_of(option): key for option, key in job.framework.decides.items()}
+    # Other words of Megatron's are options for something else.
+    common = {} if job.framework.runs("Megatron-LM", "Megatron-DeepSpeed") else _COMMON
+    for option in {each.key: each for each in options_of(job.launch.arguments)}.values():
+        key, text = said.get(option.key) or common.get(option.key), " ".join(option.values)
+        if key and (found := _other(job, key, text)):
+            value, other = found
+            message = f"{key} is {value}, but launch.arguments have {option.written} {text}".rstrip()
+            by_us = option.key in said  # and so not asked of the script
+            write = f"write {option.written} {value.replace(',', '')}"
+            write = f"remove {option.written}" if by_us or key == _ATTENTION else write
             write = f"write the name of {value} there" if key == "model" else write
             # A script of the user's own may mean something else by the word.
-            severity = None if written or job.framework.runs("Trainer") else WARNING
-            where = job.origin.locate(f"/launch/arguments/{index}")
+            severity = None if by_us or job.framework.runs("Trainer") else WARNING
+            where = job.origin.locate(f"/launch/arguments/{option.at}")
             yield Violation(where, message, f"{write}, or set {other}", severity=severity)
 
 
+_ATTENTION: Final = "training.attention"
 #: Options of training scripts by the key of the spec that says the same, whatever the framework: those of examples of
 #: Megatron, transformers, accelerate, trl and LLaMA-Factory, which scripts of people's own take over.
 _COMMON: Final = {
-    name: f"training.{key}" if key else "model"
+    key_of(f"--{name}"): f"training.{key}" if key else "model"
     for key, names in {
         "sequence_length": "sequence_length seq_length seq_len max_seq_length max_seq_len cutoff_len block_size",
         "global_batch": "global_batch_size",
         "duration.steps": "max_steps train_steps max_train_steps num_train_steps total_steps train_iters",
         "learning_rate": "learning_rate lr",
+        "weight_decay": "weight_decay",
+        "gradient_clipping": "max_grad_norm",
+        "attention": "attn_implementation flash_attn use_flash_attn use_flash_attention use_flash_attention_2",
         "lora.rank": "lora_rank lora_r",
         "lora.alpha": "lora_alpha",
         "": "model_name_or_path pretrained_model_name_or_path",
@@ -194,32 +196,40 @@ _COMMON: Final = {
     for name in names.split()
 }
 _SPARES: Final = ("training.learning_rate", "training.weight_decay", "training.gradient_clipping")
+#: The whole value of an option for attention, by the kind that it is; of others, such as sdpa, kernels differ.
+_KINDS: Final = {
+    "unfused": re.compile(r"eager|disabled|unfused|local"),
+    "flash": re.compile(r"(?:true|fused|.*(?:flash|fa\d).*)?", re.IGNORECASE),
+}
 _PATH: Final = re.compile(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")  #: begins so: a file's, which says little of what is in it
 _SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
 
 
-def _common(option: str) -> str | None:
-    return _COMMON.get(option.lstrip("-").replace("-", "_").lower())
+def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
+    """The value of the spec, and the key with that of an option, where the two differ."""
+    if key == "model":
+        return _other_model(job, text)
+    if key == _ATTENTION:
+        value, text = job.training.attention, next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), "")
+    elif key in (texts := spec_values(job)):
+        value = " ".join(texts[key])
+    else:
+        return _other_number(job, key, text)
+    return (value, f"{key}: {text}") if text not in ("", value) else None
 
 
-def _other_model(job: Job, option: str, name: str) -> tuple[str, str, str] | None:
+def _other_model(job: Job, name: str) -> tuple[str, str] | None:
     """The model of the spec, where both it and an option name one of the catalog, of different shapes."""
-    if _common(option) != "model" or _PATH.match(name) or find_model(job.model.name) is None:
-        return None
-    entry = find_model(name)
+    entry = None if _PATH.match(name) or find_model(job.model.name) is None else find_model(name)
     if entry is None or entry.name == job.model.name:
         return None
     other = model_from_config(entry.config, name=entry.name, source=entry.source)
-    return ("model", job.model.name, f"model: {name}") if _SHAPE(other) != _SHAPE(job.model) else None
+    return (job.model.name, f"model: {name}") if _SHAPE(other) != _SHAPE(job.model) else None
 
 
-def _other_number(job: Job, option: str, text: str) -> tuple[str, str, str] | None:
-    """The key of the spec that an option says, with its number, where the option has another one; and the other."""
-    asked = not job.framework.runs("Megatron-LM", "Megatron-DeepSpeed")  # which take other words for something else
-    key = job.framework.decides.get(option) or (_common(option) if asked else None)
-    if key is None or (key in _SPARES and not _counts(job, key)):
-        return None
-    value = _number_of(job, key)
+def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
+    """The spec's number for a key, and the key with that of an option, where the two differ."""
+    value = None if key in _SPARES and not _counts(job, key) else _number_of(job, key)
     try:
         given = float(text)
     except ValueError:
@@ -229,12 +239,12 @@ def _other_number(job: Job, option: str, text: str) -> tuple[str, str, str] | No
         return None
     section, _, last = key.rpartition(".")
     nested = section in ("training.duration", "training.lora")
-    return key, f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
+    return f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
 
 
 def _counts(job: Job, key: str) -> bool:
-    """Ask whether a number of no weight in a plan is the spec's own, or repeated in a file that has to agree."""
-    return job.framework.runs("Trainer") or f"/{key.replace('.', '/')}" in job.origin.locations
+    """Ask whether a number of no weight in a plan is the spec's own, or repeated in the DeepSpeed config."""
+    return job.framework.runs("Trainer", "own script") or f"/{key.replace('.', '/')}" in job.origin.locations
 
 
 def _number_of(job: Job, key: str) -> float | None:

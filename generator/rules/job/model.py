@@ -172,8 +172,11 @@ def ramps_need_megatron(job: Job) -> Violations:
 
 _SILU = ("silu", "swish", "swiglu")
 _PLAIN = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu2")
-#: Rotary scalings that Megatron-LM has an option for; latent attention has YaRN of its own.
-_MEGATRON_LM_SCALINGS = ("none", "llama3")
+
+
+def _scalings(job: Job) -> tuple[str, ...]:
+    """Rotary scalings that Megatron-LM has options for; YaRN with latent attention alone."""
+    return ("none", "llama3", *("yarn",) * (job.model.is_mla and job.model.yarn_scale is not None))
 
 
 def missing_parts(job: Job) -> tuple[str, ...]:
@@ -181,7 +184,7 @@ def missing_parts(job: Job) -> tuple[str, ...]:
     if not job.framework.runs("Megatron layers"):
         return ()
     if job.framework.runs("Megatron-LM"):
-        parts = _missing(job, _MEGATRON_LM_SCALINGS)
+        parts = _missing(job, _scalings(job))
     else:
         parts = {**_missing(job, ("none",)), **_missing_here(job)}
     return tuple(part for part, needed in parts.items() if needed)
@@ -201,6 +204,10 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
         "normalisation without parameters": model.norm == "none",
         "normalisation without biases": model.norm == "layernorm-no-bias",
         "attention in chunks": chunk is not None and chunk < job.training.sequence_length,
+        # Source: core_v0.16.1 megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
+        "sigmoid scores of experts that don't add up to 1": model.router_scores == "sigmoid"
+        and not model.router_normalizes
+        and model.experts_per_token > 1,
         **dict.fromkeys(model.extras, True),
         "an embedding of another width": model.embedding_width is not None,
     }
@@ -213,6 +220,7 @@ def _missing_here(job: Job) -> dict[str, bool]:
     return {
         "normalisation of queries and keys": model.qk_norm in ("head", "l2"),
         "layers without positions": bool(model.layers_without_rotary),
+        "a router with sigmoid scores": model.router_scores == "sigmoid",
         "clamped activations": model.activation_clamp is not None,
         "attention sinks": model.attention_sinks,
         "query, key and value biases without others": model.qkv_bias and not others,
@@ -233,7 +241,7 @@ def megatron_has_every_part(job: Job) -> Violations:
     if missing:
         parts, framework = ", ".join(missing), job.says("framework", job.framework)
         message = f"{job.model.name} has {parts}, for which {framework} has no option: it would train without"
-        other = "huggingface" if any(_missing(job, _MEGATRON_LM_SCALINGS).values()) else "megatron-lm"
+        other = "huggingface" if any(_missing(job, _scalings(job)).values()) else "megatron-lm"
         yield violation(job, "/model", message, f"use {job.says('framework', other)}, or change the script")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...estimate.layout import LayoutLike, Modules, Recompute
+from ...facts.facts import knows
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
@@ -18,8 +19,12 @@ _HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
 
 
 def _has_engine(job: Job) -> bool:
-    """Ask whether Transformer Engine runs on the accelerators, with its user buffers."""
-    return job.cluster.accelerator.vendor == "nvidia" and job.cluster.accelerator.generation not in _OLDER
+    """Ask whether Transformer Engine runs on the accelerators, and its user buffers, which NVLink has to join.
+
+    Source: NVIDIA/TransformerEngine issue 985.
+    """
+    accelerator, joined = job.cluster.accelerator, not knows(job, "intra_node") or job.cluster.intra_node != "pcie"
+    return accelerator.vendor == "nvidia" and accelerator.generation not in _OLDER and joined
 
 
 _elsewhere = {
@@ -85,11 +90,12 @@ def tensor_overlap_stays_in_node(job: Job, layout: LayoutLike) -> Judgement:
 
 @_devices.rule("MLM123", ERROR, "init", transformer_engine("module/base.py:152, initialize_ub"), InFiles())
 def tensor_overlap_has_its_hardware(job: Job, layout: LayoutLike) -> Judgement:
-    """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere, where Transformer Engine has user buffers.
+    """Tensor-parallel overlap runs on NVIDIA's GPUs since Ampere that NVLink joins, as Transformer Engine's buffers do.
     Prevents: Transformer Engine, or its user buffers, can't be loaded.
     Fix: set layout.tensor_overlap to false"""
     yield np.logical_not(layout.tensor_overlap)
-    message = f"{job.says('tensor_overlap', True)} is not available on {job.cluster.accelerator.name}"
+    linked = " without NVLink" * (knows(job, "intra_node") and job.cluster.intra_node == "pcie")
+    message = f"{job.says('tensor_overlap', True)} is not available on {job.cluster.accelerator.name}{linked}"
     yield message, _off(job, "tensor_overlap")
 
 

@@ -14,7 +14,7 @@ from ....job.wording import show
 from ....rules.violations import azureml, violation
 from ...references import Reference
 from ...subjects import submissions
-from ...submission import Submission, references
+from ...submission import Submission
 from ..job import AzureMLJob
 from ..schema import FILE_PREFIX
 from .loading import is_to_fill, jobs
@@ -128,15 +128,16 @@ def configs_travel_with_the_code(submission: Submission) -> Violations:
 
 
 def _configs_of(job: AzureMLJob, submission: Submission) -> Iterator[Reference]:
-    """DeepSpeed configs that the command names by a path relative to the folder in which it starts."""
-    commands = job.script.shell.commands if job.script is not None else ()
-    if any(command.words and command.words[0].value in ("cd", "pushd") for command in commands):
+    """DeepSpeed configs that the command names by a path from the folder in which it starts, and doesn't make."""
+    script = job.script
+    if script is None or any(one.words and one.words[0].value in ("cd", "pushd") for one in script.shell.commands):
         return
     prefix = job.locate("command").pointer.removesuffix("/command")
-    for link in references(submission):
+    for link in submission.references:
         inside = link.where.path == job.path and link.where.pointer.startswith(prefix)
         own = inside and not link.where.pointer.removeprefix(prefix).startswith("/inputs/")
-        if own and link.kind == "DeepSpeed config" and not link.path.startswith(("/", "~")) and "$" not in link.path:
+        own = own and link.kind == "DeepSpeed config" and not script.makes(link.path)
+        if own and not link.path.startswith(("/", "~")) and "$" not in link.path:
             yield link
 
 

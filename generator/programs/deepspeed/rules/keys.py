@@ -9,11 +9,11 @@ from typing import Final
 from ....catalog.names import closest
 from ....facts.hjson.edits import move_member, rename_key, replace_value
 from ....facts.hjson.text import JsonText
-from ....findings import Edit, Severity, printable
-from ....job.wording import dots
+from ....findings import Edit, Severity, Violation, printable
+from ....job.wording import dots, escape, show
 from ...launching.program_options import reads_key
 from ...lookup import is_slip
-from ..config import OFFLOADED, ZERO
+from ..config import OFFLOADED, ZERO, Config
 from ..schema import (
     DeepSpeedSchema,
     Deprecation,
@@ -29,9 +29,32 @@ from ..schema import (
 from .subjects import Fix, Place, Problem, named
 
 #: Mappings whose keys are checked by what they are handed to, and by other rules.
-_HANDED_ON: Final = ("/optimizer/params", "/scheduler/params", "/compression_training/")
+_HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")
+_COMPRESSION: Final = "/compression_training/"  # whose keys other rules check, but for slips
 #: Mappings that are handed on whole, but only read for their own keys (deepspeed/runtime/pipe/engine.py).
 _TAKEN_BUT_CLOSED: Final = frozenset({"/pipeline", "/data_efficiency/data_sampling"})
+#: Keys of blocks that the parser hands on whole, to what reads them later; `*` is a metric of any name.
+#: **Source**: deepspeed/runtime/data_pipeline/constants.py, curriculum_scheduler.py and
+#: data_routing/{basic_layer,scheduler}.py @ 0.19.8.
+_LTD: Final = "/data_efficiency/data_routing/random_ltd"
+_CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
+_STEPS: Final = "difficulty max_step total_curriculum_step difficulty_step root_degree"
+_CURVE: Final = "min_difficulty max_difficulty schedule_type schedule_config"
+_READ_LATER: Final[Mapping[str, str]] = {
+    _LTD: "enabled total_layer_num random_ltd_layer_num random_ltd_layer_id model_mask_name model_type"
+    " hidden_state_order micro_batch_size global_batch_size random_ltd_schedule layer_token_lr_schedule",
+    f"{_LTD}/random_ltd_schedule": "min_value max_value schedule_type schedule_config",
+    f"{_LTD}/random_ltd_schedule/schedule_config": "require_steps seq_per_step",
+    "/data_efficiency/data_sampling/dynamic_batching": "enabled metrics_path lr_scaling_method min_batch_size"
+    " max_batch_size max_tokens sequence_picking_order verbose",
+    _CURRICULUM: "enabled data_cluster_path curriculum_metrics",
+    f"{_CURRICULUM}/curriculum_metrics/*": f"{_CURVE} index_to_sample_path index_to_metric_path difficulty_type"
+    " clustering_type",
+    f"{_CURRICULUM}/curriculum_metrics/*/schedule_config": _STEPS,
+    "/progressive_layer_drop": "enabled theta gamma",
+    "/curriculum_learning": f"enabled curriculum_type {_CURVE}",
+    "/curriculum_learning/schedule_config": _STEPS,
+}
 #: Unknown keys that models refuse and that break a rule of their own.
 _OWN_RULES: Final[Mapping[str, str]] = {
     f"{ZERO}/cpu_offload_params": "ZERO005",
@@ -56,6 +79,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
 _ALIKE: Final = 0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
+_LETTERS: Final = 4  # with which a name is begun
 _OF_REMOVED: Final = ("VER001", "VER002")  # of the top level, of zero_optimization
 #: What to do about a removed key, where removing it is not all.
 _AFTER_REMOVAL: Final[Mapping[str, str]] = {
@@ -73,12 +97,14 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     section, schema = place.section, place.config.schema
     in_model = section.kind == "model"
     # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
+    others = [known for known in section.known_names() if known not in place.siblings]
+    near = closest(name[:80], others, _ALIKE)
     if section.pointer.startswith(_HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return _removed(place, name)
     refused = in_model and section.extra == "forbidden"
-    if _is_for_others(place, name, refused):
+    if _is_for_others(place, name, refused) or (section.pointer.startswith(_COMPRESSION) and not near):
         return None
     if (other := _of_another_release(place, name, refused)) is not None:
         return other
@@ -99,30 +125,77 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     hint, home = _meant(name, section, schema)
     if (meant := _section_meant(place, name)) is not None:
         hint, home = f"did you mean `{meant}`?", None
-    others = [known for known in section.known_names() if known not in place.siblings]
-    slip = meant is not None or any(is_slip(name, known) for known in others)
     fix = None if home is None else partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
     in_block = home == ZERO or (home is not None and place.config.has(home))
-    near = closest(name[:80], others, _ALIKE)
-    if rule == "PARSE004" and not (slip or name in _INSTEAD or in_block or near):
-        return place.problem(rule, message, hint, at_key=True, severity=Severity.NOTE)  # the program's own, perhaps
+    near = meant or near
+    slip = any(is_slip(name, known) for known in others)
     slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
+    own = rule == "PARSE004" and not (near or name in _INSTEAD or in_block)  # the program's own, perhaps
     severity = Severity.ERROR if slip else Severity.NOTE if old else None  # refused or ignored, it has no effect
+    severity = Severity.NOTE if own or _is_idle(place, near, refused=refused, old=old) else severity
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 
 
+def slips_read_later(config: Config) -> Iterator[Problem]:
+    """Of blocks that the parser hands on, keys that are one with a slip of what reads them, and numbers in quotes."""
+    for pattern, names in _READ_LATER.items():
+        first, star, rest = pattern.partition("/*")
+        for pointer in [f"{first}/{escape(name)}{rest}" for name in config.block(first)] if star else [first]:
+            block = config.block(pointer)
+            missing = [name for name in names.split() if name not in block]
+            for name in names.split():
+                text = block.get(name)
+                if isinstance(text, str) and text.strip().isdecimal():
+                    where, message = (
+                        config.locate(f"{pointer}/{name}"),
+                        f"`{name}` is the text {show(text)}, not a number",
+                    )
+                    yield "PARSE009", Violation(where, message, f"write {text.strip()}")
+            for name in block.keys() - set(names.split()):
+                if near := closest(name[:80], missing, _ALIKE):
+                    message = f"unknown key `{printable(name)[:80]}` in {named(pointer)}: nothing reads it"
+                    where = config.locate_key(f"{pointer}/{escape(name)}")
+                    yield "PARSE006", Violation(where, message, f"did you mean `{near}`?", severity=Severity.ERROR)
+
+
+def _is_idle(place: Place, meant: str | None, *, refused: bool, old: bool) -> bool:
+    """Return whether a release ignores a key without harm: a section of defaults, or in an old one a default, or a key
+    that it reads."""
+    default = (old or (isinstance(place.value, dict) and not refused)) and _is_default(place, meant)
+    return default or (old and place.pointer in _OWN_RULES)
+
+
+def _is_default(place: Place, meant: str | None) -> bool:
+    """Return whether a key's value, or each one in it, is the default of the one that was meant."""
+    schema, pointer = place.config.schema, f"{place.section.pointer}/{meant}"
+    if isinstance(place.value, dict) and (section := schema.section(pointer)):
+        keys = {name: section.keys.get(name) for name in place.value}
+        return all(key is not None and place.value[name] == key.default for name, key in keys.items())
+    key = schema.key(pointer)
+    return key is not None and place.value == key.default
+
+
 def _section_meant(place: Place, name: str) -> str | None:
-    """The section that is missing here and has all keys of the one called `name`; of several the one most like it."""
+    """The section that is missing here and has all keys of the one called `name`, which no program reads.
+
+    Its name is nearly the same, or begins so as that of no other section does; or it alone has one of the keys, of
+    several words. Programs keep sections of their own beside DeepSpeed's, with keys such as `enabled` and `seed`.
+    """
     value, schema, pointer = place.value, place.config.schema, place.section.pointer
     if not isinstance(value, dict) or not value:
         return None
     parameters = {"/optimizer": schema.optimizers, "/scheduler": schema.schedulers}.get(pointer, {})
     if any(value.keys() <= (known or {}).keys() for known in parameters.values()):
         return "params" if "params" not in place.siblings else None
-    missing = [known for known in place.section.known_names() if known not in place.siblings]
-    sections = {known: schema.section(f"{pointer}/{known}") for known in missing}
-    found = [known for known, section in sections.items() if section and value.keys() <= section.keys.keys()]
-    return found[0] if len(found) == 1 else closest(name[:80], found)
+    sections = {known: schema.section(f"{pointer}/{known}") for known in place.section.known_names()}
+    missing = {known: section for known, section in sections.items() if section and known not in place.siblings}
+    found = [known for known, section in missing.items() if value.keys() <= section.keys.keys()]
+    homes = _homes(schema.version)
+    own = (known for known in found for key in value if "_" in key and homes.get(key) == (f"{pointer}/{known}",))
+    begun = [known for known in sections if sections[known] and len(name) >= _LETTERS and known.startswith(name)]
+    short = begun[0] if len(begun) == 1 and begun[0] in found and not homes.keys().isdisjoint(value) else None
+    meant = closest(name[:80], found, _ALIKE) or next(own, None) or short
+    return None if meant is None or reads_key(name, place.config.path) else meant
 
 
 def _of_fp16(place: Place, name: str, refused: bool) -> Problem | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from ....facts.hjson.edits import to_strict
@@ -17,11 +18,12 @@ from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config, has_auto
 from ..schema import Section, as_hjson
-from .keys import removed_later, unknown_key, written_twice
+from .keys import removed_later, slips_read_later, unknown_key, written_twice
 from .subjects import (
     FILL,
     Place,
     Problem,
+    bare_placeholders,
     edits_of,
     filled_in,
     is_filled_in,
@@ -51,10 +53,17 @@ def _problems(config: Config) -> Iterator[Problem]:
     if left is not None:
         message = f"unfilled placeholder `{printable(left[1])[:80]}`: the config can't be read"
         yield "PARSE015", Violation(config.json.lines.locate(left[0]), message, FILL)
+    filled = filled_in(config) if top is not None and config.json.broken is not None else None
+    if top is not None and filled is not None and filled.broken is None and isinstance(filled.data, dict):
+        to_fill = {config.json.lines.locate(offset).line for offset, _ in bare_placeholders(config)}
+        read = replace(config, json=filled)
+        found = chain(_of_section(read, filled.data, top), slips_read_later(read))
+        yield from (problem for problem in found if problem[1].where.line not in to_fill)
     if config.json.broken is not None or top is None:
         return
     if isinstance(data, dict):
         yield from _of_section(config, data, top)
+        yield from slips_read_later(config)
     else:
         place = Place(config=config, section=top, pointer="", value=data)
         message = f"the config must be an object, not {shown(data)}"
@@ -128,7 +137,7 @@ PREC004: Final = _found("PREC004", deepspeed("runtime/precision_config.py:100-17
     Prevents: ValidationError: Extra inputs are not permitted
     Fix: remove the key""")
 ZERO005: Final = _found("ZERO005", deepspeed("runtime/config_utils.py:110"))("""
-    Parameters are offloaded by offload_param; no release has cpu_offload_params.
+    Parameters are offloaded by offload_param; no release since 0.9 has cpu_offload_params.
     Prevents: ValidationError: Extra inputs are not permitted
     Fix: write "offload_param": {"device": "cpu"}""")
 ZERO014: Final = _found("ZERO014", deepspeed("runtime/config_utils.py:110"))("""
@@ -238,6 +247,9 @@ def keys_are_once(config: Config) -> Violations:
         yield Violation(where, message, "keep one of them", severity=severity)
 
 
+_OF_TEMPLATES: Final = ("a missing comma", "a trailing comma", "a comment")  # that no placeholder makes
+
+
 @submissions.rule("PARSE002", WARNING, "parse", _JSON, reads=_WITH_SCRIPTS)
 def text_is_json(submission: Submission) -> Violations:
     """The config is JSON, as every program that may read it requires.
@@ -247,7 +259,7 @@ def text_is_json(submission: Submission) -> Violations:
     for config in submission.configs:
         text = filled_in(config)
         slips = text.deviations if text is not None else ()
-        if text is not config.json and any(slip.what != "a missing comma" for slip in slips):
+        if text is not config.json and any(slip.what not in _OF_TEMPLATES for slip in slips):
             continue  # names that no pattern knows may be placeholders too
         if text is None or text.broken is not None or not slips or config.is_empty:
             continue

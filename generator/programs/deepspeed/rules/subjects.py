@@ -17,7 +17,7 @@ from ....job.text import text_of
 from ....job.wording import NOTHING, dotted
 from ....rules.violations import violation
 from ...subjects import Subject, ds_configs
-from ...submission import Submission, references
+from ...submission import Submission
 from ..config import Config
 from ..schema import Section
 
@@ -25,7 +25,7 @@ FILL: Final = "fill the template in before the job starts; DeepSpeed expands no 
 
 #: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
 _PLACEHOLDER: Final = re.compile(
-    r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+",
+    r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|[A-Z][A-Z0-9]*(?:_[A-Za-z0-9]+)+",
     re.ASCII,
 )
 #: Quoted text and comments, which may contain anything; else what a template writes for a value.
@@ -34,7 +34,7 @@ _TOKENS: Final = re.compile(
     r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
     r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"
     r"|<[A-Za-z_][\w -]{0,60}>|%\(\w{1,60}\)s|@[A-Za-z_]\w{0,60}@"
-    r"|(?<![\w.\"])[A-Z][A-Z0-9_]+\b(?!\"|\s*:))",  # beside a quote it is the text of one that lacks the other
+    r"|(?<![\w.\"])[A-Z][A-Z0-9]*(?:[A-Z0-9]|_\w*)\b(?!\"|\s*:))",  # beside a quote it lacks the other
     re.ASCII,
 )
 _MOST: Final = 20_000  #: characters that are searched; a config has a few thousand
@@ -56,17 +56,19 @@ def leftover(config: Config) -> tuple[int, str] | None:
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
     if broken is None:
         return None
-    found = (token for token in _TOKENS.finditer(config.json.text.content[:_MOST]) if token["left"])
-    first = next(found, None)
-    return None if first is None else (first.start(), first["left"])
+    return next(bare_placeholders(config), None)
+
+
+def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
+    """The offsets and texts of placeholders without quotes, which hjson reads up to the ends of their lines."""
+    found = _TOKENS.finditer(config.json.text.content[:_MOST])
+    return ((token.start(), token["left"]) for token in found if token["left"])
 
 
 def placeholders(config: Config) -> tuple[str, ...]:
     """Return what somebody or something is to fill in, each once."""
     quoted = filter(is_placeholder, _texts(config.json.data))
-    # Without quotes hjson reads them as texts up to the ends of their lines.
-    bare = (token["left"] for token in _TOKENS.finditer(config.json.text.content[:_MOST]) if token["left"])
-    return tuple(dict.fromkeys((*bare, *quoted)))
+    return tuple(dict.fromkeys((*(text for _, text in bare_placeholders(config)), *quoted)))
 
 
 def filled_in(config: Config) -> JsonText | None:
@@ -75,8 +77,8 @@ def filled_in(config: Config) -> JsonText | None:
     Offsets in it are those of the config.
     """
     content = config.json.text.content
-    marks = [token for token in _TOKENS.finditer(content[:_MOST]) if token["left"]]
-    if any(not re.search(r":\s*$", content[max(0, mark.start() - 80) : mark.start()]) for mark in marks):
+    marks = [offset for offset, _ in bare_placeholders(config)]
+    if any(not re.search(r":\s*$", content[max(0, offset - 80) : offset]) for offset in marks):
         return None
     filled = _TOKENS.sub(lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_MOST])
     return read_json(text_of(filled + content[_MOST:], config.path)) if marks else config.json
@@ -84,7 +86,7 @@ def filled_in(config: Config) -> JsonText | None:
 
 def is_used_as_it_is(submission: Submission, config: Config) -> bool:
     """Return whether a launch line or a file names a template as its config, and no script fills it in."""
-    named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in references(submission))
+    named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in submission.references)
     return config.embedded or (named and not is_filled_in(submission, config))
 
 

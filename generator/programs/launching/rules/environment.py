@@ -91,11 +91,13 @@ _GIVEN: Final = re.compile(
 _GIVEN_ELSEWHERE: Final = re.compile(
     _GIVEN.pattern + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
 )
-#: What sets variables in any shell of a script, or provides for those that are unset: a default, or a test.
+#: What sets variables in any shell of a script, or provides for those that are unset: a default, a test of texts.
 _PROVIDES: Final = re.compile(
-    r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[\s[^\[\]\n]*\]"
-    r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case)\s[^\n;&|]*"
+    r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[\s(?:(?!-(?:eq|ne|[gl][te]|[defrswx])\s)[^\[\]\n])*\]"
+    r"|(?<!\$)(?:\(\([^()\n]*|\{\w+\}[<>])"
+    r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case|let|wait)\s[^\n;&|]*"
 )
+_EXPANDED: Final = re.compile(r"\$\{?(\w+)")
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
 _EXPORTS: Final = deepspeed_now("launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412")
@@ -122,12 +124,13 @@ def variables_are_exported(script: LaunchScript) -> Violations:
         return
     exported = {assignment.name for assignment in shell.assignments if assignment.exported}
     exported |= {name for launch in script.launches for name in launch.environment}
+    used = set(_EXPANDED.findall(content))  # by the script itself
     for assignment in shell.assignments:
         name = assignment.name
         late = assignment.offset > script.launches[0].calls[0].command.offset
         if late or assignment.exported or name in exported or not _FOR_TRAINING.fullmatch(name):
             continue
-        if not re.search(rf"\$\{{?{name}\b", content):  # else the script itself uses it
+        if name not in used:
             message = (
                 f"{name} is set without export: the training program doesn't get it, if nothing exported it before"
             )
@@ -143,7 +146,7 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     """An assignment has no spaces around its equals sign, and a name of letters, digits and underscores.
     Prevents: export: `=': not a valid identifier; MODEL-DIR=/data: command not found; the variable is empty.
     Fix: remove the spaces; write the name with underscores"""
-    spaced: list[Violation] = []
+    spaced, expanded = list[Violation](), set(_EXPANDED.findall(script.shell.text.content))
     for command in script.shell.commands:
         exports = bool(command.words) and command.words[0].value == "export"
         words = command.words[1:] if exports else command.words
@@ -157,7 +160,7 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
             continue
         name, value = words[0].value or "None", words[2].raw if len(words) > 2 else ""
-        used = name.isidentifier() and re.search(rf"\$\{{?{name}\b", script.shell.text.content)
+        used = name.isidentifier() and name in expanded
         if exports or used or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
             message = f"{name} = {value}: bash accepts no spaces around the equals sign, so nothing is set"
             spaced.append(Violation(script.shell.locate(command), message, f"export {name}={value}"))
@@ -176,10 +179,11 @@ def variables_are_set(script: LaunchScript) -> Violations:
     code = "\n".join(line for line in shell.text.lines if not line.lstrip().startswith("#"))
     provided = {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
-    for word, name in ((one, name) for one in words for name in one.variables if name.isidentifier()):
-        is_set = name in found or name in shell.history or name in provided or given.match(name)
-        if not is_set and re.search(rf"\$\{{?{name}\b", word.raw):
-            found[name] = word
+    for word in words:
+        named = {name for name in word.variables if name.isidentifier()}
+        for name in _EXPANDED.findall(word.raw) if named else ():
+            if name in named and not (name in found or name in shell.history or name in provided or given.match(name)):
+                found[name] = word
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)
         message = f"the script doesn't set {names}: unless the environment does, the line gets nothing in its place"
@@ -188,7 +192,7 @@ def variables_are_set(script: LaunchScript) -> Violations:
 
 def _sets_others(command: Command) -> bool:
     """Return whether a command sets variables that can't be known: `source .env`, `export $(cat .env)`."""
-    first, *words = command.words
+    first, *words = command.run
     # conda's hook sets variables of its own alone.
     substituted = any(re.match(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)', word.raw) for word in words)
     return first.value in ("source", ".") or (first.value in ("eval", "export", "declare") and substituted)
@@ -197,21 +201,23 @@ def _sets_others(command: Command) -> bool:
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))
 def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     """CUDA_VISIBLE_DEVICES has a GPU for each of the node's ranks.
-    Prevents: CUDA error: invalid device ordinal.
+    Prevents: CUDA error: invalid device ordinal; two ranks on one GPU. A note where accelerate's own configuration, of
+    the user, may name more machines.
     Fix: show as many GPUs as there are ranks"""
-    visible, call = launch.environment.get("CUDA_VISIBLE_DEVICES"), launch.call("torchrun")
+    visible, call, severity = launch.environment.get("CUDA_VISIBLE_DEVICES"), launch.call("torchrun"), ERROR
     ranks, option = call.options.integer("--nproc-per-node") if call else None, "--nproc-per-node"
     if (started := launch.call("accelerate")) is not None and not started.options.has("--cpu"):
-        machines = started.options.integer("--num_machines")
-        if machines == 1 or not (machines or started.options.has("--config_file")):
+        alone = started.options.integer("--num_machines") == 1
+        if alone or not (started.options.has("--num_machines") or started.options.has("--config_file")):
             ranks, option = started.options.integer("--num_processes"), "--num_processes"
+            severity = ERROR if alone else NOTE
     if visible is None or visible.value is None or ranks is None:
         return
     devices = [part for part in visible.value.split(",") if part.strip()]
     if devices and ranks > len(devices):
         message = f"CUDA_VISIBLE_DEVICES={visible.value} shows {len(devices)} GPUs to {ranks} ranks"
         hint = f"write {option}={len(devices)}, or show {ranks} GPUs"
-        yield Violation(launch.script.locate(visible.value_offset), message, hint)
+        yield Violation(launch.script.locate(visible.value_offset), message, hint, severity=severity)
 
 
 @deepspeed_calls.rule("LNCH010", WARNING, "silent", _EXPORTS)

@@ -248,11 +248,17 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
         yield from [Violation(call.where, message, f"write --nnodes={nodes}")] if _is_on(nodes, call) else ()
 
 
+_ALL_NODES: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")  # of a job
+
+
 def _is_on(nodes: int, call: LauncherCall) -> bool:
     """Return whether srun starts a launcher on so many nodes, and not on some of them, as a loop over nodes does."""
     srun = call.launch.call("srun")
-    counts = [srun.options.integer(name) for name in ("--nodes", "--ntasks")] if srun else []
-    return bool(srun and not srun.options.has("--nodelist")) and all((count or nodes) >= nodes for count in counts)
+    if srun is None:
+        return False
+    counts, named = [srun.options.integer(name) for name in ("--nodes", "--ntasks")], srun.options.get("--nodelist")
+    is_all = named is None or any(_ALL_NODES.search(word.raw) for word in named.values)
+    return (is_all or counts[0] is not None) and all((count or nodes) >= nodes for count in counts)
 
 
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))

@@ -12,6 +12,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
+from ...shell.records import Command
 from ...subjects import accelerate_calls, launcher_calls, launches, scripts
 from ...world import world_of
 from ..launch_line import Launch
@@ -38,7 +39,8 @@ _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*
 #: An array's words, or those of a variable; and what follows the last word of a command whose line lacks a backslash.
 _EXPANSION: Final = re.compile(r'"?\$\{?\w+(?:\[[@*]\])?\}?"?(?:\s|\Z)')
 _COMMENT_THAT_GOES_ON: Final = re.compile(r"[ \t]*#.*\\$")
-_WORD: Final = re.compile(r"\S+")
+#: What is no command's name: an option, data, a program that isn't begun with `./`, a number.
+_NO_COMMAND: Final = re.compile(r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|\d[\d.e+-]*)(?=\s|\Z)")
 _GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+(\d?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
@@ -101,26 +103,24 @@ def ports_exist(launch: Launch) -> Violations:
     lines = [CommandLine(shell=launch.script, options=call.options, program=call.program) for call in launch.calls]
     given = [port for line in lines if line.program in PORTS and (port := line.text(PORTS[line.program])) is not None]
     for port in given:
-        if not _is_port(port.value):
+        if (fault := _of_port(port.value, port.option.name)) is not None:
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            message = f"{port} is not a port that a job can open"
-            yield port.bad_value(message, hint, severity=_less(port.value, port.option.name))
+            yield port.bad_value(f"{port} is {fault[0]}", hint, severity=fault[1])
     variable = launch.environment.get("MASTER_PORT")
-    if variable is not None and variable.value is not None and not _is_port(variable.value):
-        message = f"MASTER_PORT={variable.raw} is not a port that a job can open"
-        less = NOTE if given else _less(variable.value, "MASTER_PORT")  # a launcher sets its own
+    if variable is not None and (fault := _of_port(variable.value, "MASTER_PORT")) is not None:
+        less = NOTE if given else fault[1]  # a launcher sets its own
+        message = f"MASTER_PORT={variable.raw} is {fault[0]}"
         yield Violation(launch.script.locate(variable), message, "write 1024 to 65535", severity=less)
 
 
-def _less(text: str, name: str) -> Severity | None:
-    """The severity of a port that is none; in a container a job may open those of the system too."""
-    return WARNING if text.isdecimal() and int(text) < _PRIVILEGED else note_if_to_fill(text, name)
-
-
-def _is_port(text: str) -> bool:
-    """Return whether a job may open it; 0 asks the system for a free one."""
-    text = text.strip()
-    return bool(re.fullmatch(r"[0-9]{1,5}", text)) and (text == "0" or (_PRIVILEGED <= int(text) <= _MOST_PORT))
+def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
+    """The fault of a port, and its severity; None where a job may open it. 0 asks the system for a free one."""
+    number = int(text) if text and re.fullmatch(r"\s*[0-9]{1,5}\s*", text) else -1
+    if text is None or number == 0 or _PRIVILEGED <= number <= _MOST_PORT:
+        return None
+    if 0 < number < _PRIVILEGED:
+        return "below 1024: only root opens it, or a container", WARNING
+    return "not a port that a job can open", note_if_to_fill(text, name)
 
 
 @launcher_calls.rule("LNCH039", WARNING, "silent", derived("argparse keeps the last value of an option"))
@@ -163,13 +163,26 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
         after = following.get(id(option.written))
         if option.known and not option.values and TABLES[call.program].options[option.name].values and after:
             message = f"{call.program} {option.written.raw} has no value: {after.raw} follows it"
-            where, less = call.shell.locate(option.written), NOTE if call.launch.has_blanks else None
+            where, less = call.shell.locate(option.written), NOTE if call.launch.is_left_empty(option.written) else None
             yield Violation(where, message, f"write a value after {option.written.raw}", severity=less)
         empty = option.written.raw.endswith("=") and all(word.value == "" for word in option.values)
         if empty and not option.written.variables and after is not None and not after.raw.startswith(("-", '"', "'")):
             name, value = option.written.raw, after.raw
             message = f"{call.program} {name} has no value, and {value} is taken for the script"
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
+
+
+def _end_of(command: Command) -> int:
+    """The offset after a command's last word."""
+    return max(word.offset + len(word.raw) for word in command.words)
+
+
+def _carriage_returns(script: LaunchScript) -> Violations:
+    """The first end of a line as on DOS after a backslash, of a script that starts a program."""
+    at = script.shell.text.content.find("\\\r\n")
+    if at >= 0 and script.launches and not script.shell.directives:
+        message = "a carriage return follows the backslash, as lines end on DOS: the command ends there"
+        yield Violation(script.shell.locate(at + 1), message, "convert the file: dos2unix, or sed -i 's/\\r$//'")
 
 
 def _cut_off(script: LaunchScript) -> Violations:
@@ -180,19 +193,22 @@ def _cut_off(script: LaunchScript) -> Violations:
     shell, before = script.shell, -1
     if next((_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None):
         return
-    content, started = shell.text.content, {one.calls[0].command.index: one.calls[0].word for one in script.launches}
+    content, started = shell.text.content, {one.calls[0].command.index: one.calls[0].command for one in script.launches}
     for command in shell.commands:
         at, launch = command.offset, started.get(command.index - 1)
         option = _ARGUMENT.match(content, at) if command.words and command.words[0].offset == at else None
         if option is None and launch is None:
             continue
         *above, own = content[max(0, at - _MOST_LINE) : at].split("\n")
-        any_word = _WORD if above and _COMMENT_THAT_GOES_ON.match(above[-1]) else _EXPANSION
-        found = option or any_word.match(content, at)
+        value = _NO_COMMAND.match(content, at) if above and _COMMENT_THAT_GOES_ON.match(above[-1]) else None
+        found = option or value or _EXPANSION.match(content, at)
         if found is None or own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
             continue  # within a line; or a blank follows the backslash above it
         if option is None and launch and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0)):
             continue  # a command of its own: further below, or not further in
+        between = content[_end_of(shell.commands[command.index - 1]) : at].split("\n") if option is None else ()
+        if any(not line.lstrip().startswith("#") and line.strip(" \t\\") for line in between):
+            continue  # a keyword is between
         first, before = before != command.index - 1, command.index
         if first:
             name = found[0].strip().rstrip("=")
@@ -210,7 +226,7 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     shell = script.shell
     if shell.unterminated is not None:
         return
-    cut_off = [*_cut_off(script)]
+    cut_off = [*_carriage_returns(script), *_cut_off(script)]
     yield from cut_off
     starts = [(word.offset, word.offset + len(word.raw)) for command in shell.commands for word in command.words]
     spans = [*starts, *((a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments)]
@@ -283,7 +299,10 @@ def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
                 f"{show(word.raw)} begins with the character {name}, not with {'-' if is_dash else 'a plain quote'}"
             )
             rest = word.raw[found.end() :].translate(dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"'))
-            value = before.raw.startswith("-") and "=" not in before.raw and not _NAMES.fullmatch(word.raw, found.end())
+            option = f"--{word.raw[found.end() :].partition('=')[0]}"
+            named = any(option in TABLES[call.program].options for call in launch.calls if call.program in TABLES)
+            named = named or _NAMES.fullmatch(word.raw, found.end()) is not None
+            value = before.raw.startswith("-") and "=" not in before.raw and not named
             severity = NOTE if value or not is_dash else ERROR
             hint = f"write {'--' if is_dash else chr(34)}{rest}"
             yield Violation(launch.script.locate(word), message, hint, severity=severity)

@@ -25,6 +25,7 @@ _OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_
 
 _ALIKE: Final = 0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
 
+_OF_A_USER: Final = 3  # parts of a path such as `/home/me`; `/workspace` may hold anything
 _MOST_BESIDE: Final = 300  #: programs of a folder whose names may be meant
 
 
@@ -43,12 +44,14 @@ def program_is_there(launch: Launch) -> Violations:
     program, holder = program_path(launch), launch.script.text.path
     if launch.program is None or not program or not program.endswith(".py") or find_program(program, holder):
         return
-    beside = (
-        path
-        for folder in folders_above(holder)
-        for path in programs_in((folder / program).parent, folder)[:_MOST_BESIDE]
-    )
-    name = PurePath(program)
+    name, above = PurePath(program), list(folders_above(holder))
+    places = [(folder / program).parent for folder in above]
+    if name.is_absolute() or launch.program.value is None:  # another machine's: its folder may be here
+        places += [
+            *(folder / name.parent.name for folder in above),
+            *(one for one in above if one.name == name.parent.name),
+        ]
+    beside = (path for place in places for path in programs_in(place, Path(holder).parent)[:_MOST_BESIDE])
     near = next((path.name for path in beside if is_slip(name.name, path.name)), None)
     near = (near and str(name.with_name(near))) or _by_folder(name, holder)
     if near is not None:
@@ -85,10 +88,14 @@ def _passed_over(launch: Launch, program: str, words: Mapping[Word, str]) -> Vio
 
 
 def _moves_away(launch: Launch) -> bool:
-    """Return whether the script goes to a folder within an unknown one, as `$HERE/tasks/$NAME`: programs there may have
-    the same names."""
-    moves = (one.words[1].parts for one in launch.script.commands if len(one.words) == 2 and one.words[0].value == "cd")
-    return any(len(parts) > 2 and parts[0] is None and parts[-1] is None for parts in moves)
+    """Return whether the script goes to a folder within an unknown one, as `$HERE/tasks/$NAME`, or to that of another
+    project, as `/home/me/projects/other`: programs there may have the same names."""
+    moves = [one.words[1] for one in launch.script.commands if len(one.words) == 2 and one.words[0].value == "cd"]
+    if any(len(move.parts) > 2 and move.parts[0] is None and move.parts[-1] is None for move in moves):
+        return True
+    above = [folder.name for folder in folders_above(launch.script.text.path)]
+    paths = (PurePath(move.value or "").parts for move in moves if (move.value or "").startswith("/"))
+    return any(len(path) > _OF_A_USER and not any(map(one.endswith, path)) for path in paths for one in above[-1:])
 
 
 @launches.rule("LNCH042", ERROR, "parse", transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse")

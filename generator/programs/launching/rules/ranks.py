@@ -62,6 +62,8 @@ def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
     """More launchers than nodes, by mpirun's or srun's own numbers; SLM001 reports those of batch scripts."""
     if outer.program not in _TOTAL or outer.options.opaque or (outer.program == "srun" and own.shell.directives):
         return
+    if outer.options.integer(_TOTAL[outer.program]) == 1:  # however many may be on a node
+        return
     name, nodes = _TOTAL[outer.program], _nodes(outer, own)
     for per_node in _PER_NODE[outer.program]:
         if (outer.options.integer(per_node) or 0) > 1:
@@ -154,8 +156,7 @@ def _training_arguments(launch: Launch) -> set[str]:
 def _finds_out_itself(launch: Launch) -> bool:
     """Return whether the program or Python near it, where that can be found, reads the variables of Slurm or MPI, or
     sets its own."""
-    program, holder = program_path(launch), launch.script.text.path
-    found = find_program(program, holder) if program is not None else None
+    found = find_program(program_path(launch), launch.script.text.path)
     return found is not None and tells("ranks", str(found))
 
 

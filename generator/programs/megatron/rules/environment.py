@@ -76,7 +76,7 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
     meant = older is None and _variable(run, _CONNECTIONS)[0] is not None  # right where the GPUs are Blackwell's
     # Forks ask for it or don't.
-    severity = NOTE if run.fork or run.parser or meant else None if older else Severity.WARNING
+    severity = NOTE if run.fork or run.beside.judged is not None or meant else None if older else Severity.WARNING
     yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
 
 

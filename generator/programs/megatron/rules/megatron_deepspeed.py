@@ -14,7 +14,7 @@ from ...deepspeed.config import Config
 from ...subjects import subject
 from ...submission import Submission
 from ..run import GLOBAL, HEADS, MICRO, PIPELINE, TENSOR, MegatronRun
-from .rule import READS, at, excludes, mds_arguments, mds_runs, needs, undivided
+from .rule import READS, at, excludes, mds_arguments, mds_checked, mds_runs, needs, undivided
 
 _FP8: Final = ("--fp8-hybrid", "--fp8-e4m3")
 _GRANULARITY: Final = "--recompute-granularity"
@@ -40,7 +40,7 @@ def sizes_are_within_the_gpus(run: MegatronRun) -> Violations:
         room = max(room // size, 1)
 
 
-@mds_runs.rule("MDS003", ERROR, "init", megatron_deepspeed("megatron/arguments.py:94-96"))
+@mds_checked.rule("MDS003", ERROR, "init", megatron_deepspeed("megatron/arguments.py:94-96"))
 def one_stage_without_pipeline(run: MegatronRun) -> Violations:
     """--no-pipeline-parallel is used with one stage.
     Prevents: AssertionError: pipeline_model_parallel_size must be 1 if pipeline parallel is disabled

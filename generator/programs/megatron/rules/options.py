@@ -18,7 +18,7 @@ from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_argument
 #: Options that bring the shape from elsewhere: a checkpoint, a file.
 _SHAPE_FROM: Final = (
     *("--use-checkpoint-args", "--yaml-cfg", "--heterogeneous-layers-config-path"),
-    *("--hybrid-layer-pattern", "--use-dataset-only", "--retro-workdir"),
+    *("--hybrid-layer-pattern", "--use-dataset-only", "--retro-workdir", "--retro-project-dir"),
 )
 _SENTINELS: Final = "--vocab-extra-ids"  # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
@@ -53,7 +53,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
         foreign = option_table(other).has(stray.word)
-        near = equivalents().get(stray.word) if foreign else run.table.near(stray.word)
+        near = equivalents().get(stray.word) if foreign else run.table.near(stray.word) or run.beside.near(stray.word)
         severity = _certainty(run, stray.word, foreign=foreign)
         if severity is None:
             continue
@@ -67,13 +67,16 @@ def options_are_known(run: MegatronRun) -> Violations:
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
     """The certainty that the program refuses an option; None: programs of others may add it."""
     slip = run.table.near(name, slip=True) is not None
+    slip = slip or (run.beside.is_checked and run.beside.near(name) is not None)
     if run.parser is not None and (run.is_own_program or slip):
         named = run.launch is not None and run.launch.program is not None and run.launch.program.value is not None
         return ERROR if named or slip else WARNING
     if not run.is_own_program:
         return NOTE if slip and not foreign else None
     if slip or (foreign and equivalents().get(name)):
-        return ERROR
+        return ERROR if run.beside.judged is None else NOTE  # a parser that others add to
+    if run.beside.judged is not None:
+        return NOTE
     return WARNING if foreign or run.table.near(name) else NOTE
 
 
@@ -186,7 +189,12 @@ def micro_batch_is_given(run: MegatronRun) -> Violations:
 def _missing(run: MegatronRun, name: str) -> Violations:
     others = (other for other, ours in said_by().items() if name in ours)
     absent = name.lstrip("-").replace("-", "_") in run.beside.left_out  # a fork's, with a mode that sets it
-    if run.is_own_program and not absent and not run.beside.lacks(name) and run.lacks_all(name, *others, *_SHAPE_FROM):
+    if (
+        (run.is_own_program or run.beside.is_checked)
+        and not absent
+        and not run.beside.lacks(name)
+        and run.lacks_all(name, *others, *_SHAPE_FROM)
+    ):
         yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
 
 

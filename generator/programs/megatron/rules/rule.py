@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ....findings import Violations
+from ....findings import NOTE, Violations
 from ....rule import STATED_IN
 from ....rules.violations import divisors, listed, nearest, violation
 from ...subjects import Subject
@@ -17,13 +17,16 @@ READS: Final = STATED_IN["Megatron arguments"]
 _arguments: Final = Subject[MegatronRun](READS, megatron_runs)
 lm_arguments: Final = _arguments.where(lambda run: run.is_lm)
 mds_arguments: Final = _arguments.where(lambda run: not run.is_lm)
+#: What the project's parser checks, whatever the program does then.
+lm_checked: Final = lm_arguments.where(lambda run: run.is_checked)
+mds_checked: Final = mds_arguments.where(lambda run: run.is_checked)
 lm_runs: Final = lm_arguments.where(lambda run: run.trains)
 mds_runs: Final = mds_arguments.where(lambda run: run.trains)
 #: What the project's own parser reads: of a fork, nobody knows what it refuses.
 lm_parsed: Final = lm_arguments.where(lambda run: not run.fork)
 mds_parsed: Final = mds_arguments.where(lambda run: not run.fork)
-lm_started: Final = lm_runs.where(lambda run: not run.fork)
-mds_started: Final = mds_runs.where(lambda run: not run.fork)
+lm_started: Final = lm_checked.where(lambda run: not run.fork)
+mds_started: Final = mds_checked.where(lambda run: not run.fork)
 
 #: A violation at an option; at the program, where the option isn't given.
 at: Final = violation
@@ -37,10 +40,12 @@ def needs(run: MegatronRun, option: str, *others: str, why: str = "") -> Violati
 
 
 def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = "") -> Violations:
-    """A violation for every one of `others` that is given with `option`."""
+    """A violation for every one of `others` that is given with `option`; a note where a parser looks at neither."""
+    judged, name = run.beside.judged, option.lstrip("-").replace("-", "_")
     for other in others:
         if run.has(option) and run.has(other):
-            yield at(run, other, f"{other} is given with {option}{why}", f"remove {other} or {option}")
+            less = None if judged is None or {name, other.lstrip("-").replace("-", "_")} & judged else NOTE
+            yield at(run, other, f"{other} is given with {option}{why}", f"remove {other} or {option}", severity=less)
 
 
 def divides(run: MegatronRun, name: str, number: int | None, what: str, count: int = 4) -> Violations:

@@ -16,10 +16,11 @@ from ..run import (
     LAYERS_PER_CHUNK,
     PIPELINE,
     STAGE_LAYOUT,
+    TENSOR,
     MegatronRun,
     faults,
 )
-from .rule import CONFIG, at, divides, excludes, lm_runs, mds_runs, needs
+from .rule import CONFIG, at, divides, excludes, lm_checked, mds_checked, needs
 
 _POSITIONS: Final = "--max-position-embeddings"
 _GROUPS: Final = "--num-query-groups"
@@ -28,19 +29,21 @@ _KV_HEADS: Final = "--num-key-value-heads"
 _FURTHER: Final = "--mtp-num-layers"
 
 
-@lm_runs.rule("MLM007", ERROR, "init", megatron_lm("training/arguments.py:1332"))
+@lm_checked.rule("MLM007", ERROR, "init", megatron_lm("training/arguments.py:1332"))
 def heads_divide_hidden(run: MegatronRun) -> Violations:
-    """Without --kv-channels, a head's width is the hidden size over the heads, an integer.
+    """Without --kv-channels, a head's width is the hidden size over the heads, an integer; tensor ranks share heads.
     Prevents: AssertionError
     Fix: change the heads, or give --kv-channels"""
     hidden, heads = run.size("--hidden-size"), run.heads
-    if hidden and heads and hidden % heads and run.lacks("--kv-channels"):
+    if hidden and heads and hidden % heads and run.lacks("--kv-channels", as_written=True):
         fitting = nearest([count for count in divisors(hidden) if count <= 4 * heads], heads, 3)
         message = f"--hidden-size {hidden} is not a multiple of {HEADS} {heads}"
         yield at(run, HEADS, message, f"use {HEADS} {listed(fitting)}, or give --kv-channels")
+    if not run.trains:  # of training the layout's rules say so
+        yield from divides(run, TENSOR, heads, f"{HEADS} {heads}")
 
 
-@lm_runs.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
+@lm_checked.rule("MLM009", ERROR, "init", megatron_lm("training/arguments.py:1353"))
 def positions_reach_the_sequence(run: MegatronRun) -> Violations:
     """--max-position-embeddings is at least the sequence length, whatever the kind of positions.
     Prevents: AssertionError: max_position_embeddings must be greater than or equal to seq_length
@@ -52,7 +55,7 @@ def positions_reach_the_sequence(run: MegatronRun) -> Violations:
             yield at(run, _POSITIONS, f"{_POSITIONS} {most} is less than {name} {tokens}", f"use {_POSITIONS} {tokens}")
 
 
-@mds_runs.rule("MDS011", ERROR, "init", megatron_deepspeed("megatron/arguments.py:299, 311, 446"))
+@mds_checked.rule("MDS011", ERROR, "init", megatron_deepspeed("megatron/arguments.py:299, 311, 446"))
 def shape_is_whole(run: MegatronRun) -> Violations:
     """Heads divide the hidden size, key-value heads divide the heads, and positions reach the sequence's end.
     Prevents: AssertionError
@@ -62,7 +65,7 @@ def shape_is_whole(run: MegatronRun) -> Violations:
     yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", 3)
 
 
-@lm_runs.rule("MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)"))
+@lm_checked.rule("MLM054", ERROR, "silent", megatron_lm("training/arguments.py:2382 (a store_true of its own)"))
 def query_groups_are_asked_for(run: MegatronRun) -> Violations:
     """--num-query-groups and --group-query-attention are given together.
     Prevents: No error: a model with another attention is trained.
@@ -77,7 +80,7 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
         yield at(run, _GROUPED, message, f"add {_GROUPS} N", severity=Severity.WARNING)
 
 
-@lm_runs.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
+@lm_checked.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
 def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
     """Multi-latent attention and grouped queries exclude each other.
     Prevents: AssertionError: Group query attention is mutually exclusive with multi latent attention
@@ -86,8 +89,8 @@ def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
     yield from needs(run, "--mla-down-proj-fusion", "--multi-latent-attention")
 
 
-@lm_runs.rule("MLM056", ERROR, "init", megatron_lm("training/arguments.py:1306, 1347"))
-@mds_runs.rule("MDS030", ERROR, "init", megatron_deepspeed("megatron/arguments.py:269, 304"))
+@lm_checked.rule("MLM056", ERROR, "init", megatron_lm("training/arguments.py:1306, 1347"))
+@mds_checked.rule("MDS030", ERROR, "init", megatron_deepspeed("megatron/arguments.py:269, 304"))
 def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
     """Layers and sequence length are given by one name each, without the encoder's.
     Prevents: AssertionError: cannot have both num-layers and encoder-num-layers specified
@@ -96,7 +99,7 @@ def layers_and_length_have_one_name(run: MegatronRun) -> Violations:
     yield from excludes(run, "--seq-length", ["--encoder-seq-length"], ", which means the same")
 
 
-@lm_runs.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
+@lm_checked.rule("MLM003", ERROR, "init", megatron_lm("training/arguments.py:997"))
 def stages_share_layers(run: MegatronRun) -> Violations:
     """Pipeline stages hold equal numbers of layers, with the ends counted or set apart as given.
     Prevents: AssertionError: Number of layers should be divisible by the pipeline-model-parallel size
@@ -132,7 +135,7 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
     yield at(run, name, message, f"use {name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None)
 
 
-@lm_runs.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))
+@lm_checked.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))
 def interleaving_has_stages(run: MegatronRun) -> Violations:
     """Interleaving needs a pipeline: more than one stage, more than two where sends don't overlap.
     Prevents: AssertionError: When interleaved schedule is used ...
@@ -147,7 +150,7 @@ def interleaving_has_stages(run: MegatronRun) -> Violations:
         yield at(run, name, message, f"use {PIPELINE} {least}, or remove {name}")
 
 
-@lm_runs.rule("MLM015", ERROR, "init", megatron_lm("training/arguments.py:968-973"))
+@lm_checked.rule("MLM015", ERROR, "init", megatron_lm("training/arguments.py:968-973"))
 def chunks_share_layers(run: MegatronRun) -> Violations:
     """Every chunk of an interleaved stage holds the same number of layers.
     Prevents: AssertionError: number of layers per pipeline stage must be divisible ...
@@ -176,7 +179,7 @@ def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
     yield from divides(run, CHUNKS, each, f"the {each} layers of a stage between the ends")
 
 
-@lm_runs.rule("MLM055", ERROR, "init", megatron_lm(f"training/arguments.py:926, {CONFIG}:2229-2259"))
+@lm_checked.rule("MLM055", ERROR, "init", megatron_lm(f"training/arguments.py:926, {CONFIG}:2229-2259"))
 def stages_are_cut_one_way(run: MegatronRun) -> Violations:
     """Stages and chunks are cut in one way only.
     Prevents: AssertionError, or ValueError
@@ -189,7 +192,7 @@ def stages_are_cut_one_way(run: MegatronRun) -> Violations:
         yield from excludes(run, LAYERS_PER_CHUNK, [end], f": {CHUNKS} goes with uneven stages")
 
 
-@lm_runs.rule(
+@lm_checked.rule(
     "MLM080",
     ERROR,
     "init",
@@ -215,7 +218,7 @@ def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
             yield at(run, name, message, f"list {letter} {count} times, or use {option} {given}")
 
 
-@mds_runs.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))
+@mds_checked.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))
 def deepspeed_interleaves_long_pipelines(run: MegatronRun) -> Violations:
     """Interleaving needs more than two stages, and chunks that divide the layers.
     Prevents: AssertionError: pipeline-model-parallel size should be greater than 2 with interleaved schedule

@@ -179,7 +179,8 @@ def options_are_given_once(request: Request) -> Violations:
         seen[given.name] = given
 
 
-_OPTION: Final = r"""--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#]))(?:"[^"]*"|'[^']*'|[^\s"'#]+))?"""
+_VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""  # quotes anywhere, a list with blanks
+_OPTION: Final = rf"--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#])){_VALUE})?"
 #: A line of options and nothing else; with more words it is prose.
 _NEARLY: Final = re.compile(
     rf"(?:[ \t]*#[ \t]*(S[A-Z]{{3,6}})|#([sS]batch))\b[ \t:]*{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"

@@ -7,6 +7,7 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violations
+from ....job.quantities import time_fields
 from ....job.wording import show
 from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
 from ....units import clock
@@ -63,7 +64,7 @@ def time_limit_means_hours(request: Request) -> Violations:
         duration = slurm_values.seconds(limit.value)
         if duration is None or duration in (0, float("inf")):
             continue
-        days, first, second, third = slurm_values.time_fields(limit.value)
+        days, first, second, third = time_fields(limit.value)
         meaning = clock(duration)
         if days is None and second is not None and third is None:
             if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
@@ -113,7 +114,7 @@ def nodes_are_counted(request: Request) -> Violations:
             first, dash, last = nodes.value.partition("-")
             turned = f"{last}-{first}" if dash and first.isdigit() and last.isdigit() else "4, or a range such as 2-4"
             message = f"{nodes}: {show(nodes.value)} is neither a number of nodes nor a range"
-            yield nodes.bad_value(message, f"write --nodes={turned}")
+            yield nodes.bad_value(message, f"write --nodes={turned}", severity=note_if_to_fill(nodes.value, nodes.name))
         elif span[0] == 0 and request.program == "sbatch":
             message, hint = f"{nodes} asks for no node at all", "give the number of nodes"
             yield nodes.bad_value(message, hint, severity=WARNING)

@@ -165,6 +165,7 @@ _RESUMES: Final = re.compile(
 )
 _LOOKS: Final = re.compile(r"resume|restore|get_last_checkpoint|load_checkpoint|latest", re.IGNORECASE)
 _SAVES: Final = re.compile(r"--(?:save|output[_-]dir|save[_-]\w+|checkpoint[_-]dir|ckpt[_-]dir)\b", re.IGNORECASE)
+_MEGATRON_LENGTH: Final = re.compile(r"--train-(?:iters|samples|tokens)\b")
 _REQUEUE: Final = slurm_manual("sbatch(1), --requeue; scontrol(1), requeue: the batch script starts from its beginning")
 
 
@@ -172,15 +173,23 @@ _REQUEUE: Final = slurm_manual("sbatch(1), --requeue; scontrol(1), requeue: the 
 def requeued_jobs_go_on(request: Request) -> Violations:
     """A job that is requeued goes on from its last checkpoint.
     Prevents: Training starts anew each time, over the checkpoints of before. A note where the program may find them.
+    Megatron's --finetune is at step 0 on every start, whatever was saved.
     Fix: pass --resume_from_checkpoint, or --load with the folder of --save"""
     given, commands = request.argument("--requeue"), request.shell.commands
     again = (one for one in commands if [word.value for word in one.words[:2]] == ["scontrol", "requeue"])
     place = given.where if given is not None else next(map(request.shell.locate, again), None)
-    for launch in request.launches if place is not None else ():
+    if place is None:
+        return
+    for launch in request.launches:
         words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
         texts = [word.raw for word in words]
+        if {"--finetune", "--save"} <= set(texts) and any(map(_MEGATRON_LENGTH.match, texts)):
+            message = "Slurm starts the script again from its beginning, and --finetune is at step 0 each time"
+            hint = "take --finetune out; --pretrained-checkpoint (Megatron-LM) loads weights on the first start alone"
+            yield Violation(place, message, hint)
+            return
         looked = any(map(_LOOKS.search, (*launch.environment, program_text(launch) or "")))
-        if place is None or looked or any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
+        if looked or any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
             continue
         message = "Slurm starts the script again from its beginning, and nothing on the launch line resumes training"
         severity = WARNING if _starts_anew(launch, texts) else NOTE

@@ -25,7 +25,10 @@ _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
-_MODULO: Final = re.compile(r"LOCAL_RANK[^\n]*%|%[^\n]*\bdevice_count\(")  # of the GPUs that the task sees
+#: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()`.
+_MODULO: Final = re.compile(
+    r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(", re.IGNORECASE
+)
 _NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
 _CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")
 _OVERLAP: Final = slurm_manual("srun(1), --overlap: steps share nothing by default since 20.11")

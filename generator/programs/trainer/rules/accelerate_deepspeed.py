@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Final
@@ -47,19 +48,19 @@ def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
     Prevents: No error: the setting has its default.
     Fix: correct the key, or remove it"""
-    unknown = {key: at for key, at, _ in run.config.entries(_AT) if key not in KEYS}
-    slips = [key for key in unknown if any(is_slip(key, known) for known in KEYS)]
-    top = [key for key in unknown if key in TOP_KEYS and key not in slips]
-    others = [key for key in unknown if key not in (*slips, *top)]
-    for keys in (*([key] for key in (*slips, *top)), others):
-        if keys:
-            instead = "move it into the JSON" if len(keys) == 1 else "move them into the JSON"
-            hint = suggest(keys[0].lower(), KEYS, f"{instead} that deepspeed_config_file names")
-            hint = "move it to the top of the file" if keys[0] in TOP_KEYS else hint
-            named = f"unknown key{'s' * (len(keys) > 1)} {', '.join(keys)} in deepspeed_config: accelerate ignores"
-            message = f"{named} {'it' if len(keys) == 1 else 'them'}"
-            where = run.config.locate_key(unknown[keys[0]])
-            yield Violation(where, message, hint, severity=ERROR if keys[0] in slips else None)
+    alike = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)  # told at once
+    for key, at, _ in run.config.entries(_AT):
+        if key not in KEYS:
+            slip = any(is_slip(key, known) for known in KEYS)
+            otherwise = "move it into the JSON that deepspeed_config_file names"
+            hint = "move it to the top of the file" if key in TOP_KEYS else suggest(key.lower(), KEYS, otherwise)
+            alike[hint, slip].append((key, at))
+    for (hint, slip), keys in alike.items():
+        several = len(keys) > 1
+        named = f"unknown key{'s' * several} {', '.join(key for key, _ in keys)} in deepspeed_config"
+        message = f"{named}: accelerate ignores {'them' if several else 'it'}"
+        hint = hint.replace(" it ", " them ") if several else hint
+        yield Violation(run.config.locate_key(keys[0][1]), message, hint, severity=ERROR if slip else None)
 
 
 @clusters.rule("ACC022", ERROR, "silent", accelerate("commands/launch.py (_validate_launch_command)"))
@@ -85,10 +86,10 @@ def one_source_of_settings(run: Accelerated) -> Violations:
     config = run.config
     if not config.config_file or not config.uses_deepspeed:
         return
-    for key in _REFUSED:
-        if key in config.deepspeed:
-            message = f"{key} with deepspeed_config_file {config.config_file}"
-            yield Violation(config.locate_key(f"{_AT}/{key}"), message, "remove it, and set it in the JSON")
+    if given := [key for key in _REFUSED if key in config.deepspeed]:
+        message = f"{', '.join(given)} with deepspeed_config_file {config.config_file}"
+        where, them = config.locate_key(f"{_AT}/{given[0]}"), "them" if len(given) > 1 else "it"
+        yield Violation(where, message, f"remove {them}, and set {them} in the JSON")
     key = "fp16" if config.value("fp16") and not config.has("mixed_precision") else "mixed_precision"
     if config.value(key) is not None and not run.overridden("--mixed_precision"):
         message = f"{key} {show(config.value(key))} with deepspeed_config_file"

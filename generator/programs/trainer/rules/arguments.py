@@ -125,11 +125,10 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
 
 
 def _missing_values(arguments: TrainingArguments) -> Violations:
-    form = arguments.launch is not None and arguments.launch.has_blanks
-    for name in sorted(arguments.bare - arguments.redefined):
+    for name in sorted(arguments.bare.keys() - arguments.redefined):
         less = None if known_arguments()[name]["type"] in ("int", "float") else WARNING  # a number is nobody's switch
         message, hint = f"{name} has no value, but takes one", f"give it one, or remove --{name}"
-        yield violation(arguments, name, message, hint, severity=NOTE if form else less)
+        yield violation(arguments, name, message, hint, severity=NOTE if arguments.bare[name] else less)
 
 
 def _may_be_converted(value: object, path: str) -> bool:

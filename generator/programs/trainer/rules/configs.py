@@ -161,8 +161,7 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
         message = f"train_batch_size: {value} is not {batch.text} × {pair.gpus} processes = {product}"
         severity = None if batch.written else Severity.WARNING
         hint = f'set "train_batch_size" to "auto", or to {product}'
-        edits = () if config.embedded else replace_value(config.json, "/train_batch_size", "auto")
-        found = violation(config, "/train_batch_size", message, hint, severity=severity, edits=edits)
+        found = violation(config, "/train_batch_size", message, hint, severity=severity)  # which is meant isn't known
         yield against(pair.arguments.locate("per_device_train_batch_size"), found)
 
 

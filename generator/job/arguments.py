@@ -1,0 +1,88 @@
+"""The words of a command line, such as `launch.arguments`, as the options that a program's parser finds in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+_Word = TypeVar("_Word")
+
+
+class Option(NamedTuple):
+    """An option with its values."""
+
+    key: str  #: as `key_of` has it
+    written: str
+    at: int  #: the index of its word
+    values: tuple[str, ...]
+
+
+def key_of(option: str) -> str:
+    """The name of an option, which HfArgumentParser takes with dashes as with underscores.
+
+    Other parsers have one spelling, and no second option in the other. **Source**: huggingface/transformers
+    hf_argparser.py @ 5.23.
+    """
+    return option.partition("=")[0].replace("_", "-")
+
+
+def is_option(word: object) -> bool:
+    """Return whether a word begins an option, and is no negative number."""
+    return isinstance(word, str) and word[:1] == "-" and len(word) > 1 and not word[1].isdigit() and word[1] != "."
+
+
+def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Each option with the words that follow it; words before the first option are groups of their own."""
+    group: list[str] = []
+    for word in words:
+        if is_option(word) or not group or not is_option(group[0]):
+            if group:
+                yield tuple(group)
+            group = []
+        group.append(word)
+    if group:
+        yield tuple(group)
+
+
+@lru_cache(maxsize=64)
+def options_of(words: tuple[str, ...]) -> tuple[Option, ...]:
+    """The options among words, in order."""
+    found, index = [], 0
+    for first, *rest in grouped(words):
+        written, equals, value = first.partition("=")
+        if is_option(first):
+            found.append(Option(key_of(first), written, index, (value,) if equals else tuple(rest)))
+        index += 1 + len(rest)
+    return tuple(found)
+
+
+def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | None:
+    """The values of the last option of one of these names, which counts; `None` where there is none."""
+    keys = {key_of(name) for name in names}
+    given = [option for option in options_of(tuple(map(str, words))) if option.key in keys]
+    return given[-1].values if given else None
+
+
+def gives(words: Iterable[object], *names: str) -> bool:
+    """Return whether an option of one of these names is among words."""
+    return argument_values(words, *names) is not None
+
+
+def without(words: Iterable[_Word], names: Iterable[str]) -> Iterator[_Word]:
+    """The words but for options of these names and their values."""
+    keys, left_out = {key_of(name) for name in names}, False
+    for word in words:
+        if is_option(word):
+            left_out = key_of(str(word)) in keys
+        if not left_out:
+            yield word
+
+
+def is_fine_tuning(lora: object, words: Iterable[object]) -> bool:
+    """Return whether a job goes on from trained weights: with adapters, or by `--model_name_or_path` of its script.
+
+    Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of 0.999. Source:
+    TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's (arXiv:2305.14314) recipes.
+    """
+    return lora is not None or gives(words, "--model_name_or_path")

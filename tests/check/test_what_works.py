@@ -1,0 +1,117 @@
+"""What runs as it is draws no error, and what fails keeps its own beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import dsgen
+from dsgen.programs.launching.own_options import trained_by
+
+_HEAD: Final = "#!/bin/bash\n"
+_LOOP: Final = (
+    f"{_HEAD}for i in 1 2; do\ntorchrun --nproc-per-node=8 t.py \\\n  --lr 1\n  # torchrun old.py \\\n    %s\ndone\n"
+)
+_SHOWN: Final = f"{_HEAD}CUDA_VISIBLE_DEVICES=0,1,2,3 accelerate launch %s --num_processes 8 train.py\n"
+_PORT: Final = f"{_HEAD}torchrun --nproc-per-node=8 --master-port=%s train.py\n"
+_AZURE: Final = """$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json
+command: |
+  %s
+  python train.py --deepspeed ds.json
+code: .
+environment: azureml:e@latest
+compute: azureml:c
+"""
+_MADE: Final = _AZURE % "echo '{}' > ds.json"
+_COPIED: Final = _AZURE % "mkdir out"
+_CONFIG: Final = '{"train_batch_size": 16, "bf16": {"enabled": true}, "zero_optimization": {"stage": 1}, %s}'
+_READS: Final = "import json\nprofile = json.load(open('ds.json'))['profile']\n"
+_PROFILE: Final = {"ds.json": _CONFIG % '"profile": {"profile_step": 3}'}
+_SFT: Final = (
+    "output_dir: out\nper_device_train_batch_size: two\nlearning_rate: 1.0e-5\nnum_train_epochs: 3\nbf16: true\n"
+)
+_PARSES: Final = "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(TrainingArguments)%s\n"
+_BY_ARGUMENT: Final = {"configs/sft.yaml": _SFT, "train.py": _PARSES % ".parse_yaml_file(sys.argv[1])"}
+_BY_NAME: Final = {"sft.yaml": _SFT, "src/train.py": _PARSES % ".parse_yaml_file('sft.yaml')"}
+_LOGS: Final = {"job.sh": "#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun hostname\n"}
+
+
+def _severities(folder: Path, files: dict[str, str], rule: str) -> list[str]:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return [one.severity.value for one in dsgen.validate(folder) if one.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("rule", "files", "severities"),
+    [
+        pytest.param("LNCH041", {"run.sh": _LOOP % "wait"}, [], id="a command further in, below a comment"),
+        pytest.param("LNCH041", {"run.sh": _LOOP % ". env.sh"}, [], id="a file that is sourced there"),
+        pytest.param("LNCH041", {"run.sh": _LOOP % "data/c4.jsonl \\\n    --x"}, ["error"], id="a file of data there"),
+        pytest.param("LNCH035", {"run.sh": _PORT % ("9" * 5_000)}, ["error"], id="a number of 5,000 digits for a port"),
+        pytest.param("LNCH035", {"run.sh": _PORT % "80"}, ["warning"], id="a port that a container may open"),
+        pytest.param("ENV003", {"run.sh": _SHOWN % ""}, ["note"], id="machines that the user's configuration may name"),
+        pytest.param(
+            "ENV003", {"run.sh": _SHOWN % "--num_machines 1"}, ["error"], id="ranks beyond one machine's GPUs"
+        ),
+        pytest.param("AML043", {"job.yml": _MADE}, [], id="a config that the command writes first"),
+        pytest.param("AML043", {"job.yml": _COPIED}, ["error"], id="a config that nothing brings"),
+        pytest.param("PARSE004", {"ds.json": _CONFIG % '"env": {"seed": 1}'}, ["note"], id="a seed in a section"),
+        pytest.param("PARSE004", {"ds.json": _CONFIG % '"comm": {"enabled": true}'}, ["note"], id="a common key alone"),
+        pytest.param("PARSE004", {"ds.json": _CONFIG % '"data": {"seed": 1}'}, ["note"], id="the start of two names"),
+        pytest.param("PARSE004", _PROFILE, ["error"], id="a key that one section alone has"),
+        pytest.param("PARSE004", {**_PROFILE, "train.py": _READS}, ["note"], id="a section that a program reads"),
+        pytest.param(
+            "PARSE004",
+            {"ds.json": _CONFIG % '"optim": {"type": "AdamW", "params": {}}'},
+            ["error"],
+            id="a section's name cut short",
+        ),
+        pytest.param(
+            "HF025",
+            {**_BY_ARGUMENT, "run.sh": f"{_HEAD}torchrun train.py configs/$1.yaml\n"},
+            ["error"],
+            id="a name that is an argument, in a folder",
+        ),
+        pytest.param(
+            "HF025",
+            {**_BY_ARGUMENT, "run.sh": f"{_HEAD}torchrun train.py other/$1.yaml\n"},
+            ["note"],
+            id="a name that is an argument, in another folder",
+        ),
+        pytest.param("HF025", {**_BY_NAME, ".gitignore": "# built from src\n"}, ["error"], id="a comment on a folder"),
+        pytest.param("HF025", {**_BY_NAME, ".gitignore": "src/\n!src/\n"}, ["error"], id="a folder that is kept"),
+        pytest.param("HF025", {**_BY_NAME, ".gitignore": "/src/*\n"}, ["note"], id="a folder that is ignored"),
+        pytest.param("SLM020", {**_LOGS, ".gitignore": "# logs are large\n"}, ["warning"], id="a comment on logs"),
+        pytest.param("SLM020", {**_LOGS, ".gitignore": "/logs/*.out\n"}, ["note"], id="files in a folder"),
+    ],
+)
+def test_certainty(rule: str, files: dict[str, str], severities: list[str], tmp_path: Path) -> None:
+    """A rule is as sure as the case allows that its name says."""
+    assert _severities(tmp_path, files, rule) == severities
+
+
+def test_keys_with_other_remedies_are_told_apart(tmp_path: Path) -> None:
+    """Of keys that accelerate ignores, each that is like a known one has the hint of its own."""
+    keys = "".join(f"  {key}: 3\n" for key in ("zero_stage_level", "offload_param_device_type", "foo", "bar"))
+    (tmp_path / "accelerate.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: 1\nnum_processes: 8\n"
+        f"deepspeed_config:\n  zero_stage: 3\n{keys}"
+    )
+    found = {one.where.line: one.hint for one in dsgen.validate(tmp_path) if one.rule == "ACC008"}
+    assert found == {
+        7: "did you mean zero_stage?",
+        8: "did you mean offload_param_device?",
+        9: "move them into the JSON that deepspeed_config_file names",
+    }
+
+
+def test_a_program_of_any_length_takes_little_memory(tmp_path: Path) -> None:
+    """A program of a million characters, of which each two are a statement, is not parsed."""
+    (tmp_path / "train.py").write_text("import deepspeed\ndeepspeed.initialize()\n" + "a\n" * 490_000)
+    assert trained_by("train.py", str(tmp_path / "run.sh")) is None
+    (tmp_path / "small.py").write_text("import deepspeed\ndeepspeed.initialize()\n" + "a\n" * 9)
+    assert trained_by("small.py", str(tmp_path / "run.sh")) == ("deepspeed",)
