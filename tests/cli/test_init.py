@@ -158,7 +158,7 @@ def test_files_that_cannot_be_read_are_named() -> None:
     Path("train.sh").write_bytes(b"deepspeed train.py \xff\n")
     made = run("init", "--from", ".")
     assert made.exit_code == 2
-    assert "train.sh: error: byte 0xff at offset 19 is not UTF-8 text [FILE001]" in made.output
+    assert "train.sh: note: byte 0xff at offset 19 is not UTF-8 text [FILE001]" in made.output
 
 
 @pytest.mark.parametrize(
