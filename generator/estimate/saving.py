@@ -114,7 +114,10 @@ def save_s(job: Job, layout: LayoutLike) -> Any:
 _SAVES_AT_END = ("--exit-signal-handler", "--exit-duration-in-mins")
 _DAY_S = 86400
 _MINUTE_S = 60
-_LEAST_SAVES = 4  # of a run, the last at its end: whoever stops a short run has something, too
+#: Of a short run, the last at its end: who stops it early has something, too. Fewer where steps take less than so many
+#: times as long as a save, so that saves take a tenth of the time.
+_SHORT_RUNS_SAVES = 4
+_STEPS_TO_SAVE = 9
 _LARGEST_EXPONENT = 300.0  #: of e, so that products of two fit in a float
 _MOST_TIMES = 1e6  #: as long as without failures: a run that hardly ends
 
@@ -128,7 +131,7 @@ class Saving:
     restart_s: float  #: from a failure to the first step after it
     failure_s: float  #: mean time between failures of the job, and preemptions
     step_s: float  #: of the steps between checkpoints
-    best_interval_steps: int  #: by Daly's estimate; in a short run, a fourth of it
+    best_interval_steps: int  #: by Daly's estimate; in a short run, a fourth of it or what saves take a tenth of
     interval_steps: int  #: the job's own, else the best
     saves_at_limit: bool  #: whether the program saves by itself before its time limit
 
@@ -177,7 +180,8 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     best = max(1, round(best_interval_s(write_s, ends_s) / step_s))
     if job.training.duration_tokens is not None:
         steps = ceil(job.training.duration_tokens / job.training.tokens_per_step)
-        best = min(best, ceil(steps / _LEAST_SAVES))
+        saves = min(max(int(steps * step_s / (_STEPS_TO_SAVE * write_s)), 1), _SHORT_RUNS_SAVES)
+        best = min(best, ceil(steps / saves))
     return Saving(
         checkpoint_bytes=float(checkpoint_bytes(job, layout)),
         save_s=write_s,
