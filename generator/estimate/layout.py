@@ -313,7 +313,7 @@ def once_each(
         latest = _latest = (job, {})
     columns = tuple(np.broadcast_to(column, len(layout)) for column in columns)
     keys = row_keys([*(getattr(layout, name) for name in names), *columns])
-    first, number = _alike(keys) if len(keys) >= _MANY_ROWS else (places(np.arange(len(keys))), None)
+    first, number = _alike(keys) if len(keys) >= _MANY_ROWS else (np.flatnonzero(np.ones(len(keys))), None)
     few, known = keys[first], latest[1].get(computed)
     place = known[0].searchsorted(few) if known else first
     new = first[known[0].take(place, mode="clip") != few] if known else first
