@@ -46,7 +46,7 @@ def _keys(text: str) -> Asked:
             raise click.BadParameter(f"{key} is set twice in {text!r}")
         asked[key] = parse_value(value)
     closed = {key: value for key, value in asked.items() if value is not None or key not in known}
-    problems = [f for f in check_schema(plain_source({"layout": closed})) if f.where.pointer.startswith("/layout")]
+    problems = [f for f in check_schema(plain_source({"layout": closed}))[0] if f.where.pointer.startswith("/layout")]
     if problems:
         raise click.BadParameter("; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems))
     return {key: pinned_value(value) for key, value in asked.items()}

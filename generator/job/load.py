@@ -90,9 +90,10 @@ def _check(
         for finding in textual
         if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY.id
     }
-    shape = tuple(finding for finding in check_schema(source) if finding.where.pointer not in reported)
+    violations, meant = check_schema(source)
+    shape = tuple(finding for finding in violations if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
-    job, unresolved = resolve(source, (finding.where.pointer for finding in errors), frameworks)
+    job, unresolved = resolve(source, (*(finding.where.pointer for finding in errors), *meant), frameworks)
     if slips:  # the model is another
         return None, (*textual, *slips, *shape, *(each for each in unresolved if each.rule != LEFT_OUT.id))
     return (None if errors else job), (*textual, *shape, *unresolved)

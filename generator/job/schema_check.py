@@ -20,9 +20,10 @@ from .wording import dotted, show
 from .yaml_core import resolve_plain
 
 #: By the key's path, names of Megatron-LM's arguments, of DeepSpeed's and the Trainer's keys, and everyday short forms.
-_NAMES: Final[Mapping[str, str]] = {
+OTHER_NAMES: Final[Mapping[str, str]] = {
     "gpus": "num_gpus n_gpus world_size",
     "nodes": "num_nodes nnodes",
+    "cluster.preset": "node_type instance_type machine_type name type",
     "cluster.accelerators_per_node": "gpus_per_node num_gpus_per_node",
     "layout.data": "dp data_parallel data_parallel_size",
     "layout.tensor": "tp tensor_parallel tensor_parallel_size tensor_model_parallel_size",
@@ -42,10 +43,11 @@ _NAMES: Final[Mapping[str, str]] = {
     "training.duration.samples": "train_samples num_samples",
     "training.duration.epochs": "num_train_epochs num_epochs",
     "data.path": "data_path dataset dataset_path train_file",
-    "output.checkpoints": "checkpoint checkpoint_dir save save_dir output_dir",
+    "output.checkpoints": "checkpoint checkpoint_dir save save_dir output_dir dir path",
+    "launch.target": "type launcher scheduler",
+    "launch.environment": "env",
     "launch.time_limit": "time walltime timeout",
 }
-OTHER_NAMES: Final[Mapping[str, str]] = {name: path for path, names in _NAMES.items() for name in names.split()}
 
 
 _TYPE_NAMES: Final = {
@@ -67,6 +69,7 @@ _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
 _KNOWN: Final = {"examples", "default", "enum"}  #: one of them gives an example
 _MOST_KEYS: Final = 100  # that are named one by one
+_MOST_HOMES: Final = 3  # that a hint names
 
 
 def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
@@ -93,14 +96,16 @@ def takes_text(path: tuple[str, ...]) -> bool:
     return types == "string" or ("string" in types and not {"object", "integer", "array"}.intersection(types))
 
 
-def check_schema(source: Source) -> tuple[Finding, ...]:
-    """Every violation of the schema by `source.data`, one finding for each."""
+def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """A finding for every violation of the schema, and the pointers of keys that are there, elsewhere or misspelled."""
     findings: list[Finding] = []
-    lacking: list[tuple[Finding, set[str]]] = []  # with the keys of which one is missing
-    refused: set[str] = set()
+    lacking: list[tuple[Finding, set[str]]] = []  # with the paths of which one is missing
+    refused, meant = set[str](), set[str]()
     for pointer, problem in violations(source):
         if problem.validator == "additionalProperties":
-            findings.extend(_unknown_keys(source, pointer, problem))
+            for finding, paths in _unknown_keys(source, pointer, problem):
+                findings.append(finding)
+                meant.update(paths)
         elif problem.validator == "required":
             lacking.append(_missing_key(source, pointer, problem))
         elif problem.validator == "oneOf":
@@ -116,39 +121,49 @@ def check_schema(source: Source) -> tuple[Finding, ...]:
             shown = source.texts.get(pointer) or show(problem.instance)
             rule, message, hint = _value_problem(dotted(pointer), shown, problem)
             findings.append(error(rule, source.locate(pointer), message, hint))
-    meant = {finding.hint for finding in findings if finding.rule == codes.UNKNOWN_KEY.id}  # it's there, misspelled
-    return (*findings, *(lack for lack, keys in lacking if meant.isdisjoint(f"did you mean `{k}`?" for k in keys)))
+    lacks = (lack for lack, paths in lacking if meant.isdisjoint(paths))
+    return (*findings, *lacks), tuple(f"/{path.replace('.', '/')}" for path in meant)
 
 
-def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[Finding]:
+def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[tuple[Finding, tuple[str, ...]]]:
+    """A finding for each, with the paths of the keys that it may stand for."""
     known = tuple(problem.schema["properties"])
-    place = f"`{dotted(pointer)}`" if pointer else "the job spec"
+    section = dotted(pointer) if pointer else ""
+    place = f"`{section}`" if pointer else "the job spec"
     unknown = [key for key in problem.instance if key not in known]
     for key in unknown[:_MOST_KEYS]:
-        where = source.locate_key(f"{pointer}/{escape(key)}")
-        yield error(
-            codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", _key_hint(key, known, dotted(pointer))
-        )
+        where, paths = source.locate_key(f"{pointer}/{escape(key)}"), _meant_keys(key, known, section)
+        hint = _key_hint(key, paths, section) if paths else f"use one of {', '.join(known)}"
+        yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", hint), paths
     if len(unknown) > _MOST_KEYS:
         where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
         message = f"{len(unknown) - _MOST_KEYS:,} more unknown keys in {place}"
-        yield error(codes.UNKNOWN_KEY, where, message, "remove keys that are no part of a job spec")
+        yield error(codes.UNKNOWN_KEY, where, message, "remove keys that are no part of a job spec"), ()
 
 
-def _key_hint(key: str, known: tuple[str, ...], section: str) -> str:
+def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ...]:
+    """Paths of the keys that an unknown one may stand for: by other names here, elsewhere, or by likeness."""
+    inside = f"{section}." if section else ""
+    named = tuple(path for path, names in OTHER_NAMES.items() if key.lower().replace("-", "_") in names.split())
+    here = tuple(path for path in named if path.rpartition(".")[0] == section)
+    elsewhere = tuple(f"{home}.{key}" if home else key for home in _homes().get(key, ()))
+    if found := here or elsewhere[:_MOST_HOMES] or (named if len(named) == 1 else ()):
+        return found
     begun = [name for name in known if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))]
-    near, home = begun[0] if len(begun) == 1 else closest(key, known), _sections().get(key)
-    if home is not None:
-        return f"write it under `{home}`"
-    meant = OTHER_NAMES.get(key.lower().replace("-", "_"))
-    if meant is not None:
-        return f"did you mean `{meant.removeprefix(f'{section}.') if section else meant}`?"
-    return f"did you mean `{near}`?" if near else f"use one of {', '.join(known)}"
+    near = begun[0] if len(begun) == 1 else closest(key, known)
+    return (f"{inside}{near}",) if near else ()
+
+
+def _key_hint(key: str, paths: tuple[str, ...], section: str) -> str:
+    if any(path.rpartition(".")[2] != key for path in paths):
+        return f"did you mean `{paths[0].removeprefix(f'{section}.') if section else paths[0]}`?"
+    homes = [path.rpartition(".")[0] for path in paths]
+    return f"write it {' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
 
 
 @cache
-def _sections() -> dict[str, str]:
-    """Map each key below the top level to its section; keys of more than one are left out."""
+def _homes() -> dict[str, tuple[str, ...]]:
+    """Map each key to the sections that have it; the top level, which is no section, is last."""
     properties, parts = load_schema()["properties"], load_schema()["$defs"]
     named = ("training", "data", "output", "reliability", "layout", "launch")
     sections = {name: parts[name]["properties"] for name in named}
@@ -158,8 +173,18 @@ def _sections() -> dict[str, str]:
     sections["training.duration"] = parts["training"]["properties"]["duration"]["properties"]
     launch = parts["launch"]["properties"]
     sections |= {f"launch.{name}": part["properties"] for name, part in launch.items() if "properties" in part}
-    homes = [(key, section) for section, keys in sections.items() for key in keys]
-    return {key: section for key, section in homes if [other for other, _ in homes].count(key) == 1}
+    homes: dict[str, tuple[str, ...]] = {}
+    for section, keys in (*sections.items(), ("", properties)):
+        for key in keys:
+            homes[key] = (*homes.get(key, ()), section)
+    return homes
+
+
+@cache
+def _sections() -> dict[str, str]:
+    """Map each key below the top level to its section; keys of more than one are left out."""
+    below = {key: tuple(home for home in homes if home) for key, homes in _homes().items()}
+    return {key: homes[0] for key, homes in below.items() if len(homes) == 1}
 
 
 def key_paths() -> dict[str, str]:
@@ -174,11 +199,14 @@ def _missing_key(source: Source, pointer: str, problem: Any) -> tuple[Finding, s
     # jsonschema reports one missing key at a time, and names it only in its message.
     key = next(name for name in problem.validator_value if problem.message.startswith(repr(name)))
     hint = f"add `{key}: {_example(problem.schema['properties'][key])}`"
-    if (pointer, key) == ("/cluster", "accelerator"):
-        hint += f", or `preset: {_example(load_schema()['properties']['cluster'])}`"
+    paths = {dotted(f"{pointer}/{key}")}
+    if pointer == "/cluster":
+        paths.add("cluster.preset")
+        if key == "accelerator":
+            hint += f", or `preset: {_example(load_schema()['properties']['cluster'])}`"
     empty = source.keys.get(f"{pointer}/{key}")  # there, but without a value
     message = f"`{dotted(f'{pointer}/{key}')}` is {'empty' if empty else 'missing'}"
-    return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint), {key}
+    return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint), paths
 
 
 def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, set[str]]:
@@ -188,7 +216,7 @@ def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, 
     if not given:
         hint = f"add `{choices[0]}: {_example(problem.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
-        return error(codes.MISSING_KEY, source.locate(pointer), message, hint), set(choices)
+        return error(codes.MISSING_KEY, source.locate(pointer), message, hint), {f"{prefix}{key}" for key in choices}
     message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} exclude each other"
     where = source.locate_key(f"{pointer}/{given[-1]}")
     kept = str(source.texts.get(f"{pointer}/{given[0]}", problem.instance[given[0]]))
@@ -198,6 +226,8 @@ def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, 
 def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
     wanted, keyword = problem.validator_value, problem.validator
+    if keyword == "type" and wanted == "string" and "enum" in problem.schema:  # no quotes would help
+        wanted, keyword = problem.schema["enum"], "enum"
     key = name.rpartition(".")[2]
     hint = None
     if "examples" in problem.schema:
@@ -213,6 +243,7 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
     if keyword == "enum":
         choices = [str(choice) for choice in wanted]
         near = _meant(problem.instance, choices) if isinstance(problem.instance, str) else None
+        near = "none" if problem.instance is False and "none" in choices else near
         hint = f"did you mean `{near}`?" if near else None  # the message names all
         expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {expected}", hint

@@ -147,13 +147,22 @@ class _Reader:
                 self._reached = event.end_mark.line, event.end_mark.column
                 yield event
         except yaml.MarkedYAMLError as problem:
-            mark = problem.problem_mark or problem.context_mark
+            unclosed = "quoted" in str(problem.context) and "unexpected" in str(problem.problem)
+            mark = problem.context_mark if unclosed else problem.problem_mark or problem.context_mark
             where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
             hint = "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
             if where.excerpt and "\t" in where.excerpt[: where.column]:
                 hint = "indent with spaces; YAML doesn't allow tabs there"
             elif "flow" in str(problem.context):
                 hint = "close every { and [ that is opened, with commas between the entries"
+            elif unclosed:
+                hint = "close the quote"
+            elif (
+                mark
+                and ":" not in (before := (where.excerpt or "")[: mark.column])
+                and ("mapping values" in str(problem.problem) or not before.strip())
+            ):
+                hint = "indent the keys of one mapping by the same number of spaces"
             self.findings.append(error(SYNTAX, where, syntax_message(problem), hint))
             raise _Stop from None
         except (yaml.YAMLError, ValueError, OverflowError) as problem:  # escapes that name no character

@@ -16,7 +16,7 @@ from dsgen.job import load as spec
 from dsgen.job.records import Job
 from dsgen.job.resolve import DEFAULT_HEADROOM
 from dsgen.job.schema import load_schema
-from dsgen.job.schema_check import OTHER_NAMES
+from dsgen.job.schema_check import OTHER_NAMES, _homes
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GBIT_PER_S, GIB
 
@@ -236,10 +236,35 @@ def test_names_of_other_programs_lead_to_the_key(section: str, key: str, meant: 
 
 
 def test_other_names_lead_to_keys_that_exist() -> None:
-    """Every hint names a key of the schema, and no name is a key itself."""
-    keys = json.dumps(load_schema())
-    assert [path for path in OTHER_NAMES.values() if f'"{path.rpartition(".")[2]}": {{' not in keys] == []
-    assert not set(OTHER_NAMES) & set(load_schema()["properties"])
+    """Every hint names a key of the schema, and no name is a key beside it."""
+    homes = {**_homes(), **dict.fromkeys(load_schema()["$defs"]["cluster"]["properties"], ("cluster",))}
+    for path, names in OTHER_NAMES.items():
+        section, _, key = path.rpartition(".")
+        assert section in homes[key]
+        assert [name for name in names.split() if section in homes.get(name, ())] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (
+            {"cluster": {"node_type": "dgx-h100", "gpus": 64}, "gpus": None},
+            ["did you mean `preset`?", "write it at the top level"],
+        ),
+        (
+            {"training": {"seq_len": 4096, "batch_size": 512}},
+            ["did you mean `sequence_length`?", "did you mean `global_batch`?"],
+        ),
+        ({"training": {}, "global_batch": 512}, ["write it under `training`"]),
+        ({"launch": {"image": "x"}}, ["write it under `launch.kubernetes` or under `launch.skypilot`"]),
+        ({"launch": {"type": "slurm"}}, ["did you mean `target`?"]),
+    ],
+)
+def test_a_key_that_is_meant_is_not_missing_too(spec: dict[str, Any], told: list[str]) -> None:
+    """A key in the wrong place, or by another name, is told once with the right one, and not as missing as well."""
+    with pytest.raises(InvalidJob) as caught:
+        load(with_(**spec))
+    assert sorted(str(finding.hint) for finding in caught.value.findings) == sorted(told)
 
 
 def test_whole_floats_are_whole_numbers() -> None:
