@@ -252,7 +252,7 @@ def exit_minutes(plan: Plan) -> int | None:
 
 
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
-_STEPS: Final = ("--train-iters", "--max_steps")  # of Megatron, of the Trainer
+_STEPS: Final = ("--train-iters", "--max-steps")  # of Megatron, of the Trainer; as `key_of` has them
 _NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
 _TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their estimates: storage is shared
 
@@ -275,8 +275,9 @@ def last_save_s(plan: Plan) -> float:
 
 
 def step_option(program: Program) -> str | None:
-    """The option among the program's arguments that says its last step."""
-    return next((option for option in _STEPS if argument_values(program.arguments, option)), None)
+    """The option among the program's arguments that says its last step, as it is written there."""
+    given = reversed(options_of(tuple(map(str, program.arguments))))
+    return next((option.written for option in given if option.key in _STEPS and option.values), None)
 
 
 def last_step(plan: Plan, program: Program) -> int:

@@ -15,7 +15,7 @@ from dsgen.programs.frameworks import program_for
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.megatron.options import Flavour
 from dsgen.programs.program import Program
-from dsgen.programs.slurm.write import last_step
+from dsgen.programs.program import last_step, step_option
 from dsgen.search.plan import Plan
 from tests.jobs import job
 from tests.programs.places import put
@@ -182,6 +182,7 @@ def test_an_option_is_left_to_the_job_in_either_spelling() -> None:
     assert {"--learning_rate", "--max_steps"}.isdisjoint(words(program))
     assert "attn_implementation" not in " ".join(program.notes)
     assert last_step(plan, program) == 70
+    assert step_option(program) == "--max-steps"  # which the launch files look for among the arguments
 
 
 def test_the_trainers_examples_are_told_to_train() -> None:
