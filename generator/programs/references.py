@@ -18,7 +18,7 @@ from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
 from .launching.own_options import trained_by
-from .launching.program_options import find_program, options_beside, program_path
+from .launching.program_options import options_beside, program_of, program_path
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
@@ -301,7 +301,7 @@ class _Lines:
         """The program that reads the config which this option of the training program names."""
         if reader := self.readers.get(id(launch)):
             return reader
-        libraries = trained_by(program_path(launch), self.holder.path)
+        libraries = trained_by(launch)
         if libraries == ("lightning",):
             return "lightning"
         if option == "--deepspeed":  # with a path: TrainingArguments.deepspeed
@@ -378,10 +378,10 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
 
 def _is_missing(path: str, launch: Launch, written: Word) -> bool:
     """Return whether a file isn't where its launch line trains: where its program is, which doesn't name it."""
-    program, holder = launch.program.value if launch.program else None, launch.script.text.path
-    found = find_program(program, holder) if program and not isabs(program) and not isabs(path) else None
+    program = launch.program.value if launch.program else None
+    found = program_of(launch) if program and not isabs(program) and not isabs(path) else None
     trains = launch.makes_steps or (launch.call("deepspeed") is not None and not written.variables)
-    if not found or not program or not trains or options_beside(program, holder).reads(PurePath(path).name):
+    if not found or not program or not trains or options_beside(found).reads(PurePath(path).name):
         return False
     base = found.parents[len(PurePath(program).parts) - 1]
     return (base / path).parent.is_dir() and not (base / path).exists()

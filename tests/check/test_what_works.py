@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 import dsgen
-from dsgen.programs.launching.own_options import trained_by
+from dsgen.programs.launching.own_options import libraries
 
 _HEAD: Final = "#!/bin/bash\n"
 _LOOP: Final = (
@@ -112,6 +112,6 @@ def test_keys_with_other_remedies_are_told_apart(tmp_path: Path) -> None:
 def test_a_program_of_any_length_takes_little_memory(tmp_path: Path) -> None:
     """A program of a million characters, of which each two are a statement, is not parsed."""
     (tmp_path / "train.py").write_text("import deepspeed\ndeepspeed.initialize()\n" + "a\n" * 490_000)
-    assert trained_by("train.py", str(tmp_path / "run.sh")) is None
+    assert libraries(tmp_path / "train.py") is None
     (tmp_path / "small.py").write_text("import deepspeed\ndeepspeed.initialize()\n" + "a\n" * 9)
-    assert trained_by("small.py", str(tmp_path / "run.sh")) == ("deepspeed",)
+    assert libraries(tmp_path / "small.py") == ("deepspeed",)

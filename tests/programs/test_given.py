@@ -14,8 +14,7 @@ from dsgen.job.needs import written_for
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.launchers import launch_files
 from dsgen.programs.megatron.options import Flavour
-from dsgen.programs.program import Program
-from dsgen.programs.program import last_step, step_option
+from dsgen.programs.program import Program, last_step, step_option
 from dsgen.search.plan import Plan
 from tests.jobs import job
 from tests.programs.places import put

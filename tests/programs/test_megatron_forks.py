@@ -81,7 +81,7 @@ def test_a_parser_beside_the_program_decides(tmp_path: Path) -> None:
     assert arguments.parser == (tmp_path / "megatron" / "arguments.py").as_posix()
     assert [stray.word for stray in arguments.strays] == ["--goldfish-loss"] and not arguments.fork
     (tmp_path / "pretrain_any.py").write_text("initialize_megatron(ignore_unknown_args=True)\n")
-    assert options_beside("pretrain_any.py", str(tmp_path / "launch.sh")).parser is None
+    assert options_beside(tmp_path / "pretrain_any.py").parser is None
 
 
 def test_a_parser_beside_the_program_says_whose_options_they_are(tmp_path: Path) -> None:

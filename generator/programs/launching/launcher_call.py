@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
 
 from ...dataclass import dataclass
-from ...facts.around import is_readable, text_around
 from ...findings import Location
 from ..submission import Submission
 from .hostfile import Hostfile
@@ -180,12 +179,3 @@ def _port(launch: Launch, call: Call, name: str) -> Port | None:
         return None
     text, where = f"{call.program} uses port {_DEFAULT_PORT}", launch.script.locate(call.word)
     return Port(number=_DEFAULT_PORT, text=text, where=where, call=call, option=name)
-
-
-def program_text(launch: Launch) -> str | None:
-    """The Python file that a launch line starts, by its path from the script's folder; None where it isn't there."""
-    folder, program = launch.script.text.folder, launch.program
-    if folder is None or program is None or program.value is None or not program.value.endswith(".py"):
-        return None
-    path = Path(folder) / program.value
-    return text_around(path, folder) if is_readable(path, folder) else None

@@ -17,7 +17,7 @@ from ...facts.releases import COPIES, parsed
 from ...job.wording import whole_number
 from ..lookup import is_slip
 from .launch_line import Launch
-from .program_options import OF_DEEPSPEED, find_program, program_path, programs_in
+from .program_options import OF_DEEPSPEED, program_of, program_path, programs_in
 
 #: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.
 _MOST_MODULES: Final = 12
@@ -63,17 +63,12 @@ Node = TypeVar("Node", bound=ast.AST)
 Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
 
 
-def own_options(program: str, holder: str, classes: Classes) -> frozenset[str] | None:
-    """The long options of a program that the file `holder` starts; None where others may be there.
+@until_next_check(128)
+def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
+    """The long options of a program; None where others may be there.
 
     `classes`: classes that a parser may make options of, which are not in the repository, with their fields.
     """
-    found = find_program(program, holder)
-    return _parsed(found.absolute(), classes) if found else None
-
-
-@until_next_check(128)
-def _parsed(program: Path, classes: Classes) -> frozenset[str] | None:
     near = (one for one in islice(_modules(program), _MOST_MODULES) if any(name in one.text for name in _PARSERS))
     making = (one for one in near if one.path == program or _MAIN not in one.text)
     module = next(making, None)
@@ -85,34 +80,33 @@ def _parsed(program: Path, classes: Classes) -> frozenset[str] | None:
     return _options(module, made[0], dict(classes)) if module.origin(made[0].func) in _ORIGINS else None
 
 
-def slips(program: str, holder: str, options: Iterable[str]) -> dict[str, str]:
-    """By each of `options` that is one of a program's with a slip, the one that is meant.
-
-    The file `holder` starts the program. None that is written in its first modules.
-    """
+def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
+    """By each of `options` that is one of a program's with a slip, and not written in its first modules, the one that
+    is meant."""
     names = {option: option.lstrip("-").replace("-", "_") for option in options}
-    unread = {option: name for option, name in names.items() if lacks_word(program, holder, name)}
-    declared = _declared(found.absolute()) if unread and (found := find_program(program, holder)) else ()
+    unread = {option: name for option, name in names.items() if lacks_word(program, name)}
+    declared = _declared(program) if unread else ()
     unread = {option: name for option, name in unread.items() if name not in declared}
     near = {option: next((one for one in declared if is_slip(name, one)), "") for option, name in unread.items()}
     return {option: f"--{one}" for option, one in near.items() if one and not one.startswith(names[option])}
 
 
-def trained_by(program: str | None, holder: str) -> tuple[str, ...] | None:
-    """The libraries with which a program that the file `holder` starts trains: `deepspeed` by its engine,
-    `transformers` and `lightning` by their trainers. None where programs of its name differ in that, or aren't read.
+def trained_by(launch: Launch) -> tuple[str, ...] | None:
+    """The libraries with which the program of a launch line trains; None where programs of its name differ in that.
 
     Of a program in a folder that a variable names, those of its name in the folders beside.
     """
-    found, folder = find_program(program, holder), Path(holder).parent
+    found, program, folder = program_of(launch), program_path(launch), Path(launch.script.text.path).parent
     named = f"*/{escape(program)}" if program and program.endswith(".py") and "/" not in program else ""
     elsewhere = programs_in(folder, folder, named) if named and not found else []
-    libraries = {_libraries(path.absolute()) for path in ([found] if found else elsewhere)}
-    return libraries.pop() if len(libraries) == 1 else None if libraries else ()
+    used = {libraries(path.absolute()) for path in ([found] if found else elsewhere)}
+    return used.pop() if len(used) == 1 else None if used else ()
 
 
 @until_next_check(64)
-def _libraries(program: Path) -> tuple[str, ...] | None:
+def libraries(program: Path) -> tuple[str, ...] | None:
+    """The libraries with which a program trains: `deepspeed` by its engine, `transformers` and `lightning` by their
+    trainers. None where it isn't read."""
     module = _module(program)
     used = {(_name(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
     found = {
@@ -122,19 +116,13 @@ def _libraries(program: Path) -> tuple[str, ...] | None:
     }
     if not found and "HfArgumentParser" in module.text:
         found.add("transformers")
-    return (
-        tuple(sorted(found)) if found or any(one.body for one in module.every(ast.Module)) or not module.text else None
-    )
-
-
-def lacks_word(program: str | None, holder: str, word: str) -> bool:
-    """Return whether a program that the file `holder` starts is there, and a word in none of its first modules."""
-    found = find_program(program, holder)
-    return found is not None and _lacks(found.absolute(), word)
+    unread = module.text and not any(one.body for one in module.every(ast.Module))
+    return None if unread and not found else tuple(sorted(found))
 
 
 @until_next_check(4096)
-def _lacks(program: Path, word: str) -> bool:
+def lacks_word(program: Path, word: str) -> bool:
+    """Return whether a word is in none of a program's first modules."""
     return not any(word in text for text in _texts(program))
 
 
@@ -155,8 +143,8 @@ def _declared(program: Path) -> tuple[str, ...]:
 
 def pipeline_stages(launch: Launch) -> int | None:
     """The stages of the `PipelineModule` that a program makes: a number, or an option's value, given or by default."""
-    found = find_program(program_path(launch), launch.script.text.path)
-    module = _module(found.absolute()) if found and _PIPELINE in text_around(found, found.parent) else None
+    found = program_of(launch)
+    module = _module(found) if found and _PIPELINE in text_around(found, found.parent) else None
     made = (call.keywords for call in module.calls if _name(call.func) == _PIPELINE) if module else ()
     stages = next((keyword.value for keywords in made for keyword in keywords if keyword.arg == "num_stages"), None)
     if module is None or stages is None or isinstance(stages, ast.Constant):

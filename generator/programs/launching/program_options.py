@@ -111,9 +111,7 @@ class ProgramOptions:
     required: frozenset[str] = frozenset()  #: the options that its Megatron's parser says must be given
     cuts_pipeline: bool = False  #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
     left_out: frozenset[str] = frozenset()  #: names of options that it sets, or its Megatron's parser wants absent
-    judged: frozenset[str] | None = (
-        None  #: names of options that its Megatron's parser looks at; None where it isn't there
-    )
+    judged: frozenset[str] | None = None  #: names of options that its Megatron's parser looks at; None without one
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
     is_checked: bool = False  #: whether it hands all that it is given to its Megatron's parser, which checks it
 
@@ -138,9 +136,6 @@ class ProgramOptions:
         return most_like(option, tuple(string for string in self._sorted if string.startswith("--")), _SLIP)
 
 
-_NOTHING: Final = ProgramOptions()
-
-
 def program_path(launch: Launch | None) -> str | None:
     """The training script's path from the folder that it is run from, or from one that a variable names."""
     word = launch.program if launch is not None else None
@@ -148,24 +143,21 @@ def program_path(launch: Launch | None) -> str | None:
     return last.lstrip("/") if word is not None and word.value is None and last else last
 
 
-def options_beside(program: str | None, holder: str) -> ProgramOptions:
-    """Read the program that the file `holder` starts by the path `program`, whose folder may be a variable.
-
-    An absolute path is another machine's: the program is looked for beside the file alone.
-    """
-    found = find_program(program, holder)
-    return _NOTHING if found is None else _read(found)
+def program_of(launch: Launch | None) -> Path | None:
+    """The Python file that a launch line starts, where it is there."""
+    return find_program(program_path(launch), launch.script.text.path) if launch is not None else None
 
 
-def declares_its_own(program: str | None, holder: str, names: frozenset[str]) -> bool:
-    """Return whether a program that the file `holder` starts declares its options itself: one of `names` by argparse,
-    or all by classes that inherit from none."""
-    found = find_program(program, holder) if program and not program.startswith("/") else None
-    return found is not None and _declares(found.absolute(), names)
+def program_text(launch: Launch) -> str | None:
+    """The text of the Python file that a launch line starts; None where it isn't there."""
+    found = program_of(launch)
+    return text_around(found, found.parent) if found is not None else None
 
 
 @until_next_check(64)
-def _declares(program: Path, names: frozenset[str]) -> bool:
+def declares_its_own(program: Path, names: frozenset[str]) -> bool:
+    """Return whether a program declares its options itself: one of `names` by argparse, or all by classes that inherit
+    from none."""
     text = text_around(program, program.parent)
     given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
     if given or "HfArgumentParser" in text:
@@ -176,14 +168,10 @@ def _declares(program: Path, names: frozenset[str]) -> bool:
     return _OWN_PARSER.search(text) is not None and not names.isdisjoint(written)
 
 
-def is_elsewhere(program: str | None, holder: str) -> bool:
-    """Return whether a program that the file `holder` starts, in a folder with programs, is not there, or hands its
-    options to another by a parser that isn't transformers'."""
-    if not program or not program.endswith(".py") or not has_programs(holder):
-        return False
-    found = find_program(program, holder)
-    text = text_around(found, found.parent) if found else ""
-    return found is None or (_OTHER_PARSER.search(text) is not None and not _ANY_PARSER.search(text))
+def hands_options_on(program: Path) -> bool:
+    """Return whether a program may hand its options to another, by a parser that isn't transformers'."""
+    text = text_around(program, program.parent)
+    return _OTHER_PARSER.search(text) is not None and not _ANY_PARSER.search(text)
 
 
 def sets_key(key: str, holder: str) -> bool:
@@ -239,11 +227,9 @@ def tells(what: str, holder: str) -> bool:
     return any(_has(folder, pattern, names) for folder in islice(folders_above(holder), _NEAR))
 
 
-def loads_json(launch: Launch) -> str | None:
-    """Return the program of a launch line that reads its DeepSpeed config by Python's json too, which is strict."""
-    program = program_path(launch)
-    found = find_program(program, launch.script.text.path)
-    return program if found is not None and _LOADS_JSON.search(text_around(found, found.parent)) else None
+def loads_json(launch: Launch) -> bool:
+    """Return whether the program of a launch line reads its DeepSpeed config by Python's json too, which is strict."""
+    return _LOADS_JSON.search(program_text(launch) or "") is not None
 
 
 def reads_its_own_way(holder: str) -> bool:
@@ -319,8 +305,7 @@ def _found(program: str, folder: Path, _: Path) -> Path | None:
 
 def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:
     """The release of a program that is named above the file `holder`, else above what is started; else the newest."""
-    started = ((program_path(launch), launch.script.text.path) for launch in launches)
-    places = (holder, *filter(None, (find_program(name, path) for name, path in started)))
+    places = (holder, *filter(None, map(program_of, launches)))
     return next(filter(None, (release_of(program, str(place)) for place in places)), newest(program))
 
 
@@ -331,7 +316,10 @@ def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
 
 
 @until_next_check(64)
-def _read(program: Path) -> ProgramOptions:
+def options_beside(program: Path | None) -> ProgramOptions:
+    """What is written in a program, and in the Python that it imports and that lies beside it."""
+    if program is None:
+        return ProgramOptions()
     text = text_around(program, program.parent)
     folder, above = program.parent, tuple(folders_above(program))
     parser = next((base / name for base in above for name in _PARSERS if is_readable(base / name, folder)), None)

@@ -15,7 +15,7 @@ from ...findings import Location
 from ...job.text import Text
 from ...job.wording import whole_number
 from ..launching.launch_line import Launch
-from ..launching.program_options import ProgramOptions, find_program, options_beside, program_path
+from ..launching.program_options import ProgramOptions, options_beside, program_of
 from ..shell.records import Word
 from .options import (
     A_FORK,
@@ -170,9 +170,8 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
         old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
         if len(names & _SIGNS) < (1 if known else _ENOUGH_SIGNS) or old:
             continue
-        path_of = program_path(launch)
-        theirs = program is None or known or program.startswith("pretrain") or find_program(path_of, path)
-        if theirs and options_beside(path_of, path).of_megatron:
+        theirs = program is None or known or program.startswith("pretrain") or program_of(launch)
+        if theirs and options_beside(program_of(launch)).of_megatron:
             yield _arguments(path, words, launch.script.locate, launch=launch, program=program)
 
 
@@ -218,7 +217,7 @@ def _arguments(
     launch: Launch | None = None,
     program: str | None = None,
 ) -> MegatronArguments:
-    beside, lines = options_beside(program_path(launch), path), launch.script.text.lines if launch else []
+    beside, lines = options_beside(program_of(launch)), launch.script.text.lines if launch else []
     names = {name for name in _names(words) if not beside.reads(name)}
     lm, mds = option_table("megatron-lm"), option_table("megatron-deepspeed")
     # Whose options they are: of two projects that read most of them, the one that alone has more.

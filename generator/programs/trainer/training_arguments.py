@@ -20,7 +20,7 @@ from ...job.source import Source, escape
 from ...job.wording import whole_number
 from ...resources import read_text
 from ..launching.launch_line import Launch
-from ..launching.program_options import declares_its_own, find_program, is_elsewhere, program_path
+from ..launching.program_options import declares_its_own, find_program, hands_options_on, has_programs, program_path
 from ..shell.records import Word
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
@@ -212,33 +212,29 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch
         config = any(name == "deepspeed" and value is not True for name, _, value in found)
         theirs = (names & _TELLING and names & _COMMON) or (config and len(names & _COMMON) > 1)
-        holder = launch.script.text.path
-        # a program that is there may have options of the same names but no TrainingArguments
-        program = program_path(launch)
-        if program and _MODULE.fullmatch(program):  # `-m src.train`
+        if not theirs or names & _FOREIGN:
+            continue
+        path, program = launch.script.text.path, program_path(launch) or ""
+        if _MODULE.fullmatch(program):  # `-m src.train`
             program = f"{program.replace('.', '/')}.py"
-        if theirs and not names & _FOREIGN and not declares_its_own(program, holder, _TELLING | _COMMON):
-            values: dict[str, object] = {}
-            places: dict[str, Location] = {}
-            given = [text or "" for word in launch.arguments for text in word.perhaps]
-            branches = [_name(text) for text in given if text.startswith("--")]
-            unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
-            for name, word, value in found:
-                places[name] = launch.script.locate(word)
-                values.pop(name, None)
-                if value not in (None, _NO_VALUE) and name not in unsure:
-                    values[name] = value
-            path = find_program(program, holder)
-            yield TrainingArguments(
-                path=holder,
-                values=values,
-                places=places,
-                launch=launch,
-                complete=not _may_hide(launch.arguments),
-                redefined=unsure | (_redefined(path) if path is not None else frozenset()),
-                bare={name: launch.is_left_empty(word) for name, word, value in found if value is _NO_VALUE},
-                assumed=is_elsewhere(program, holder),
-            )
+        file = find_program(program, path)
+        # a program that is there may have options of the same names but no TrainingArguments
+        if file and not program.startswith("/") and declares_its_own(file, _TELLING | _COMMON):
+            continue
+        given = [text or "" for word in launch.arguments for text in word.perhaps]
+        branches = [_name(text) for text in given if text.startswith("--")]
+        unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
+        known = {name: value for name, _, value in found}  # the last of each counts
+        yield TrainingArguments(
+            path=path,
+            values={name: known[name] for name in known if known[name] not in (None, _NO_VALUE) and name not in unsure},
+            places={name: launch.script.locate(word) for name, word, _ in found},
+            launch=launch,
+            complete=not _may_hide(launch.arguments),
+            redefined=unsure | (_redefined(file) if file else frozenset()),
+            bare={name: launch.is_left_empty(word) for name, word, value in found if value is _NO_VALUE},
+            assumed=hands_options_on(file) if file else program.endswith(".py") and has_programs(path),
+        )
 
 
 @until_next_check(1024)

@@ -13,7 +13,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Version, Violation, Vio
 from ....job.wording import escape
 from ....rule import Rule
 from ....rules.violations import deepspeed, deepspeed_now
-from ...launching.program_options import loads_json
+from ...launching.program_options import loads_json, program_path
 from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config, has_auto
@@ -287,8 +287,8 @@ def _reads_json_itself(submission: Submission, config: Config) -> str | None:
         return "its compression doesn't"
     for link in submission.references:
         named = any(getattr(one, "json", None) is config.json for one in link.documents)
-        if named and link.launch is not None and (program := loads_json(link.launch)) is not None:
-            return f"{program} doesn't"
+        if named and link.launch is not None and loads_json(link.launch):
+            return f"{program_path(link.launch)} doesn't"
     return None
 
 

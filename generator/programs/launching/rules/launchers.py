@@ -11,7 +11,8 @@ from ....job.wording import show
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
 from ...slurm.request import Request
 from ...subjects import blocks, deepspeed_calls, launcher_calls, torchrun_calls
-from ..launcher_call import NODE_RANGE, LauncherCall, program_text
+from ..launcher_call import NODE_RANGE, LauncherCall
+from ..program_options import program_text
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")

@@ -16,8 +16,9 @@ from ...shell.records import Command
 from ...subjects import accelerate_calls, launcher_calls, launches, scripts
 from ...world import world_of
 from ..launch_line import Launch
-from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall, program_text
+from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..options import TABLES
+from ..program_options import program_text
 from ..script import CommandLine, LaunchScript
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP

@@ -18,7 +18,7 @@ from ...subjects import launches
 from ...trainer.training_arguments import gone_arguments, known_arguments
 from ..launch_line import Launch
 from ..own_options import own_options, slips
-from ..program_options import find_program, options_beside, program_path, programs_in
+from ..program_options import options_beside, program_of, program_path, programs_in
 
 #: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
 _OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_max_length", "generation_num_beams")
@@ -42,7 +42,7 @@ def program_is_there(launch: Launch) -> Violations:
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory
     Fix: correct the program's path"""
     program, holder = program_path(launch), launch.script.text.path
-    if launch.program is None or not program or not program.endswith(".py") or find_program(program, holder):
+    if launch.program is None or not program or not program.endswith(".py") or program_of(launch):
         return
     name, above = PurePath(program), list(folders_above(holder))
     places = [(folder / program).parent for folder in above]
@@ -74,16 +74,15 @@ def _by_folder(program: PurePath, holder: str) -> str | None:
     return None
 
 
-def _passed_over(launch: Launch, program: str, words: Mapping[Word, str]) -> Violations:
+def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Violations:
     """Options that are one of the program's own with a slip, where its parser may leave those alone that it lacks."""
     trainers = dict(_classes())["Seq2SeqTrainingArguments"]
-    if options_beside(program, launch.script.text.path).parser is not None:  # Megatron's, which other rules judge
+    if options_beside(found).parser is not None:  # Megatron's, which other rules judge
         return
-    others = [name for name in words.values() if name.lstrip("-").replace("-", "_") not in trainers]
-    near = slips(program, launch.script.text.path, others)
+    near = slips(found, [name for name in words.values() if name.lstrip("-").replace("-", "_") not in trainers])
     for word, name in words.items():
         if name in near:
-            message = f"{program} has no option {name}: it stops, or passes over it"
+            message = f"{program_path(launch)} has no option {name}: it stops, or passes over it"
             yield Violation(launch.script.locate(word), message, f"did you mean {near[name]}?")
 
 
@@ -104,13 +103,13 @@ def options_are_the_programs(launch: Launch) -> Violations:
     Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments are not used by the
     HfArgumentParser.
     Fix: correct the option's name"""
-    program, holder = program_path(launch), launch.script.text.path
-    if not program or _moves_away(launch):
+    program, found = program_path(launch), program_of(launch)
+    if found is None or _moves_away(launch):
         return
-    options = own_options(program, holder, _classes())
+    options = own_options(found, _classes())
     words = {word: word.prefix.partition("=")[0] for word in launch.arguments if word.prefix.startswith("--")}
     if options is None:
-        yield from _passed_over(launch, program, words)
+        yield from _passed_over(launch, found, words)
         return
     unknown = {name for name in words.values() if name not in options}
     unknown = {name for name in unknown if not any(one.startswith(name) for one in options)}

@@ -17,7 +17,7 @@ from ...world import world_of
 from ..launch_line import Call, Launch
 from ..launcher_call import NODES, LauncherCall
 from ..options import PROGRAMS
-from ..program_options import find_program, program_path, tells
+from ..program_options import program_of, tells
 
 #: Options of mpirun that put a number of processes on each node, or name the nodes.
 _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")
@@ -156,7 +156,7 @@ def _training_arguments(launch: Launch) -> set[str]:
 def _finds_out_itself(launch: Launch) -> bool:
     """Return whether the program or Python near it, where that can be found, reads the variables of Slurm or MPI, or
     sets its own."""
-    found = find_program(program_path(launch), launch.script.text.path)
+    found = program_of(launch)
     return found is not None and tells("ranks", str(found))
 
 

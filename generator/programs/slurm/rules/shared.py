@@ -11,7 +11,8 @@ from ....facts.around import is_left_out
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm_manual
 from ...launching.launch_line import Launch
-from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port, program_text
+from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
+from ...launching.program_options import program_text
 from ...launching.script import Argument
 from ...shell.records import Word
 from ...subjects import blocks, submissions

@@ -17,7 +17,7 @@ from ....job.records import Job
 from ....job.wording import show, whole_number
 from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
 from ...launching.own_options import lacks_word
-from ...launching.program_options import declares_field, program_path, release_for, tells
+from ...launching.program_options import declares_field, program_of, release_for, tells
 from ...lookup import is_slip
 from ...subjects import subject, training_arguments
 from ...submission import Submission
@@ -64,14 +64,14 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default instead.
     Fix: correct the argument's name"""
     known, launch = known_arguments(), arguments.launch
-    program, names = program_path(launch), (*known, *gone_arguments())
+    program, names = program_of(launch), (*known, *gone_arguments())
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
         if launch is not None and _begins(name):
             continue  # argparse takes the beginning of a name for the name
         close = most_like(name.lower().replace("-", "_"), names, _SLIP)
         if close and not arguments.has(close):
             # A program may have more arguments.
-            sure = is_slip(name, close) and lacks_word(program, arguments.path, name)
+            sure = program is not None and is_slip(name, close) and lacks_word(program, name)
             message, hint = f"TrainingArguments has no argument {name}", f"did you mean {close}?"
             yield violation(arguments, name, message, hint, severity=ERROR if sure else None)
 
