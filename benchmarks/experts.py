@@ -9,8 +9,9 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ class Comparison:
     theirs: SearchResult | Infeasible
     nearest: Plan  #: theirs, whether it is legal or not
     ours: SearchResult | Infeasible
+    then: tuple[Plan, Plan] | None  #: both with what their program could do, where that is less
 
     @property
     def refused_by(self) -> str | None:
@@ -69,7 +71,12 @@ class Comparison:
         """By how much ours is said to be faster: theirs over ours, less one."""
         if not self.ours.plans:
             return None
-        return float(self.nearest.step_time.total_s) / float(self.ours.plans[0].step_time.total_s) - 1
+        return _claim(self.nearest, self.ours.plans[0])
+
+    @property
+    def claim_then(self) -> float | None:
+        """The same with what their program could do when the layout was made."""
+        return _claim(*self.then) if self.then else self.claim
 
     def causes(self) -> list[tuple[str, float]]:
         """Parts of the step by what ours saves in them (over the time of theirs), most first."""
@@ -77,6 +84,10 @@ class Comparison:
         whole = float(theirs.total_s)
         saved = {part: float(getattr(theirs, f"{part}_s") - getattr(ours, f"{part}_s")) / whole for part in PARTS}
         return sorted(saved.items(), key=lambda item: -item[1])
+
+
+def _claim(theirs: Plan, ours: Plan) -> float:
+    return float(theirs.step_time.total_s) / float(ours.step_time.total_s) - 1
 
 
 @cache
@@ -125,6 +136,21 @@ def job_of(expert: Expert, *, pinned: bool) -> Job:
     return dsgen.load_job({**expert.spec, **(theirs if pinned else {})})
 
 
+def left_then(expert: Expert) -> list[dict[str, Any]]:
+    """Pins, one of which every layout kept to when the row was made, as its program lacked what came later.
+
+    Of the options that a key of the layout needs, the earliest that was missing counts. What the row uses was there.
+    """
+    left: dict[str, list[dict[str, Any]]] = {}
+    for entry in collection()["since"].get(expert.spec["framework"], ()) if "made" in expert.row else ():
+        ways = entry["left"]
+        key = next(iter(ways[0]))
+        used = key in expert.pins and expert.pins[key] not in [way[key] for way in ways]
+        if str(entry["day"])[:7] > expert.row["made"] and not used:
+            left.setdefault(key, ways)
+    return [{key: value for way in ways for key, value in way.items()} for ways in product(*left.values())]
+
+
 def compare(expert: Expert) -> Comparison:
     """Plan one row both ways."""
     pinned = job_of(expert, pinned=True)
@@ -135,18 +161,34 @@ def compare(expert: Expert) -> Comparison:
         theirs=theirs,
         nearest=best or dsgen.estimate(pinned),
         ours=dsgen.search(job_of(expert, pinned=False), top=1),
+        then=_then(expert),
     )
+
+
+def _then(expert: Expert) -> tuple[Plan, Plan] | None:
+    """Theirs and ours, the fastest of those that keep to one of the ways that were left, if some were not."""
+    if (left := left_then(expert)) == [{}]:
+        return None
+    theirs, ours = [], []
+    for way in left:
+        ours += dsgen.search(dsgen.load_job({**expert.spec, "layout": way}), top=1).plans
+        if all(expert.pins.get(key, value) == value for key, value in way.items()):
+            same = replace(expert, pins={**way, **expert.pins})
+            theirs += dsgen.search(job_of(same, pinned=True), top=1, bold=True).plans
+    first, second = (min(plans, key=lambda plan: float(plan.step_time.total_s)) for plans in (theirs, ours))
+    return first, second
 
 
 def table(found: Iterable[Comparison]) -> Iterator[str]:
     """Every row, both ways."""
-    yield "| layout | theirs | s | GiB | ours | s | GiB | claim | because of |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield "| layout | theirs | s | GiB | ours | s | GiB | claim | then | because of |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for c in found:
         refused = f"**{c.refused_by}** " if c.refused_by else ""
         ours = _cells(c.ours.plans[0]) if c.ours.plans else f"none ({getattr(c.ours, 'binding_rule', '')}) | | "
         claim = "–" if c.claim is None else f"{c.claim:+.0%}"
-        yield f"| {c.expert.name} | {refused}{_cells(c.nearest)} | {ours} | {claim} | {_because(c)} |"
+        then = f"{c.claim_then:+.0%}" if c.then else ""
+        yield f"| {c.expert.name} | {refused}{_cells(c.nearest)} | {ours} | {claim} | {then} | {_because(c)} |"
 
 
 def _cells(plan: Plan) -> str:
@@ -188,6 +230,9 @@ def summary(found: list[Comparison]) -> Iterator[str]:
     yield f"Claims over the {len(legal)} others: median {statistics.median(legal):+.1%}, most {max(legal):+.0%}."
     own = [c.claim for c in found if c.claim is not None and not c.refused_by and "program" not in c.expert.row]
     yield f"Of these, {len(own)} are planned for the program that ran them: median {statistics.median(own):+.1%}."
+    then = [c.claim_then for c in found if not c.refused_by and c.claim_then is not None]
+    older = sum(c.then is not None for c in found)
+    yield f"With what {older} programs could do when the layout was made: median {statistics.median(then):+.1%}."
     yield f"{len(above)} are over {CLAIM:.0%}, by the largest cause: {dict(parts.most_common())}"
     known = believed()
     for c in sorted(above, key=lambda c: -(c.claim or 0)):

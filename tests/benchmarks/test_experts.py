@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 
 import pytest
@@ -55,6 +56,21 @@ def test_what_is_believed_is_in_the_collection() -> None:
     """Explanations of claims name rows that are there, each once."""
     named = [name for entry in experts.collection()["believed"] for name in entry["rows"]]
     assert len(set(named)) == len(named) and set(named) <= {row.name for row in ROWS}
+
+
+def test_a_layout_keeps_to_what_its_program_could_do_when_it_was_made() -> None:
+    """What an option that came later says is left out, unless the row uses it; without a month nothing is."""
+    left = {row.name: experts.left_then(row) for row in ROWS}
+    assert left["bloom-176b"] == [
+        {"sequence_parallel": False, "recompute": "none", "context": 1},
+        {"sequence_parallel": False, "recompute": "full", "context": 1},
+    ]
+    assert all("tensor_overlap" in way for way in left["starcoder-15b"])  # 2023-10
+    assert left["stablelm-3b"] == left["405b-meta-8k"] == [{}]
+    for row in ROWS:  # theirs is among what is left
+        assert any(all(row.pins.get(key, value) == value for key, value in way.items()) for way in left[row.name])
+    months = [row.row["made"] for row in ROWS if "made" in row.row]
+    assert len(months) >= 20 and all(re.fullmatch(r"20\d\d-\d\d", month) for month in months)
 
 
 def test_rows_are_refused_only_for_a_reason() -> None:
