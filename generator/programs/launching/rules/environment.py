@@ -14,7 +14,7 @@ from ....facts.document import Kind
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....resources import read_text
 from ....rules.violations import azureml_examples, deepspeed_now, derived, listed, ml_engineering, nccl
-from ...shell.records import Command, Word
+from ...shell.records import SHELLS, Command, Word
 from ...subjects import commands, deepspeed_calls, launches, scripts, subject, submissions
 from ...submission import Submission
 from ...world import world_of
@@ -98,6 +98,8 @@ _PROVIDES: Final = re.compile(
     r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case|let|wait)\s[^\n;&|]*"
 )
 _EXPANDED: Final = re.compile(r"\$\{?(\w+)")
+_WORD: Final = re.compile(r"\w+")
+_QUOTED: Final = re.compile(r"'[^']*'")
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
 _EXPORTS: Final = deepspeed_now("launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412")
@@ -116,8 +118,8 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
 
 @commands.rule("ENV001", NOTE, "silent", derived("bash(1), ENVIRONMENT: only exported variables are passed on"))
 def variables_are_exported(script: LaunchScript) -> Violations:
-    """A variable that the training program reads is exported.
-    Prevents: The setting has no effect. A note, as the environment may have exported it before.
+    """A variable that the training program reads is exported; so is one that another shell of the script expands.
+    Prevents: The setting has no effect, or the option no value. A note, as the environment may have exported it before.
     Fix: export it"""
     shell, content = script.shell, script.shell.text.content
     if not script.launches or shell.unterminated is not None or "set -a" in content or "allexport" in content:
@@ -125,16 +127,29 @@ def variables_are_exported(script: LaunchScript) -> Violations:
     exported = {assignment.name for assignment in shell.assignments if assignment.exported}
     exported |= {name for launch in script.launches for name in launch.environment}
     used = set(_EXPANDED.findall(content))  # by the script itself
+    handed = {name for launch in script.launches for name in _expanded_by_another_shell(launch)}
     for assignment in shell.assignments:
         name = assignment.name
         late = assignment.offset > script.launches[0].calls[0].command.offset
-        if late or assignment.exported or name in exported or not _FOR_TRAINING.fullmatch(name):
+        if late or assignment.exported or name in exported:
             continue
-        if name not in used:
-            message = (
-                f"{name} is set without export: the training program doesn't get it, if nothing exported it before"
-            )
+        if name in handed or (name not in used and _FOR_TRAINING.fullmatch(name)):
+            who = "`bash -c`" if name in handed else "the training program"
+            message = f"{name} is set without export: {who} doesn't get it, if nothing exported it before"
             yield Violation(shell.locate(assignment), message, f"export {name}={assignment.raw}")
+
+
+def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
+    """Variables in a text in single quotes that srun or the script hands to a shell, which sets none of them itself."""
+    for command in (call.command for call in launch.calls if call.command.single_quoted):
+        outer = launch.script.commands[command.inside or 0]
+        if outer.words[0].value == "srun" or outer.words[0].value in SHELLS:
+            own = {assignment.name for assignment in launch.script.assignments if assignment.inside == outer.index}
+            # what the line gives it, and what the text has between its quotes, is expanded by this shell
+            text = command.shell or ""
+            given = [_QUOTED.sub("", text), *(word.raw for word in outer.words if word.raw != text)]
+            told = {name for part in given for name in _WORD.findall(part)}
+            yield from {name for word in command.words for name in _EXPANDED.findall(word.raw)} - own - told
 
 
 #: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts have one, notes nine.

@@ -262,6 +262,33 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
     return (is_all or counts[0] is not None) and all((count or nodes) >= nodes for count in counts)
 
 
+#: Options by which a step takes a part of its job: others may take the rest.
+_PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
+_OF_THE_JOB: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
+
+
+@torchrun_calls.rule("LNCH047", ERROR, "training", torch("distributed/run.py:731, parse_min_max_nnodes"))
+def srun_starts_every_node(call: LauncherCall) -> Violations:
+    """srun starts torchrun on each of the nodes that its --nnodes counts.
+    Prevents: The rendezvous waits for nodes that never come, until it times out.
+    Fix: give srun and the job the same nodes; $SLURM_NNODES is always the job's"""
+    step, nnodes = call.launch.call("srun"), call.argument("--nnodes")
+    others = sum(one.script is call.shell and one.call("torchrun") is not None for one in call.submission.launches)
+    if step is None or step.command.guarded or nnodes is None or others > 1:
+        return
+    own = Request(shell=call.shell, options=step.options, program="srun")
+    of_job = not _OF_THE_JOB.isdisjoint(nnodes.option.values[0].variables if nnodes.option.values else ())
+    nodes = call.script_nodes if of_job else number.value if (number := call.integer("--nnodes")) else None
+    counts = [count for name in ("--nodes", "--ntasks") if (count := own.integer(name)) is not None]
+    fewest = min(counts, key=lambda count: count.value, default=None)
+    if nodes is None or fewest is None or fewest.value >= nodes or own.has(*_PART) or own.options.opaque:
+        return
+    counted = f"the job's {nodes} nodes" if of_job else f"{nodes} nodes"
+    message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
+    hint = f"write {fewest.name}={nodes}, or {'#SBATCH --nodes' if of_job else '--nnodes'}={fewest.value}"
+    yield fewest.bad_value(message, hint)
+
+
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))
 def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     """--node-rank is one of 0 to nodes - 1, and differs on each node.
