@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from ..facts.around import is_readable
 from ..job.resolve_names import described_node
 from ..job.text import UnusableJson, read_json
 from ..programs.azureml.job import AzureMLJob
-from ..programs.kubernetes.job import KubernetesJob
+from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
 from ..programs.launching.launch_line import Option
 from ..programs.launching.script import LaunchScript
 from ..programs.skypilot.read import SkyPilotTask
@@ -22,7 +22,7 @@ from ..programs.slurm.values import gres_list
 from ..programs.slurm.write import NAMED
 from ..programs.world import world_of
 from ..secrets import Likeness, likeness
-from ..units import GBIT_PER_S
+from ..units import GBIT_PER_S, clock
 from .draft import SECRET, Draft
 from .find import ExistingRun
 
@@ -40,6 +40,12 @@ _RENDEZVOUS: Final = re.compile(
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
 _ENTER: Final = re.compile(r"(.+)/bin/activate")
+#: Keys of a pod, by name in Kubernetes.
+_OF_PODS: Final = {
+    "serviceAccountName": "service_account",
+    "hostNetwork": "host_network",
+    "priorityClassName": "priority_class",
+}
 #: Options that dsgen writes for itself, where a run goes on.
 _WRITTEN: Final = frozenset({"--signal", "--open-mode"})
 
@@ -201,9 +207,10 @@ def _setup(content: str) -> list[str]:
 
 def _read_environment(draft: Draft, found: ExistingRun) -> None:
     """The variables that the program gets, but for those that dsgen's launch files set."""
-    launch = found.launch
+    launch, options = found.launch, draft.spec.get("launch", {}).get("kubernetes", {})
+    from_secrets = {text.rpartition(":")[2] for text in options.get("variables_from", ())}
     for name, assignment in launch.environment.items() if launch else ():
-        if _RENDEZVOUS.fullmatch(name):
+        if _RENDEZVOUS.fullmatch(name) or name in from_secrets:
             continue
         where, value = launch.script.locate(assignment), assignment.value  # type: ignore[union-attr]
         if likeness(name) is not Likeness.NONE:
@@ -225,14 +232,20 @@ def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: tuple[str
             draft.leave(key, document.locate_key(place), "the spec has no key for it")
 
 
+def _set_limit(draft: Draft, seconds: int | None) -> None:
+    draft.set("launch.time_limit", clock(seconds) if seconds else None)
+
+
 def _read_azureml(draft: Draft, job: AzureMLJob) -> None:
     draft.set("launch.target", "azureml")
     texts = ("compute", "environment", "experiment_name", "display_name", "code")
     keys = {name: f"launch.azureml.{name}" for name in texts} | {"resources/shm_size": "launch.azureml.shm_size"}
+    keys["identity/type"] = "launch.azureml.identity"
+    _set_limit(draft, job.integer("limits/timeout"))
     blocks = ("inputs", "outputs", "tags", "services", "queue_settings")
     for name in blocks:
         draft.set(f"launch.azureml.{name}", dict(job.block(name)) or None)
-    planned = ("$schema", "type", "command", "distribution", "environment_variables", "resources")
+    planned = ("$schema", "type", "command", "distribution", "environment_variables", "resources", "limits")
     _take(draft, job, keys, (*blocks, *planned))
     if not isinstance(job.value("environment"), str) and job.has("environment"):
         draft.leave("environment", job.locate("environment"), "the spec can name an environment, not define one")
@@ -244,20 +257,85 @@ def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
     keys = {"metadata/name": "name", "metadata/namespace": "launch.kubernetes.namespace"}
     for role in job.trainers[:1]:
         keys[f"{role.container}/image"] = "launch.kubernetes.image"
-        keys[f"{role.pod}/serviceAccountName"] = "launch.kubernetes.service_account"
-        for name in ("volumes", "tolerations", "nodeSelector", "initContainers", "affinity"):
+        keys |= {f"{role.pod}/{name}": f"launch.kubernetes.{key}" for name, key in _OF_PODS.items()}
+        for name in ("initContainers", "affinity"):
             if job.has(f"{role.pod}/{name}"):
-                place = job.locate_key(f"{role.pod}/{name}")
-                draft.leave(name, place, "see launch.kubernetes for the keys that a spec has")
+                draft.leave(name, job.locate_key(f"{role.pod}/{name}"), "launch.kubernetes has no key for it")
+        for key, values in _of_pod(draft, job, role).items():
+            draft.set(f"launch.kubernetes.{key}", [text for text in values if text])
+        for part in ("spec/runPolicy", role.pod.removesuffix("/template/spec")):
+            _set_limit(draft, job.integer(f"{part}/activeDeadlineSeconds"))
     _take(draft, job, keys, ("apiVersion", "kind", "spec"))
+
+
+def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str | None]]:
+    """Lists of what a pod mounts, gets and asks for, as a spec has them; an entry that no spec can have is named."""
+
+    def each(place: str, why: str, read: Callable[[Any], str | None]) -> list[str | None]:
+        found = list[str | None]()
+        for at, entry in job.items(place):
+            with suppress(KeyError, TypeError, AttributeError):  # of another shape
+                found.append(read(entry))
+                continue
+            draft.leave(place.rpartition("/")[2], job.locate(at), f"launch.kubernetes.{why}")
+        return found
+
+    counted = {name for name, _, _ in gpu_requests(job, role.resources)}
+    mounts = {one.get("name"): one for _, one in job.items(f"{role.container}/volumeMounts") if isinstance(one, dict)}
+
+    def volume(entry: Any) -> str | None:
+        mount = mounts.get(entry["name"], {})
+        if not mount or "configMap" in entry:  # whose files are written anew
+            return None
+        if mount["mountPath"] == "/dev/shm":
+            draft.set("launch.kubernetes.shm_size", entry["emptyDir"].get("sizeLimit"))
+            return None
+        claim = {} if "subPath" in mount else entry["persistentVolumeClaim"]
+        return f"{claim['claimName']}:{mount['mountPath']}{':ro' * (mount.get('readOnly') is True)}"
+
+    def variable(entry: Any) -> str | None:
+        secret = entry["valueFrom"]["secretKeyRef"] if "valueFrom" in entry else None
+        return secret and f"{secret['name']}/{secret['key']}:{entry['name']}"
+
+    def toleration(entry: Any) -> str:
+        return f"{entry['key']}{'=' + entry['value'] if 'value' in entry else ''}:{entry['effect']}"
+
+    return {
+        "volumes": each(f"{role.pod}/volumes", "volumes has claims alone", volume),
+        "variables_from": each(f"{role.container}/env", "variables_from has secrets alone", variable),
+        "tolerations": each(f"{role.pod}/tolerations", "tolerations has those of a key and an effect", toleration),
+        "image_pull": each(f"{role.pod}/imagePullSecrets", "image_pull has names", lambda entry: str(entry["name"])),
+        "node_selector": [f"{name}={value}" for name, value in job.block(f"{role.pod}/nodeSelector").items()],
+        "resources": [
+            f"{name}={value}" for name, value in job.block(f"{role.resources}/limits").items() if name not in counted
+        ],
+    }
 
 
 def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
     draft.set("launch.target", "skypilot")
     keys = {"name": "name", "resources/image_id": "launch.skypilot.image"}
-    for name in ("workdir", "setup", "resources/infra", "resources/instance_type", "resources/use_spot"):
+    for name in (
+        "workdir",
+        "setup",
+        *(f"resources/{key}" for key in ("infra", "instance_type", "use_spot", "disk_size")),
+    ):
         keys[name] = f"launch.skypilot.{name.removeprefix('resources/')}"
     accelerators = task.value("resources/accelerators")
     if isinstance(accelerators, str):
         draft.comments["accelerator"] = accelerators.partition(":")[0].lower()
-    _take(draft, task, keys, ("run", "num_nodes", "resources", "envs"))
+    copied, buckets = list[str](), list[str]()
+    for target, at, source in task.entries("file_mounts"):
+        if isinstance(source, str):
+            copied.append(f"{source}:{target}")
+        elif isinstance(source, dict) and {*source} <= {"source", "mode"} and source.get("mode", "MOUNT") == "MOUNT":
+            buckets.append(f"{source.get('source')}:{target}")
+        else:
+            draft.leave(f"file_mounts {target}", task.locate_key(at), "launch.skypilot.buckets mounts whole buckets")
+    draft.set("launch.skypilot.file_mounts", copied)
+    draft.set("launch.skypilot.buckets", buckets)
+    draft.set("launch.skypilot.passed_variables", [name for name, _, value in task.entries("secrets") if value is None])
+    for name, at, value in task.entries("secrets"):
+        if value is not None:
+            draft.leave(name, task.locate_key(at), SECRET)
+    _take(draft, task, keys, ("run", "num_nodes", "resources", "envs", "file_mounts", "secrets"))

@@ -120,6 +120,35 @@ def test_machines_of_written_files_are_their_plan_s(name: str, tmp_path: Path) -
     assert after.training.lora == before.training.lora
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b-kubernetes", "qwen2.5-7b-skypilot"])
+def test_options_of_services_come_back(name: str, tmp_path: Path) -> None:
+    """Volumes, buckets, secrets and what else a job of a service asks for are in the spec again."""
+    made = run("init", "--from", str(GOLDEN / name), "-o", str(tmp_path / "dsgen.yaml"))
+    assert made.exit_code == 0, made.output
+    before, after = map(dsgen.load_job, (GOLDEN.parents[1] / "examples" / f"{name}.yaml", tmp_path / "dsgen.yaml"))
+    assert {**before.launch.options, **after.launch.options, "kind": None} == {**after.launch.options, "kind": None}
+    assert "HF_TOKEN" not in made.output
+
+
+def test_limit_and_identity_of_azureml_come_back(tmp_path: Path) -> None:
+    """The time limit and the identity of an AzureML job are keys of the spec."""
+    spec = tmp_path / "dsgen.yaml"
+    for name, key in (("llama-3-70b-deepspeed", "time_limit: "), ("gpt-2t-zero3-offload", "identity: managed")):
+        run("init", "--from", str(GOLDEN / name), "--model", "llama-3-70b", "-o", str(spec), "--force")
+        text, _, left = spec.read_text().partition("# Not carried over")
+        assert key in text and "limits" not in left and "identity" not in left
+
+
+def test_entries_of_pods_that_no_spec_has_are_named(tmp_path: Path) -> None:
+    """A volume that is no claim is told, with its place; the others are in the spec."""
+    text = (GOLDEN / "llama-3-8b-kubernetes" / "job.yaml").read_text()
+    (tmp_path / "job.yaml").write_text(text.replace("claimName: training-data", "other: training-data"))
+    spec = tmp_path / "dsgen.yaml"
+    run("init", "--from", str(tmp_path), "--model", "llama-3-8b", "--cluster", "dgx-h100", "-o", str(spec))
+    assert "volumes: launch.kubernetes.volumes has claims alone" in spec.read_text()
+    assert "volumes: [checkpoints:/checkpoints]" in spec.read_text()
+
+
 @pytest.mark.parametrize(
     "text", ["[" * 1000, "[]", '{"job": {"cluster": {"name": 1}}}', "{", '{"job": {"cluster": []}}']
 )
