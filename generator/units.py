@@ -7,9 +7,7 @@ from collections.abc import Sequence
 MIB = 2**20
 GIB = 2**30
 KB = 10**3
-MB = 10**6
 GB = 10**9
-TB = 10**12
 GB_PER_S = 1e9
 GBIT_PER_S = 1e9 / 8
 TFLOPS = 1e12

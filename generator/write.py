@@ -504,14 +504,6 @@ def put(source: Path, place: Path) -> None:
     source.rename(place)
 
 
-def same(one: Path, other: Path) -> bool:
-    """Return whether both are names of one file."""
-    try:
-        return os.path.samestat(one.lstat(), other.lstat())
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
 def sync(folders: Iterable[Path]) -> None:
     """Bring the names in folders to the disk."""
     for folder in sorted(set(folders)):

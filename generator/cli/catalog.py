@@ -82,14 +82,8 @@ def rules(rule_id: str | None, form: str) -> None:
 
     A prefix of ids, such as SLM, lists the rules of a subject.
     """
-    from .known_rules import (  # here, to save start-up time
-        known_rules,
-        rule_document,
-        rule_text,
-        rules_called,
-        rules_page,
-        rules_table,
-    )
+    # here, to save start-up time
+    from .known_rules import known_rules, rule_document, rule_text, rules_called, rules_table, subject_pages
     from .printing import print_json, unknown
     from .tables import print_parts
 
@@ -101,7 +95,7 @@ def rules(rule_id: str | None, form: str) -> None:
     if form == "json":
         print_json({"rules": [rule_document(rule) for rule in chosen]})
     elif form == "markdown":
-        click.echo(rules_page(chosen), nl=False)
+        click.echo("\n".join(page for _, page in subject_pages(chosen, {})), nl=False)
     elif len(chosen) > 1:
         print_parts(rules_table(chosen))
     else:

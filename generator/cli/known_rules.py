@@ -79,11 +79,6 @@ class Selection:
         return max(wanted, _longest(self.select, finding.rule)) > _longest(self.ignore, finding.rule)
 
 
-def selection(select: Iterable[str], ignore: Iterable[str]) -> Selection:
-    """Read the flags; an id or prefix that no rule has is refused."""
-    return Selection(select=_ids(select), ignore=_ids(ignore))
-
-
 def _planning_rules() -> Iterable[Rule]:
     """The rules on specs, jobs, layouts and memory."""
     from ..programs.job_rules import PLANNING_RULES  # here, to save start-up time
@@ -112,7 +107,8 @@ def _longest(prefixes: tuple[str, ...], rule: str) -> int:
     return max((len(prefix) for prefix in prefixes if rule.startswith(prefix)), default=-1)
 
 
-def _ids(values: Iterable[str]) -> tuple[str, ...]:
+def ids_of(values: Iterable[str]) -> tuple[str, ...]:
+    """Ids and prefixes, several of them comma-separated; one that no rule has is refused."""
     names = tuple(part.strip().upper() for value in values for part in value.split(",") if part.strip())
     known = [rule.id for rule in known_rules()] if names else []
     for name in names:
@@ -209,23 +205,13 @@ def rules_table(rules: Iterable[Rule]) -> Table:
     return table
 
 
-def rules_page(rules: Iterable[Rule]) -> str:
-    """Every rule on one page, by subject."""
-    return "\n".join(page for _, page in subject_pages(rules, {}))
-
-
 def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """A page for each subject, by the subject's prefix. `examples` has the output for a bad file, by rule id."""
-    for subject, group in groupby(rules, key=subject_of):
+    for subject, group in groupby(rules, key=lambda rule: rule.id.rstrip("0123456789")):
         lines = [f"# {heading(subject)}"]
         for rule in group:
             lines += ["", *_entry(rule, examples.get(rule.id))]
         yield subject, "\n".join(lines) + "\n"
-
-
-def subject_of(rule: Rule) -> str:
-    """The prefix of a rule's id."""
-    return rule.id.rstrip("0123456789")
 
 
 def heading(subject: str) -> str:

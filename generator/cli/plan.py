@@ -21,16 +21,9 @@ _LIST_OR_COMMA = re.compile(r"(\[[^\[\]]*\])|,")
 Asked = Mapping[str, Any]
 
 
-def read_asked(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[Asked, ...]:
-    """Layout keys and their values, as in a job spec; `null` frees a key that the spec pins."""
-    return tuple(_keys(text) for text in texts)
-
-
 def _keys(text: str) -> Asked:
-    from ..job.overrides import (
-        parse_value,  # here, to save start-up time
-        plain_source,
-    )
+    """Layout keys and their values, as in a job spec; `null` frees a key that the spec pins."""
+    from ..job.overrides import parse_value, plain_source  # here, to save start-up time
     from ..job.resolve import pinned_value
     from ..job.schema import load_schema
     from ..job.schema_check import check_schema
@@ -60,7 +53,7 @@ def _keys(text: str) -> Asked:
     "compared",
     multiple=True,
     metavar="KEY=VALUE,...",
-    callback=read_asked,
+    callback=lambda _, __, texts: tuple(map(_keys, texts)),
     help="Compare with another layout, such as tensor=8,pipeline=8. Keys left out are searched; KEY=null frees a key "
     "that SPEC sets. Repeatable.",
 )

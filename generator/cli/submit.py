@@ -215,8 +215,6 @@ class Reply:
 
     def watch(self, launcher: Launcher, file: Path) -> list[str]:
         """Commands that show how the job goes on."""
-        import shlex  # here, to save start-up time
-
         if self.identity is None:
             return []
         names = {"id": shlex.quote(self.identity), "file": shlex.quote(str(file))}

@@ -72,12 +72,12 @@ def validate(
     other than text.
     """
     from ..check.validate import folded  # here, to save start-up time
-    from .known_rules import selection
+    from .known_rules import Selection, ids_of
 
     lacking = "--diff requires --fix" if only_diff and not fix else ""
     if lacking or (write_baseline and baseline is None):
         raise click.UsageError(lacking or "--write-baseline requires --baseline FILE")
-    selected = selection(select, ignore)
+    selected = Selection(select=ids_of(select), ignore=ids_of(ignore))
     check = _checker(paths, selected.keeps, form, **context)
     if fix:
         files, answer = _fixed(paths, check, selected.keeps, write=not only_diff, quiet=form != "text")

@@ -16,7 +16,7 @@ from ..programs.megatron.options import option_table
 from ..search import Plan
 from . import scripts
 from .configs import config_patch
-from .draft import Draft, Given, Parser, last_of_each, same_values, values_of
+from .draft import Draft, Given, Parser, same_values, values_of
 from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
 from .run import DraftedRun
 
@@ -114,7 +114,7 @@ def _carry_config(drafted: DraftedRun, plan: Plan, carried: list[tuple[str, ...]
 def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
-    last = last_of_each(draft.options)
+    last = {one.key: one for one in draft.options}  # of one that is given again, the last counts
     decided = _decided(parser)
     for one in draft.options:
         if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):

@@ -5,7 +5,7 @@ its launch line gives them, and as its parser names them and fills them in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import PurePath
 from typing import Any, Final
@@ -226,8 +226,3 @@ def _read(value: object) -> object:
         return float(text)
     except ValueError:
         return text
-
-
-def last_of_each(options: Iterable[Given]) -> dict[str, Given]:
-    """The options by key; of one that is given again, the last counts."""
-    return {one.key: one for one in options}

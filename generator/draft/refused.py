@@ -37,7 +37,6 @@ class Outcome:
     """A spec's plan and program, or what is wrong with it."""
 
     plan: Plan | None = None
-    fits: bool = False  #: whether the search found the plan; else the layout breaks rules, or doesn't fit
     findings: tuple[Finding, ...] = ()
     infeasible: Infeasible | None = None
     added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
@@ -123,7 +122,7 @@ def planned(read: Callable[[], tuple[Job, tuple[Finding, ...]]]) -> Outcome:
     answer = search(job, top=1, explain=False)
     if isinstance(answer, Infeasible):
         return Outcome(plan=estimate(job), findings=findings, infeasible=answer)
-    return Outcome(plan=answer.plans[0], fits=True, findings=findings)
+    return Outcome(plan=answer.plans[0], findings=findings)
 
 
 def planned_draft(drafted: DraftedRun) -> Outcome:

@@ -68,12 +68,7 @@ def programs_of(submission: Submission) -> tuple[str, ...]:
     return tuple(program for program, needed in _PROGRAMS.items() if needed(submission))
 
 
-def rules_of_programs(programs: Iterable[str]) -> Iterator[Rule]:
-    """The rules of these programs."""
+def rules_of_programs(programs: Iterable[str] = _PROGRAMS) -> Iterator[Rule]:
+    """The rules of these programs; by default of all."""
     for program in programs:
         yield from _rules_of(program)
-
-
-def all_rules_of_programs() -> Iterator[Rule]:
-    """The rules of every program."""
-    yield from rules_of_programs(_PROGRAMS)

@@ -36,11 +36,6 @@ def from_the_scripts_folder(launch: Launch, _: Path) -> str:
     return f"Start the job from the folder that holds {launch.script}:"
 
 
-def nothing_is_uploaded(_: Launch, __: Path) -> Path | None:
-    """No folder, where the nodes have the script."""
-    return None
-
-
 def as_written(options: Mapping[str, Any], _: Path, __: Path) -> Mapping[str, Any]:
     """The options as they are, where paths in them are no files of this machine."""
     return options
@@ -78,7 +73,7 @@ class Launcher:
     pick: Callable[[Sequence[Plan], RenderedFile, str], tuple[RenderedFile, ...]] | None = None
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
-    uploaded: Callable[[Launch, Path], Path | None] = nothing_is_uploaded  #: the folder that has to hold the script
+    uploaded: Callable[[Launch, Path], Path | None] = lambda _, __: None  #: the folder that has to hold the script
     #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
     #: Notes on folders of a job's output that go with its machines.

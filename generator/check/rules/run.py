@@ -14,7 +14,7 @@ from ...facts.releases import is_of_copy
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.config import has_auto
 from ...programs.deepspeed.facts import says_layout
-from ...programs.file_rules import all_rules_of_programs, programs_of, rules_of_programs
+from ...programs.file_rules import programs_of, rules_of_programs
 from ...programs.launching.program_options import is_named
 from ...programs.lookup import is_slip
 from ...programs.submission import Submission
@@ -49,7 +49,7 @@ def _rules_for(programs: tuple[str, ...], estimated: bool) -> tuple[Rule, ...]:
 @lru_cache(maxsize=1)
 def all_file_rules() -> tuple[Rule, ...]:
     """Every rule on files."""
-    return (*all_rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())
+    return (*rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())
 
 
 _OF_TEXT: Final = "PARSE016"  #: on text that no program reads

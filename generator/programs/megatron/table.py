@@ -94,11 +94,6 @@ def paths(value: Any) -> Any:
     return None if not known else list(value) if value[1:] else value[0]
 
 
-def sgd(value: Any) -> str | None:
-    """The optimizer, where it is not the one that the spec has by default."""
-    return "sgd" if value == "sgd" else None
-
-
 def ramp(value: Any) -> dict[str, int] | None:
     """A batch ramp-up of three numbers."""
     if not isinstance(value, tuple) or len(value) != 3 or not all(str(one).isdecimal() for one in value):
@@ -307,7 +302,7 @@ _STATES: Final = (  # fp32 is every option's default
 _OPTIMIZERS: Final = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
 _OPTIMIZER: Final = (  # Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so.
     Row("--optimizer", "training.optimizer", lambda p: _OPTIMIZERS[p.training.optimizer],
-        decode=sgd),
+        decode=lambda value: "sgd" if value == "sgd" else None),  # else it is the one that the spec has by default
     Row("--adam-beta1", both=lambda p: BETA1 if p.adam else None),
     Row("--adam-beta2", both=lambda p: beta2(p.job) if p.adam else None),
     Row("--adam-eps", both=lambda p: EPSILON if p.adam else None),

@@ -200,7 +200,6 @@ def ulysses_excludes_sequence_parallel(job: Job, layout: LayoutLike) -> Judgemen
 
 
 _ATTENTION = "attention/dot_product_attention/context_parallel.py"
-_LATENT = f"NVIDIA/TransformerEngine transformer_engine/pytorch/{_ATTENTION}:4032 @ v2.12 (gone in v2.15)"
 
 
 def exchanges_heads_only(job: Job) -> bool:
