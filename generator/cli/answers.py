@@ -77,13 +77,10 @@ def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple
     """Return what `--explain` adds: memory as bars, why the plan decides as it does, the time's factors, the rules."""
     from .run_text import factors  # here, to save start-up time
 
-    why = (
-        Text("Why this plan: each decision against the best plan with another value", BOLD),
-        *_decided(plan.decisions),
-        "",
-    )
+    headline = Text("Why this plan: each decision against the best plan with another value", BOLD)
+    why = (headline, *_decided(plan.decisions), "") if plan.decisions else ()
     rules = ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(rejected_by)) if rejected_by else ()
-    return ("", MemoryBars(plan), "", *(why if plan.decisions else ()), *factors(plan), *rules)
+    return ("", MemoryBars(plan), "", *why, *factors(plan), *rules)
 
 
 def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:

@@ -207,11 +207,16 @@ def rules_table(rules: Iterable[Rule]) -> Table:
 
 def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """A page for each subject, by the subject's prefix. `examples` has the output for a bad file, by rule id."""
-    for subject, group in groupby(rules, key=lambda rule: rule.id.rstrip("0123456789")):
+    for subject, group in groupby(rules, key=subject_of):
         lines = [f"# {heading(subject)}"]
         for rule in group:
             lines += ["", *_entry(rule, examples.get(rule.id))]
         yield subject, "\n".join(lines) + "\n"
+
+
+def subject_of(rule: Rule) -> str:
+    """The prefix of a rule's id."""
+    return rule.id.rstrip("0123456789")
 
 
 def heading(subject: str) -> str:

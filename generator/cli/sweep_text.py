@@ -148,11 +148,8 @@ def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
     if not any(runs):
         return "tokens/s", [float(plan.throughput.tokens_per_s) for plan in plans], None
     size, name = time_unit([run.wall_s for run in runs if run])
-    return (
-        name,
-        [run.wall_s / size if run else None for run in runs],
-        goal.within_s / size if goal and goal.within_s else None,
-    )
+    bound = goal.within_s / size if goal and goal.within_s else None
+    return name, [run.wall_s / size if run else None for run in runs], bound
 
 
 def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:

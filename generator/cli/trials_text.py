@@ -120,11 +120,8 @@ def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
     known = [one.step_time_s for one in trials if one.step_time_s is not None]
     times = dict(zip(known, same_unit(known, steps=True), strict=True))
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
-    return (
-        plan_table(
-            (numbers("trial"),), figures, (((str(one.number),), one.plan, _figures(one, times)) for one in trials)
-        ),
-    )
+    rows = (((str(one.number),), one.plan, _figures(one, times)) for one in trials)
+    return (plan_table((numbers("trial"),), figures, rows),)
 
 
 def _figures(one: Trial, times: Mapping[float, str]) -> tuple[str, ...]:

@@ -113,9 +113,8 @@ def _complete(draft: Draft, where: Location) -> None:
         and batch % (replicas := gpus // ranks) == 0
     ):
         for name in _unfit(batch, replicas, micro, steps):
-            draft.leave(
-                f"{name} {layout.pop(name)}", where, f"a batch of {batch} on {gpus} GPUs has another; left open"
-            )
+            why = f"a batch of {batch} on {gpus} GPUs has another; left open"
+            draft.leave(f"{name} {layout.pop(name)}", where, why)
     if batch is None and isinstance(gpus, int) and micro and gpus % ranks == 0:
         draft.set("training.global_batch", micro * (steps or 1) * (gpus // ranks))
     elif gpus is None and draft.get("nodes") is None and batch and micro and steps and batch % (micro * steps) == 0:

@@ -28,6 +28,7 @@ _PINNED_IN: Final = (
     *("*env*.y*ml", "conda*.y*ml", "Dockerfile*", "*.[Dd]ockerfile", "*.def", "*install*.sh", "*setup*.sh"),
     *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
 )
+_TOLD_IN: Final = re.compile(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")  # prose, which may name several
 _MOST_FILES: Final = 40  # of a folder
 _MOST_PARSED: Final = 400_000  # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
@@ -125,7 +126,7 @@ def _named_in(program: str, folder: Path) -> Release | None:
         found = [(version, path, line) for path, text in read for version, line in look(program, text)]
         found = [one for one in found if one[0] <= NEWEST[program]]
         if found:
-            installed = [one for one in found if one[1].suffix != ".md"]
+            installed = [one for one in found if not _TOLD_IN.match(one[1].name)]
             # Prose that names several says which works, and which doesn't.
             several = not installed and len({version for version, _, _ in found}) > 1
             release = _release(program, *(min(found) if several else max(installed or found)))
@@ -238,9 +239,8 @@ def parsed(text: str) -> ast.Module:
     try:
         with warnings.catch_warnings():  # of what an old file writes
             warnings.simplefilter("ignore")
-            return ast.parse(
-                text if len(text) < _MOST_PARSED else "", os.devnull
-            )  # what is no Python makes it look for the file
+            # The name is a file: what is no Python makes it look there for the line.
+            return ast.parse(text if len(text) < _MOST_PARSED else "", os.devnull)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module(body=[], type_ignores=[])
 

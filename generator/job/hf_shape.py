@@ -436,10 +436,9 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
     if isinstance(full := inner.get("full_attention"), Mapping):  # Gemma 3: local layers have a base of their own
         inner = full
     found = ConfigReader(inner)
-    base, fraction = (
-        found.positive(key, default=read.positive(key, default=default))
-        for key, default in (("rope_theta", base), ("partial_rotary_factor", fraction))
-    )
+    base = found.positive("rope_theta", default=read.positive("rope_theta", default=base))
+    share = "partial_rotary_factor"
+    fraction = found.positive(share, default=read.positive(share, default=fraction))
     kind = found.text("rope_type", "type", default="default")
     shape = {
         "rotary_base": base,

@@ -50,7 +50,7 @@ def missing(job: Job) -> tuple[Missing, ...]:
     target, options = job.launch.target, job.launch.options
     asked = (
         (key, ", or setup to install the packages" if when == "without setup" else "")
-        for key, schema in target_options(job).items()
+        for key, schema in launch_keys(job.launch.target).items()
         if (when := schema.get("neededToSubmit")) is not None and options.get(key) is None and CONDITIONS[when](job)
     )
     lacks = ((key.replace("_", " "), path := f"launch.{target}.{key}", f"set {path}{other}") for key, other in asked)
@@ -146,11 +146,6 @@ def _met(need: Need, arguments: Sequence[str]) -> bool:
         return True
     files = bool(need.words) and _ARGUMENT_FILE.search(" ".join(arguments)) is not None
     return files or any(word in option.written.lower() for option in options for word in need.words)
-
-
-def target_options(job: Job) -> Mapping[str, Any]:
-    """The schemas of the keys that the target's own options may have."""
-    return launch_keys(job.launch.target)
 
 
 def can_continue(job: Job) -> bool:

@@ -334,11 +334,8 @@ class _Lines:
             path = path.partition("=")[2] if path and path.startswith("--") else (path or "").lstrip("@")
             option = (word if word is None or word.raw.startswith("--") else before) or launch.program
             first = path.endswith(_DATA) and before is not None and before is launch.program
-            read = (
-                first
-                or path.endswith(_YAML)
-                or (option is not None and _READS.match(option.raw) and PurePath(path).suffix)
-            )
+            reads = option is not None and _READS.match(option.raw) and PurePath(path).suffix
+            read = first or path.endswith(_YAML) or reads
             named = read or path.endswith(_MAY_BE_NAMED)
             if word is None or not named or launch.script.locate(word) in known:
                 continue

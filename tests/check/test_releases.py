@@ -62,6 +62,17 @@ def test_the_release_is_read_where_people_name_it(
 
 
 @pytest.mark.parametrize(
+    ("name", "lowest"), [("README.md", True), ("README.rst", True), ("INSTALL", True), ("INSTALL.sh", False)]
+)
+def test_of_several_releases_in_prose_the_oldest_counts(name: str, lowest: bool, tmp_path: Path) -> None:
+    """Prose that names two releases says which works, and which doesn't; what is installed is the newest of them."""
+    (tmp_path / name).write_text("We ran deepspeed==0.9.5; deepspeed==0.14.0 hangs.\n")
+    release = release_of("deepspeed", str(tmp_path / "ds.json"))
+    assert release is not None
+    assert (release.version, release.exact) == (((0, 9, 5), False) if lowest else ((0, 14, 0), True))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "deepspeed\n",

@@ -88,10 +88,8 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
             release = submission.release("deepspeed", finding.where.path)
             if not rule.holds_for(release.version):
                 continue
-            less, judged = (
-                less or not release.certain(rule.holds_for),
-                f"; judged by {release}" if release.where else "",
-            )
+            less = less or not release.certain(rule.holds_for)
+            judged = f"; judged by {release}" if release.where else ""
         severity = Severity.NOTE if less else finding.severity
         yield replace(finding, message=finding.message + judged, severity=severity) if less or judged else finding
 

@@ -305,8 +305,6 @@ def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:
         except ValueError:
             return None, "requires a number"
     if option.choices and value not in option.choices:
-        return (
-            None,
-            f"accepts {' or '.join(filter(None, (', '.join(map(str, option.choices[:-1])), str(option.choices[-1]))))}",
-        )
+        *others, last = map(str, option.choices)
+        return None, f"accepts {' or '.join(filter(None, (', '.join(others), last)))}"
     return value, None

@@ -9,7 +9,7 @@ that must equal an argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -65,13 +65,9 @@ def _warmup(plan: Plan) -> Value:
 
 def _not_negative(value: object) -> int | float | None:
     """A number that is finite, and no switch."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or (isinstance(value, float) and not isfinite(value))
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if value >= 0 else None
+    return value if 0 <= value < inf else None
 
 
 def _positive(value: object) -> int | float | None:

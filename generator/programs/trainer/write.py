@@ -153,11 +153,8 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
     """Notes on what isn't in TrainingArguments, and on numbers that look wrong but aren't."""
     script = PurePosixPath(job.launch.script).name
     told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
-    told += (
-        []
-        if script in _TRL or gives(job.launch.arguments, _ATTENTION)
-        else [f"attn_implementation={_attention(job, layout)}"]
-    )
+    if script not in _TRL and not gives(job.launch.arguments, _ATTENTION):
+        told.append(f"attn_implementation={_attention(job, layout)}")
     counted = f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
     texts = [*([counted] if told else []), *ds_config.autotp_notes(job, layout, "the Trainer and DeepSpeed count")]
     if layout.context > 1:

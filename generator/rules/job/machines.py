@@ -7,8 +7,8 @@ from collections import Counter
 from ...catalog import closest
 from ...estimate.rates import constants
 from ...findings import ERROR, WARNING, Violations
-from ...job.needs import target_options
 from ...job.records import Job
+from ...job.schema import launch_keys
 from ...job.wording import counted
 from ...rule import InFiles
 from ..planned import IN_ALL, autotp_jobs, jobs, violation
@@ -143,7 +143,7 @@ def several_nodes_have_hosts(job: Job) -> Violations:
     Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later"""
     options, where = job.launch.options, f"launch.{job.launch.target}"
     named = options.get("hosts") or options.get("hostfile")
-    if job.nodes > 1 and not named and "hosts" in target_options(job):
+    if job.nodes > 1 and not named and "hosts" in launch_keys(job.launch.target):
         message = f"no hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
         hint = f"use --set '{where}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set {where}.hostfile=FILE"
         yield violation(job, "/launch/target", message, f"{hint} for a file that launch.sh reads when it starts")

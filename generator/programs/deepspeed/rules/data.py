@@ -130,11 +130,8 @@ def dropping_has_no_rate(config: Config) -> Violations:
     Fix: set enabled to false"""
     pointer = f"{_LTD}/layer_token_lr_schedule/enabled"
     if config.switch(pointer):
-        message, hint = (
-            "layer_token_lr_schedule is enabled, which DeepSpeed doesn't implement",
-            'set "enabled" to false',
-        )
-        yield violation(config, pointer, message, hint)
+        message = "layer_token_lr_schedule is enabled, which DeepSpeed doesn't implement"
+        yield violation(config, pointer, message, 'set "enabled" to false')
 
 
 @_curricula.rule("DATA008", ERROR, "silent", derived("the schedule rises from the lowest difficulty to the highest"))

@@ -98,11 +98,11 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     in_model = section.kind == "model"
     # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
     others = [known for known in section.known_names() if known not in place.siblings]
-    near = closest(name[:80], others, _ALIKE)
     if section.pointer.startswith(_HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return _removed(place, name)
+    near = closest(name[:80], others, _ALIKE)
     refused = in_model and section.extra == "forbidden"
     if _is_for_others(place, name, refused) or (section.pointer.startswith(_COMPRESSION) and not near):
         return None
@@ -146,11 +146,8 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
             for name in names.split():
                 text = block.get(name)
                 if isinstance(text, str) and text.strip().isdecimal():
-                    where, message = (
-                        config.locate(f"{pointer}/{name}"),
-                        f"`{name}` is the text {show(text)}, not a number",
-                    )
-                    yield "PARSE009", Violation(where, message, f"write {text.strip()}")
+                    where, message = config.locate(f"{pointer}/{name}"), f"`{name}` is the text {show(text)}"
+                    yield "PARSE009", Violation(where, f"{message}, not a number", f"write {text.strip()}")
             for name in block.keys() - set(names.split()):
                 if near := closest(name[:80], missing, _ALIKE):
                     message = f"unknown key `{printable(name)[:80]}` in {named(pointer)}: nothing reads it"
@@ -210,11 +207,9 @@ def _of_fp16(place: Place, name: str, refused: bool) -> Problem | None:
 def _told_once(
     place: Place, name: str, keys: Sequence[str], rule: str, message: str, severity: Severity | None = None
 ) -> Problem | None:
-    # Each round of fixes removes the first that is left: edits of neighbours would overlap.
-    told = name == keys[0]
-    return (
-        place.problem(rule, message, "remove them", at_key=True, fix=place.removal, severity=severity) if told else None
-    )
+    if name != keys[0]:  # each round of fixes removes the first that is left: edits of neighbours would overlap
+        return None
+    return place.problem(rule, message, "remove them", at_key=True, fix=place.removal, severity=severity)
 
 
 def _is_comment(name: str) -> bool:

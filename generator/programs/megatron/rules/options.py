@@ -95,10 +95,10 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
         part = f"quote the value that {'they are' if several else 'it is'} part of"
         why = f": {after} accepts no value" if flag else f", or {part}"
         message = f"{', '.join(words)} {'belong' if several else 'belongs'} to no option"
-        less = (
-            NOTE if all(stray.word.isalpha() and stray.word.isupper() for stray in found) else None
-        )  # to be filled in
-        yield Violation(found[0].where, message, f"remove {'them' if several else 'it'}{why}", severity=less)
+        to_fill = all(stray.word.isalpha() and stray.word.isupper() for stray in found)
+        yield Violation(
+            found[0].where, message, f"remove {'them' if several else 'it'}{why}", severity=NOTE if to_fill else None
+        )
 
 
 @lm_parsed.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -188,13 +188,10 @@ def micro_batch_is_given(run: MegatronRun) -> Violations:
 
 def _missing(run: MegatronRun, name: str) -> Violations:
     others = (other for other, ours in said_by().items() if name in ours)
-    absent = name.lstrip("-").replace("-", "_") in run.beside.left_out  # a fork's, with a mode that sets it
-    if (
-        (run.is_own_program or run.beside.is_checked)
-        and not absent
-        and not run.beside.lacks(name)
-        and run.lacks_all(name, *others, *_SHAPE_FROM)
-    ):
+    beside = run.beside
+    # What is left out is a fork's, with a mode that sets it.
+    absent = name.lstrip("-").replace("-", "_") in beside.left_out or beside.lacks(name)
+    if (run.is_own_program or beside.is_checked) and not absent and run.lacks_all(name, *others, *_SHAPE_FROM):
         yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
 
 
