@@ -164,11 +164,12 @@ def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding
         place = "" if across else finding.where.path
         key = (finding.rule, finding.severity, place, finding.message, finding.hint)
         groups.setdefault(key, []).append(finding)
-    return tuple(_joined(group) for group in groups.values())
+    return in_file_order(map(_joined, groups.values()))
 
 
 def _joined(group: list[Finding]) -> Finding:
     if len(group) == 1:
         return group[0]
+    group.sort(key=lambda finding: PurePath(finding.where.path).name == "arguments.txt")  # a copy that no program reads
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
     return replace(group[0], again=tuple(finding.where for finding in group[1:]), edits=edits)

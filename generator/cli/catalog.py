@@ -36,7 +36,7 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
         if form == "json":
             print_json(found)
         else:
-            print_parts(entry_lines(found))
+            print_parts(entry_lines(found, sparse=kind == "models"))
     elif form == "json":
         print_json({kind: list(records[kind]) for kind in kinds})
     else:

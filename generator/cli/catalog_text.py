@@ -44,8 +44,10 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
     if found or not alone:
         return found or unknown("kind", name, _FIND)
     names = [each for names in known.values() for each in names if name.lower() in each]
-    near = [*names[:2], *get_close_matches(name, _FIND, cutoff=0.7), *filter(None, (nearest(name, k) for k in _KINDS))]
-    if len(names) < 2 and near:
+    begun = [kind for kind in _FIND if len(name) > 2 and kind.startswith(name.lower().removesuffix("s"))]
+    near = [*begun, *names[:2], *get_close_matches(name, _FIND, cutoff=0.7)]
+    near += filter(None, (nearest(name, kind) for kind in _KINDS))
+    if begun or (len(names) < 2 and near):
         raise click.UsageError(f"unknown kind or name {name!r}; did you mean {near[0]!r}?")
     if names:
         unknown("kind or name", name, names)
@@ -63,9 +65,11 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     return asdict(record)
 
 
-def entry_lines(entry: Mapping[str, Any]) -> Lines:
-    """One entry, a line a fact."""
-    return Lines((key, _text(value)) for key, value in entry.items())
+def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
+    """One entry, a line a fact; of a `sparse` one the others in one line."""
+    lacks = [key for key, value in entry.items() if sparse and not value]
+    facts = [(key, _text(value)) for key, value in entry.items() if key not in lacks]
+    return Lines([*facts, ("none or 0", ", ".join(lacks))] if lacks else facts)
 
 
 def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:

@@ -375,8 +375,13 @@ def test_catalog_is_printed(arguments: tuple[str, ...], expected: str) -> None:
         ("clusters", "one of accelerators, node-types, models"),
         ("acclerators", "did you mean 'accelerators'?"),
         ("mixtral", "one of mixtral-8x7b, mixtral-8x22b"),
+        ("nodes", "did you mean 'node-types'?"),
+        ("llama-3-8b", "none or 0 "),
     ],
 )
 def test_the_catalogue_finds_names_as_people_write_them(name: str, said: str) -> None:
-    """Counted GPUs are an accelerator; a wrong name gets the nearest of its own kind, or the kinds."""
+    """Counted GPUs are an accelerator; a wrong name gets the nearest of its own kind, or the kinds.
+
+    What a model lacks is one line.
+    """
     assert said in run("catalog", name).output

@@ -71,6 +71,12 @@ def test_what_is_the_same_is_one_finding() -> None:
     assert counted(other) == "too many"
 
 
+def test_the_file_that_runs_is_named_before_its_copy() -> None:
+    """What is said of arguments.txt too, which no program reads, has its place in the launch file."""
+    (joined,) = folded([at(5, "job/arguments.txt"), at(9, "job/launch.sbatch")])
+    assert [where.path for where in (joined.where, *joined.again)] == ["job/launch.sbatch", "job/arguments.txt"]
+
+
 def test_a_cause_is_told_once_unless_strict() -> None:
     """The command and the API tell two equal steps once, with their number; --strict tells both."""
     once, every = found("--select", RULE), found("--select", RULE, "--strict")
