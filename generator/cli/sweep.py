@@ -154,7 +154,15 @@ def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float 
     return seconds
 
 
-_AT_MOST = click.FloatRange(min=0, min_open=True)
+def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """A price as one writes it, or as the table has it: `2500000`, `2.5M`, `$800k`."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\$?(\d*\.?\d+(?:e\d{1,2})?)\s*([kmb]?)", text.strip().lower().replace(",", ""))
+    price = float(match[1]) * 1000 ** " kmb".find(match[2] or " ") if match else 0.0
+    if not price:
+        raise click.BadParameter(f"{text[:40]!r} is not a price above 0; write 2500000, 2.5M or 800k")
+    return price
 
 
 @click.command(short_help="Plan a job at many GPU counts, or values of any key.")
@@ -166,8 +174,8 @@ _AT_MOST = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--at-most",
     metavar="PRICE",
-    type=_AT_MOST,
-    help="Name the smallest value that costs at most this: in US dollars at list prices, else in your currency.",
+    callback=read_price,
+    help="Name the smallest value that costs at most this, such as 2.5M: in US dollars at list prices, else in your currency.",
 )
 @bold_option
 @form_option("table", "json", "csv")

@@ -166,9 +166,10 @@ def test_sweep_names_the_smallest_within_a_time() -> None:
     assert none.stdout.startswith("Smallest  none trains within 60 minutes; nearest: gpus 16: ")
 
 
-def test_sweep_names_the_smallest_for_a_price() -> None:
-    """`--at-most` holds the price of the whole run."""
-    document = json.loads(run("sweep", "job.yaml", "gpus=8,64", "--at-most", "1e9", "--format", "json").stdout)
+@pytest.mark.parametrize("price", ["1e9", "$1,000M", "1 B"])
+def test_sweep_names_the_smallest_for_a_price(price: str) -> None:
+    """`--at-most` holds the price of the whole run, as one writes it."""
+    document = json.loads(run("sweep", "job.yaml", "gpus=8,64", "--at-most", price, "--format", "json").stdout)
     valid(document, "sweep")
     assert document["smallest"] == {"gpus": 8} and document["goal"] == {"within_s": None, "at_most": 1e9}
 
@@ -216,6 +217,8 @@ def test_sweep_reads_standard_input_once() -> None:
             ("gpus=8,16", "--at-most", "9", "--set", "cluster.price_per_node_hour=null"),
             "add --set cluster.price_per_node_hour=",
         ),
+        (("gpus=8,16", "--at-most", "much"), "write 2500000, 2.5M or 800k"),
+        (("gpus=8,16", "--at-most", "0"), "is not a price above 0"),
     ],
 )
 def test_wrong_sweeps_are_usage_errors(arguments: tuple[str, ...], expected: str) -> None:
