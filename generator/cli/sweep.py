@@ -175,7 +175,7 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
     "--at-most",
     metavar="PRICE",
     callback=read_price,
-    help="Name the smallest value that costs at most this, such as 2.5M: in US dollars at list prices, else in your currency.",
+    help="Name the smallest value that costs at most 2.5M, ...: in US dollars at list prices, else your currency.",
 )
 @bold_option
 @form_option("table", "json", "csv")
