@@ -158,12 +158,21 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     for word in (*launch.arguments, None):
         if group and _is_whole(group, word, parser):
             first = group[0].value if group[0].value is not None else group[0].prefix or group[0].raw
-            name, words = first.partition("=")[0], tuple(told(one) for one in group)
-            known = all(one.value is not None for one in group)
+            name, words = first.partition("=")[0], tuple(_mounted(one) or told(one) for one in group)
+            known = all(one.value is not None or _mounted(one) is not None for one in group)
             yield Given(name, words, launch.script.locate(group[0]), known, parser.key(name))
             group = []
         if word is not None:
             group.append(word)
+
+
+#: A place that AzureML mounts, as a command and a spec have it.
+_MOUNTED: Final = re.compile(r"[\"']?(\$\{\{(?:inputs|outputs)\.\w+\}\})[\"']?([^$`\"'\s]*)[\"']?")
+
+
+def _mounted(word: Word) -> str | None:
+    match = _MOUNTED.fullmatch(word.raw)
+    return match and match[1] + match[2]
 
 
 def _is_whole(group: Sequence[Word], word: Word | None, parser: Parser) -> bool:

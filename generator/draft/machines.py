@@ -13,6 +13,7 @@ from ..facts.around import is_readable
 from ..job.resolve_names import described_node
 from ..job.text import UnusableJson, read_json
 from ..programs.azureml.job import AzureMLJob
+from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
 from ..programs.launching.launch_line import Option
 from ..programs.launching.script import LaunchScript
@@ -61,7 +62,7 @@ def read_machines(draft: Draft, found: ExistingRun) -> None:
     for script in scripts[:1]:
         _read_sbatch(draft, script)
     for job in submission.azureml_jobs[:1]:
-        _read_azureml(draft, job)
+        _read_azureml(draft, job, found.config)
     for pods in submission.kubernetes_jobs[:1]:
         _read_kubernetes(draft, pods)
     for task in submission.skypilot_tasks[:1]:
@@ -236,7 +237,7 @@ def _set_limit(draft: Draft, seconds: int | None) -> None:
     draft.set("launch.time_limit", clock(seconds) if seconds else None)
 
 
-def _read_azureml(draft: Draft, job: AzureMLJob) -> None:
+def _read_azureml(draft: Draft, job: AzureMLJob, config: Config | None) -> None:
     draft.set("launch.target", "azureml")
     texts = ("compute", "environment", "experiment_name", "display_name", "code")
     keys = {name: f"launch.azureml.{name}" for name in texts} | {"resources/shm_size": "launch.azureml.shm_size"}
@@ -245,6 +246,15 @@ def _read_azureml(draft: Draft, job: AzureMLJob) -> None:
     blocks = ("inputs", "outputs", "tags", "services", "queue_settings")
     for name in blocks:
         draft.set(f"launch.azureml.{name}", dict(job.block(name)) or None)
+    for name, _, entry in job.entries("inputs"):  # the config is written anew, and becomes an input again
+        path = entry.get("path") if isinstance(entry, dict) else None
+        if (
+            config is not None
+            and isinstance(path, str)
+            and ":" not in path
+            and Path(path).name == Path(config.path).name
+        ):
+            draft.drop(("launch", "azureml", "inputs", str(name)))
     planned = ("$schema", "type", "command", "distribution", "environment_variables", "resources", "limits")
     _take(draft, job, keys, (*blocks, *planned))
     if not isinstance(job.value("environment"), str) and job.has("environment"):

@@ -139,6 +139,16 @@ def test_limit_and_identity_of_azureml_come_back(tmp_path: Path) -> None:
         assert key in text and "limits" not in left and "identity" not in left
 
 
+def test_mounted_places_of_azureml_come_back(tmp_path: Path) -> None:
+    """Paths in inputs and outputs are values, and the config that is written anew is no input of the spec's own."""
+    made = run("init", "--from", str(GOLDEN / "gpt-2t-zero3-offload"), "-o", str(tmp_path / "dsgen.yaml"))
+    assert (made.exit_code, "not carried over" in made.output) == (0, False), made.output
+    launch = dsgen.load_job(tmp_path / "dsgen.yaml").launch
+    assert "${{inputs.gpt2}}/vocab.json" in launch.arguments
+    inputs = launch.options["inputs"]
+    assert isinstance(inputs, dict) and sorted(inputs) == ["data", "gpt2"]
+
+
 def test_entries_of_pods_that_no_spec_has_are_named(tmp_path: Path) -> None:
     """A volume that is no claim is told, with its place; the others are in the spec."""
     text = (GOLDEN / "llama-3-8b-kubernetes" / "job.yaml").read_text()
