@@ -64,6 +64,7 @@ class Edit:
     start: int
     end: int
     replacement: str
+    adds: str = ""  #: pointer of the key of a JSON file that comes with it, which one finding alone can add
 
 
 @dataclass(frozen=True, slots=True)

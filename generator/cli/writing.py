@@ -100,8 +100,8 @@ def fix_files(
     """The files that change, and the answer on the changed files. Nothing is written.
 
     `check` answers with contents by path instead of what files hold; findings that are not `wanted` are left alone.
-    Edits of one finding are made together or not at all; of findings whose edits overlap the first is fixed, the
-    others in the next round. After `MAX_ROUNDS` the result of the last round is kept.
+    Edits of one finding are made together or not at all; of findings whose edits overlap, or add the same key, the
+    first is fixed, the others in the next round. After `MAX_ROUNDS` the result of the last round is kept.
     """
     contents: dict[str, str] = {}
     answer = check(contents)
@@ -184,9 +184,12 @@ def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str,
     """The contents that change by one round of edits, by path."""
     taken: dict[str, list[tuple[int, int]]] = {}  # ranges of characters, in order, without overlaps
     chosen: dict[str, list[Edit]] = {}
+    added: set[tuple[str, str]] = set()
     for finding in findings:
-        edits = finding.edits
-        if edits and _apart(edits) and all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits):
+        edits, keys = finding.edits, {(edit.path, edit.adds) for edit in finding.edits if edit.adds}
+        fit = _apart(edits) and all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits)
+        if edits and fit and added.isdisjoint(keys):
+            added |= keys
             for edit in edits:
                 insort(taken.setdefault(edit.path, []), (edit.start, edit.end))
                 chosen.setdefault(edit.path, []).append(edit)

@@ -89,6 +89,24 @@ def test_edits_of_a_finding_are_made_together_or_not_at_all() -> None:
     assert answer.findings == (lost, past, twice)
 
 
+@pytest.mark.parametrize(
+    ("before", "fixed"),
+    [
+        ('{"stage": 3, "overlap_comm": true}', '{"zero_optimization": {"stage": 3, "overlap_comm": true}}'),
+        ("{\n  stage: 3\n  overlap_comm: true\n}", '{\n  "zero_optimization": {"stage": 3, "overlap_comm": true}\n}'),
+        ('{"zero_optimisation": {"stage": 3}, "overlap_comm": true}', ""),
+    ],
+)
+def test_findings_that_add_the_same_section_are_fixed_one_after_the_other(
+    before: str, fixed: str, tmp_path: Path
+) -> None:
+    """Keys outside of a section that is missing go into one section, and to none beside one whose name has a slip."""
+    config = tmp_path / "ds_config.json"
+    config.write_text(before)
+    run("validate", "--fix", str(config))
+    assert config.read_text() == (fixed or before)
+
+
 def test_a_file_that_is_read_later_is_fixed_too() -> None:
     """A file that could not be read at first, or came to the folder meanwhile, is no traceback."""
     early, late = finding(("a", 0, 1, "x")), finding(("b", 0, 1, "y"))

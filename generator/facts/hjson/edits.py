@@ -60,7 +60,8 @@ def rename_key(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
         members.update(renamed_members)
         return data
 
-    return _checked(doc, [_Change(span.key_start, span.key_end, _key_like(doc, span.key_start, name))], renamed)
+    change = _Change(span.key_start, span.key_end, _key_like(doc, span.key_start, name))
+    return _checked(doc, [change], renamed, adds=f"{parent}/{escape(name)}")
 
 
 def remove_member(doc: JsonText, pointer: str) -> tuple[Edit, ...]:
@@ -129,10 +130,11 @@ def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> 
         members[name] = value
         return data
 
+    adds = f"{parent_pointer}/{escape(name)}" if into == parent_pointer else parent_pointer
     if stays:
-        return _checked(doc, [_Change(span.key_start, span.end, member)], moved)
+        return _checked(doc, [_Change(span.key_start, span.end, member)], moved, adds=adds)
     lines = _insertions(doc, into, member, _line_indent(doc, span.key_start))
-    return _checked(doc, [*_removals(doc, pointer), *lines], moved)
+    return _checked(doc, [*_removals(doc, pointer), *lines], moved, adds=adds)
 
 
 def to_strict(doc: JsonText) -> tuple[Edit, ...]:
@@ -160,11 +162,11 @@ def _can_grow(doc: JsonText, pointer: str) -> bool:
 
 
 def _checked(
-    doc: JsonText, changes: Iterable[_Change], change: Callable[[Any], Any], *, strict: bool = False
+    doc: JsonText, changes: Iterable[_Change], change: Callable[[Any], Any], *, adds: str = "", strict: bool = False
 ) -> tuple[Edit, ...]:
     """The changes as edits, if they give what `change` makes of the data. Strict JSON isn't read again."""
     edits = tuple(
-        Edit(path=doc.text.path, start=start, end=end, replacement=text)
+        Edit(path=doc.text.path, start=start, end=end, replacement=text, adds=adds)
         for start, end, text in sorted(changes, key=lambda change: (change.start, change.end))
         if text or start < end
     )

@@ -97,11 +97,11 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     section, schema = place.section, place.config.schema
     in_model = section.kind == "model"
     # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
-    others = [known for known in section.known_names() if known not in place.siblings]
     if section.pointer.startswith(_HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return _removed(place, name)
+    others = [known for known in section.known_names() if known not in place.siblings]
     near = closest(name[:80], others, _ALIKE)
     refused = in_model and section.extra == "forbidden"
     if _is_for_others(place, name, refused) or (section.pointer.startswith(_COMPRESSION) and not near):
@@ -109,10 +109,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if (other := _of_another_release(place, name, refused)) is not None:
         return other
     if refused and _is_comment(name):
-        theirs = [key for key in place.siblings if _is_comment(key) and key not in place.section.keys]
-        more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
-        message = f"`{printable(theirs[0])[:80]}`{more} of {named(section.pointer)} to DeepSpeed, which refuses them"
-        return _told_once(place, name, theirs, "PARSE005", message)
+        return _of_comments(place, name)
     message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed"
     message += " refuses it" if refused else " silently ignores it"
     old = refused and place.config.version < _REFUSES
@@ -125,7 +122,9 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     hint, home = _meant(name, section, schema)
     if (meant := _section_meant(place, name)) is not None:
         hint, home = f"did you mean `{meant}`?", None
-    fix = None if home is None else partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
+    # Beside a section whose name has a slip, a new one of the right name would have but this key.
+    stays = home is None or (not place.config.has(home) and closest(home[1:], place.siblings, _ALIKE))
+    fix = None if stays else partial(move_member, pointer=place.pointer, parent_pointer=home or "", name=name)
     in_block = home == ZERO or (home is not None and place.config.has(home))
     near = meant or near
     slip = any(is_slip(name, known) for known in others)
@@ -202,6 +201,14 @@ def _of_fp16(place: Place, name: str, refused: bool) -> Problem | None:
     what = f"{named(block)} has fp16's {', '.join(f'`{printable(key)}`' for key in theirs)}"
     message = f"{what}: {place.config.release} {'refuses' if refused else 'ignores'} that"
     return _told_once(place, name, theirs, "PREC003", message, None if refused else Severity.NOTE)
+
+
+def _of_comments(place: Place, name: str) -> Problem | None:
+    """The problem of all keys that are comments, where they are refused, told at the first of them."""
+    theirs = [key for key in place.siblings if _is_comment(key) and key not in place.section.keys]
+    more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
+    message = f"`{printable(theirs[0])[:80]}`{more} of {named(place.section.pointer)} to DeepSpeed, which refuses them"
+    return _told_once(place, name, theirs, "PARSE005", message)
 
 
 def _told_once(
