@@ -164,7 +164,7 @@ _TEXT_MODELS: Final[Mapping[str, str]] = {
 _TIED = "tie_word_embeddings"
 #: Where the multimodal config alone says whether the head is tied, and what it is taken for. Mistral 3's would be tied
 #: too, but its checkpoints have a head of their own.
-_TIED_OUTSIDE: Final[Mapping[object, bool]] = {
+_TIED_OUTSIDE: Final[Mapping[str, bool]] = {
     "gemma3": True, "llava_next": False, "qwen3_vl": False, "qwen3_vl_moe": False
 }  # fmt: skip
 _SAME: Final[Mapping[str, str]] = {"qwen2_5_vl_text": "qwen2_vl_text", "kimi_k2": "deepseek_v3"}
@@ -173,23 +173,24 @@ _SAME: Final[Mapping[str, str]] = {"qwen2_5_vl_text": "qwen2_vl_text", "kimi_k2"
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """The config of the language model, and that the rest is left out; `config` itself where nothing is nested."""
     outer = config.get("model_type")
-    if isinstance(outer, str) and outer in REFUSED:
+    family = outer if isinstance(outer, str) else ""
+    if family in REFUSED:
         return config, ()
     place = next((key for key in _PLACES if isinstance(config.get(key), dict)), None)
     if place is None:
-        flat = _TEXT_MODELS.get(outer) if isinstance(outer, str) else None
+        flat = _TEXT_MODELS.get(family)
         if flat is None or "hidden_size" not in config:
             return config, ()
-        return {**config, "model_type": flat}, (_left_out(str(outer), "its own keys"),)
+        return {**config, "model_type": flat}, (_left_out(family, "its own keys"),)
     inner: Mapping[str, object] = config[place] if isinstance(config[place], dict) else {}  # type: ignore[assignment]
-    own = inner.get("model_type") or _TEXT_MODELS.get(str(outer), outer)
+    own = inner.get("model_type") or _TEXT_MODELS.get(family, outer)
     if own == "bert":  # the text encoder of another model
         return config, ()
     tied: object = inner.get(_TIED) or config.get(_TIED)
-    if outer in _TIED_OUTSIDE:
-        tied = config.get(_TIED, _TIED_OUTSIDE[outer])
-    name = show(outer) if not isinstance(outer, str) else outer
-    return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, (_left_out(name, place),)
+    if family in _TIED_OUTSIDE:
+        tied = config.get(_TIED, _TIED_OUTSIDE[family])
+    left_out = _left_out(family or show(outer), place)
+    return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, (left_out,)
 
 
 def _left_out(outer: str, place: str) -> str:

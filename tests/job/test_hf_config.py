@@ -82,6 +82,12 @@ def test_every_problem_is_reported_at_once() -> None:
     assert keys == {"hidden_size", "num_local_experts", "vocab_size", "attention_dropout", "tie_word_embeddings"}
 
 
+def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
+    """A list where the outer config's `model_type` belongs is said, with a language model inside."""
+    (key, message, _), *_ = problems(model_type=["gemma3"], text_config={"hidden_size": 64})
+    assert (key, message) == ("model_type", "unknown model_type a list")
+
+
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
