@@ -25,6 +25,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "nodes": "num_nodes nnodes",
     "cluster.preset": "node_type instance_type machine_type name type",
     "cluster.accelerators_per_node": "gpus_per_node num_gpus_per_node",
+    "cluster.host_memory_gib": "memory ram host_memory",
     "layout.data": "dp data_parallel data_parallel_size",
     "layout.tensor": "tp tensor_parallel tensor_parallel_size tensor_model_parallel_size",
     "layout.pipeline": "pp pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size",
@@ -120,6 +121,8 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
             refused.add(pointer)
             shown = source.texts.get(pointer) or show(problem.instance)
             rule, message, hint = _value_problem(dotted(pointer), shown, problem)
+            if pointer.startswith("/layout/") and problem.instance == "auto":
+                hint = "leave the key out: dsgen chooses its value"
             findings.append(error(rule, source.locate(pointer), message, hint))
     lacks = (lack for lack, paths in lacking if meant.isdisjoint(paths))
     return (*findings, *lacks), tuple(f"/{path.replace('.', '/')}" for path in meant)
