@@ -361,22 +361,9 @@ def test_garbage_is_read(seed: int) -> None:
     """Random characters of shell syntax are read without an exception, and words stand where they say."""
     chance = random.Random(seed)
     pieces = [
-        "if",
-        "then",
-        "fi",
-        "case",
-        "esac",
-        "in",
-        "do",
-        "done",
-        "for",
-        "{",
-        "}",
-        "bash -c ",
-        "eval ",
-        "A=",
-        "A+=(",
+        *("if", "then", "fi", "case", "esac", "in", "do", "done", "for", "{", "}", "bash -c ", "eval ", "A=", "A+=(")
     ]
+    pieces += [f"\n{asked} [ $A = b ]; then\n" for asked in ("if", "elif")]
     alphabet = [*"ab$(){}[]\"'`\\|&;<>#=*~! \n\t", *pieces, "${A[@]}", "$A", "<<E\n", "$((", "[[ ", "#SBATCH"]
     content = "".join(chance.choice(alphabet) for _ in range(300))
     script = _read(content)

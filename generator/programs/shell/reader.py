@@ -209,7 +209,7 @@ class Reader:
             if raw not in _RESERVED or token.kind != WORD:
                 return tokens[position:]
             self._executed = True
-            self._asked = raw in ("if", "elif")
+            self._asked = raw == "if" or (raw == "elif" and self._open.get("if", 0) > 0)
             if raw in _HEADERS:
                 return self._header(raw, tokens[position:])
             if raw in _OPENING:
