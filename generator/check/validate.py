@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import PurePath
+from typing import Final
 
 from ..dataclass import dataclass
 from ..facts.around import checking, is_within
@@ -26,6 +28,9 @@ from .rules.run import check_submission
 # Imports within functions save start-up time.
 
 Path = str | os.PathLike[str]
+
+#: The place of another file at a message's end, which `findings.against` writes.
+_AGAINST: Final = re.compile(r" \([^\s()]+:\d+\)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +167,7 @@ def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         place = "" if across else finding.where.path
-        key = (finding.rule, finding.severity, place, finding.message, finding.hint)
+        key = (finding.rule, finding.severity, place, _AGAINST.sub("", finding.message), finding.hint)
         groups.setdefault(key, []).append(finding)
     return in_file_order(map(_joined, groups.values()))
 
@@ -172,4 +177,9 @@ def _joined(group: list[Finding]) -> Finding:
         return group[0]
     group.sort(key=lambda finding: PurePath(finding.where.path).name == "arguments.txt")  # a copy that no program reads
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
-    return replace(group[0], again=tuple(finding.where for finding in group[1:]), edits=edits)
+    first, others = group[0], len({finding.message for finding in group}) - 1
+    message = (
+        _AGAINST.sub(lambda place: f"{place[0][:-1]} and {others} more)", first.message) if others else first.message
+    )
+    again = tuple(finding.where for finding in group[1:] if not others or finding.where != first.where)
+    return replace(first, again=again, edits=edits, message=message)

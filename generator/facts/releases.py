@@ -110,8 +110,10 @@ def _named_in(program: str, folder: Path) -> Release | None:
     text = text_around(plan, folder)
     if written := re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text):
         return _release(program, numbers(written[1]), plan, _line(text, written))
-    sign, versioned = (folder / name for name in COPIES[program])
-    if is_readable(sign, folder):
+    for home in (folder, folder / program, folder / _SHOWN[program]):  # or in a folder of its name
+        sign, versioned = (home / name for name in COPIES[program])
+        if not is_readable(sign, folder):
+            continue
         text = text_around(versioned, folder)
         version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
         return _release(program, numbers(version[1]), versioned, 1) if version else _fork(program, sign, 1)
@@ -188,9 +190,9 @@ def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
 
 
 def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    """`DeepSpeed v0.9.5`, no bound such as `at least DeepSpeed 0.9.5` or `DeepSpeed 0.9.5 or later`."""
+    """`DeepSpeed v0.9.5`, `cd deepspeed-0.9.5`, no bound: `at least DeepSpeed 0.9.5`, `DeepSpeed 0.9.5 or later`."""
     bound = re.compile(r"(?:at least|since|from|minimum|than|until|before)\W+$", re.IGNORECASE)
-    name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?[\s`*]{{1,3}}(?:(?:version|release)\s+)?"
+    name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?(?:-|[\s`*]{{1,3}}(?:(?:version|release)\s+)?)"
     for match in re.finditer(rf"{name}{_NUMBER}(?![\w.]*\d){_LATER}", text, re.IGNORECASE):
         if not bound.search(text[max(match.start() - 20, 0) : match.start()]):
             yield numbers(match[1]), _line(text, match)

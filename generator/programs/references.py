@@ -106,7 +106,8 @@ def _references_of(document: Document, files: Files, readers: dict[int, str]) ->
     elif document.document_kind == "accelerate config":
         config = cast("AccelerateConfig", document)
         where = config.locate("deepspeed_config/deepspeed_config_file")
-        yield from _named_config(config.config_file, where, files, "accelerate")
+        links = _named_config(config.config_file, where, files, "accelerate")
+        yield from (link if config.uses_deepspeed else replace(link, sure=False) for link in links)
     elif arguments := _of_trainer(document, in_launch=False):
         yield from _named_config(arguments.value("deepspeed"), arguments.locate("deepspeed"), files, "huggingface")
 

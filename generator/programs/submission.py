@@ -200,7 +200,8 @@ class Submission:
         known = self.context.consumer or next(filter(None, named), None)
         if known is None and not named:
             known = next(self._signs_of_consumer(), None)
-        if known is None and not named and hands_to_trainer(config.path):
+        guessed = (known is None and not named) or (known == "deepspeed" and self.context.consumer is None)
+        if guessed and hands_to_trainer(config.path):  # which fills in what is "auto" for others
             known = "huggingface"
         # one or two among numbers are no sign of the Trainer where the programs have the engine alone
         automatic = known is None and has_auto(config)

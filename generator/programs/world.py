@@ -14,7 +14,7 @@ from ..findings import Location
 from ..job.wording import counted
 from .launching.launch_line import Launch
 from .launching.launcher_call import NODES, PER_NODE, LauncherCall
-from .launching.own_options import pipeline_stages
+from .launching.own_options import has_unknown_stages, pipeline_stages
 from .launching.script import LaunchScript
 from .submission import Submission, used_accelerate_config, used_config
 
@@ -198,10 +198,12 @@ def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
 
 
 def _is_divided(submission: Submission) -> bool:
-    """Return whether a launch line has an option that divides the model, of a program whose options aren't read."""
+    """Return whether a program may divide the model: by an option of its launch line, or stages that aren't known."""
     known = {id(arguments.launch) for arguments in submission.megatron}
     others = (launch for launch in submission.launches if id(launch) not in known)
-    return any(_DIVIDES.match(word.raw.replace("_", "-")) for launch in others for word in launch.arguments)
+    return any(map(has_unknown_stages, submission.launches)) or any(
+        _DIVIDES.match(word.raw.replace("_", "-")) for launch in others for word in launch.arguments
+    )
 
 
 def _degrees(submission: Submission) -> dict[str, int]:

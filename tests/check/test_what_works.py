@@ -35,6 +35,27 @@ _SFT: Final = (
 _PARSES: Final = "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser(TrainingArguments)%s\n"
 _BY_ARGUMENT: Final = {"configs/sft.yaml": _SFT, "train.py": _PARSES % ".parse_yaml_file(sys.argv[1])"}
 _BY_NAME: Final = {"sft.yaml": _SFT, "src/train.py": _PARSES % ".parse_yaml_file('sft.yaml')"}
+_OPTION: Final = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--%s')\np.parse_args()\n"
+_TWO: Final = {"scripts/run.sh": "torchrun eval.py --mask 1 --mask 2 --win 4\n", "scripts/eval.py": _OPTION % "mask"}
+_INFERENCE: Final = '{"kernel_inject": true, "tensor_parallel": {"tp_size": 8}, "dtype": "fp16"}'
+_MULTI_GPU: Final = """compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+deepspeed_config:
+  deepspeed_config_file: ds/local.json
+"""
+_ARRAY: Final = (
+    f"{_HEAD}COMMAND=(\n  srun torchrun --nproc-per-node=8 t.py \\\n  --lr 1 \\\n  #--wd 1 \\\n  --seed 1\n)\n"
+)
+_IDS: Final = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\ngpu_ids: 1,2\nnum_processes: 8\n"
+_PER_TASK: Final = f"{_HEAD}#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-task=1\nsrun python t.py\n"
+_SEES: Final = "import os, torch\nrank = int(os.environ['LOCAL_RANK'])\n"
+_OLD: Final = (
+    "torchrun t.py --per_device_train_batch_size 1 --learning_rate 1 --output_dir o --evaluation_strategy no\n"
+)
+_COPY: Final = {
+    f"transformers/src/transformers/{name}.py": text
+    for name, text in {"__init__": "__version__ = '4.30.0'\n", "training_args": ""}.items()
+}
 _LOGS: Final = {"job.sh": "#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun hostname\n"}
 
 
@@ -49,6 +70,21 @@ def _severities(folder: Path, files: dict[str, str], rule: str) -> list[str]:
     ("rule", "files", "severities"),
     [
         pytest.param("LNCH041", {"run.sh": _LOOP % "wait"}, [], id="a command further in, below a comment"),
+        pytest.param("LNCH041", {"run.sh": _ARRAY}, [], id="a comment in an array"),
+        pytest.param("LNCH042", {**_TWO, "eval.py": _OPTION % "win"}, [], id="an option of a namesake further up"),
+        pytest.param("LNCH042", _TWO, ["error"], id="an option that the only program lacks"),
+        pytest.param("BATCH004", {"deepspeed_config.json": _INFERENCE}, [], id="a config of an inference"),
+        pytest.param("ACC011", {"a.yaml": _MULTI_GPU, "ds/b.json": "{}"}, ["note"], id="a config that isn't there"),
+        pytest.param("ACC006", {"a.yaml": _IDS}, ["note"], id="processes that a launch line may count anew"),
+        pytest.param("SLM004", {"run.sh": _PER_TASK, "t.py": _SEES}, ["warning"], id="a GPU by LOCAL_RANK"),
+        pytest.param(
+            "SLM004",
+            {"run.sh": _PER_TASK, "t.py": f"{_SEES}if torch.cuda.device_count() == 1: rank = 0\n"},
+            ["note"],
+            id="a program that counts its GPUs",
+        ),
+        pytest.param("HF023", {"run.sh": _OLD}, ["warning"], id="an argument that the newest release lacks"),
+        pytest.param("HF023", {"run.sh": _OLD, **_COPY}, ["note"], id="a release that is carried in a folder"),
         pytest.param("LNCH041", {"run.sh": _LOOP % ". env.sh"}, [], id="a file that is sourced there"),
         pytest.param("LNCH041", {"run.sh": _LOOP % "data/c4.jsonl \\\n    --x"}, ["error"], id="a file of data there"),
         pytest.param("LNCH035", {"run.sh": _PORT % ("9" * 5_000)}, ["error"], id="a number of 5,000 digits for a port"),

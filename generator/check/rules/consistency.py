@@ -41,7 +41,9 @@ def gpus_agree(submission: Submission) -> Violations:
         message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
         fewer = asked and claim.value < trusted.value
-        if fewer and (claim.where.path in part or _leaves_some(submission, claim.where.path)):  # said of each node
+        if claim.where.path in part and (fewer or world.nodes == 1):  # said of each node
+            continue
+        if fewer and _leaves_some(submission, claim.where.path):
             continue
         spare = fewer and world.nodes == 1  # no rank waits, and others may use the rest
         nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))

@@ -160,6 +160,12 @@ def pipeline_stages(launch: Launch) -> int | None:
     return None
 
 
+def has_unknown_stages(launch: Launch) -> bool:
+    """Return whether a program has DeepSpeed's pipeline, and its stages aren't known."""
+    found = program_of(launch)
+    return found is not None and _PIPELINE in text_around(found, found.parent) and pipeline_stages(launch) is None
+
+
 class _Module:
     """A Python file: its calls, its classes, and the files in the repository that it imports; parsed when asked."""
 

@@ -41,6 +41,7 @@ OF_DEEPSPEED: Final = frozenset(
 _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
+_USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
@@ -160,7 +161,7 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
     from none."""
     text = text_around(program, program.parent)
     given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
-    if given or "HfArgumentParser" in text:
+    if given or _USES_HF_PARSER.search(text):
         return bool(given) and set(given) <= set(_BASELESS.findall(text))
     written = {word.lstrip("-").replace("-", "_") for word in _STRING.findall(text) if word.startswith("--")}
     if _BY_SIGNATURE.search(text):
@@ -291,16 +292,21 @@ def _texts(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
 def find_program(program: str | None, holder: str) -> Path | None:
     """A Python file where it is run from: the folder of what starts it, or one above; of an absolute path, which
     is of another machine, the file of its name beside, or in a folder of the same name as there."""
-    return _found(program, Path(holder).parent, Path.cwd()) if program and program.endswith(".py") else None
+    return next(iter(find_programs(program, holder)), None)
+
+
+def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:
+    """The Python files that a path may mean, the nearest first."""
+    return _found(program, Path(holder).parent, Path.cwd()) if program and program.endswith(".py") else ()
 
 
 @until_next_check(1024)
-def _found(program: str, folder: Path, _: Path) -> Path | None:
+def _found(program: str, folder: Path, _: Path) -> tuple[Path, ...]:
     name, above = program, folders_above(folder / PurePath(program).name)
     if program.startswith("/"):
         path = PurePath(program)
         name, above = path.name, (base for base in above if base == folder.absolute() or base.name == path.parent.name)
-    return next((place for place in (base / name for base in above) if is_readable(place, folder)), None)
+    return tuple(place for place in (base / name for base in above) if is_readable(place, folder))
 
 
 def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:

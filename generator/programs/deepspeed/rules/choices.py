@@ -57,6 +57,8 @@ def communication_type_is_known(config: Config) -> Violations:
     Prevents: ValueError: Invalid communication_data_type
     Fix: write "fp32", "bf16" or "fp16", or leave it out"""
     for name in ("communication_data_type", "seq_parallel_communication_data_type"):
+        if config.filled and config.value(f"/{name}") == "auto":
+            continue  # PARSE021 reports it
         yield from _one_of(
             config, f"/{name}", ("fp32", "bfp16" if config.version < _BF16 else "bf16", "fp16"), str.lower
         )
@@ -205,11 +207,14 @@ def handed_on_is_not_auto(config: Config) -> Violations:
     """A value that DeepSpeed hands on as it is written is not "auto".
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs.
     Fix: write the value, or let Transformers or accelerate read the file"""
-    for pointer in _HANDED_ON if not config.filled else ():
-        if config.value(pointer) == "auto" and not sets_key(pointer.rpartition("/")[2], config.path):
-            message = f'{named(pointer)} is "auto", which only Transformers and accelerate fill in'
-            hint = "write a value, or pass --consumer huggingface if the Trainer reads this file"
-            yield Violation(config.locate(pointer), message, hint)
+    unfilled = [pointer for pointer in _HANDED_ON if not config.filled and config.value(pointer) == "auto"]
+    unfilled = [pointer for pointer in unfilled if not sets_key(pointer.rpartition("/")[2], config.path)]
+    if unfilled:
+        verb = "is" if len(unfilled) == 1 else "are"
+        names = ", ".join(map(named, unfilled))
+        message = f'{names} {verb} "auto", which only Transformers and accelerate fill in'
+        hint = "write a value, or pass --consumer huggingface if the Trainer reads this file"
+        yield Violation(config.locate(unfilled[0]), message, hint)
 
 
 @configs.rule("PARSE021", ERROR, "init", accelerate("utils/dataclasses.py:1357-1374"))

@@ -149,11 +149,12 @@ _contiguous: Final = runs.where(lambda run: not run.submission.megatron and run.
 @_contiguous.rule("ACT001", ERROR, "init", deepspeed(f"{_DEEPSPEEDS}:1239"))
 def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
     """contiguous_memory_optimization is used with partition_activations.
-    Prevents: `Contiguous Checkpointing is only available with partitioned activations`
+    Prevents: `Contiguous Checkpointing is only available with partitioned activations`. A note under the Trainer.
     Fix: enable both, or neither"""
     if run.config.switch(_PARTITIONED) is False:
         message = "contiguous_memory_optimization: true requires partition_activations: true"
-        yield violation(run.config, _CONTIGUOUS, message, "enable both, or neither")
+        severity = NOTE if run.config.filled else None  # Transformers' models don't call it
+        yield violation(run.config, _CONTIGUOUS, message, "enable both, or neither", severity=severity)
 
 
 @_contiguous.rule("ACT002", NOTE, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))

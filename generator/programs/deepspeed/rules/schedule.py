@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -127,12 +128,17 @@ def parameters_are_the_schedules(schedule: Schedule) -> Violations:
     Fix: use parameters that the constructor accepts"""
     config = schedule.config
     accepted = (*config.schema.schedulers[schedule.name], "last_batch_iteration")
+    unknown = defaultdict[str | None, list[str]](list)
     for key in (key for key in config.block(PARAMS) if key not in accepted):
         hint = suggest(key, accepted)
         if schedule.name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
             hint = "set the optimizer's lr, the highest rate; warmup_min_ratio and cos_min_ratio are shares of it"
-        message = f"unknown parameter {key} of {schedule.name}: its constructor raises"
-        yield Violation(config.locate_key(f"{PARAMS}/{escape(key)}"), message, hint)
+        unknown[hint].append(key)
+    for advice, keys in unknown.items():
+        message = (
+            f"unknown parameter{'s' * (len(keys) > 1)} {', '.join(keys)} of {schedule.name}: its constructor raises"
+        )
+        yield Violation(config.locate_key(f"{PARAMS}/{escape(keys[0])}"), message, advice)
 
 
 @_cycles.rule("OPT031", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:471"))

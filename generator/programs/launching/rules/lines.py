@@ -243,8 +243,9 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
             message = f"a blank follows the backslash: the line ends there, and {match[2]} is not an argument"
             message = message if not inside else "a blank follows the backslash: it stays in the text, as a word"
             yield Violation(shell.locate(at), message, "remove the blanks at the end of the line", severity=severity)
+    arrays = {(a.value_offset, a.value_offset + len(a.raw)) for a in shell.assignments if a.words is not None}
     for match in _COMMENTED.finditer(shell.text.content):
-        inside = next((span for span in spans if span[0] < match.start(1) < span[1]), None)
+        inside = next((span for span in spans if span[0] < match.start(1) < span[1] and span not in arrays), None)
         if inside and any(inside[0] <= word.offset < inside[1] for word in started):
             message = (
                 "the text has a # here, which makes a comment of the rest of the command, or an argument of itself"

@@ -18,7 +18,7 @@ from ...subjects import launches
 from ...trainer.training_arguments import gone_arguments, known_arguments
 from ..launch_line import Launch
 from ..own_options import own_options, slips
-from ..program_options import options_beside, program_of, program_path, programs_in
+from ..program_options import find_programs, options_beside, program_of, program_path, programs_in
 
 #: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
 _OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_max_length", "generation_num_beams")
@@ -106,7 +106,11 @@ def options_are_the_programs(launch: Launch) -> Violations:
     program, found = program_path(launch), program_of(launch)
     if found is None or _moves_away(launch):
         return
-    options = own_options(found, _classes())
+    read = [own_options(one, _classes()) for one in find_programs(program, launch.script.text.path)]
+    known = [options for options in read if options is not None]
+    options = (
+        frozenset[str]().union(*known) if len(known) == len(read) else None
+    )  # which of them is started isn't known
     words = {word: word.prefix.partition("=")[0] for word in launch.arguments if word.prefix.startswith("--")}
     if options is None:
         yield from _passed_over(launch, found, words)

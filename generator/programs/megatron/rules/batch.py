@@ -79,7 +79,9 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
     name, kept = "--save-interval", "--save-retain-interval"
     interval, keep = run.integer(name), run.integer(kept)
     if run.has("--save") and run.lacks(name):
-        yield at(run, "--save", f"--save is given without {name}", f"add {name} 1000")
+        older = run.beside.strings and run.beside.judged is None  # a program that is there, its parser not
+        severity = NOTE if older else None
+        yield at(run, "--save", f"--save is given without {name}", f"add {name} 1000", severity=severity)
     if run.has("--save") and interval is not None and interval < 1 and run.is_lm:
         yield at(run, name, f"{name} {interval} is less than 1", f"use {name} 1000")
     if keep is not None and interval and interval > 0 and (keep < 1 or keep % interval):

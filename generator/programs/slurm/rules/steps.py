@@ -27,7 +27,8 @@ _LONGEST: Final = 2_000  # characters of redirections behind a command
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
 #: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()`.
 _MODULO: Final = re.compile(
-    r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(", re.IGNORECASE
+    r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
+    re.IGNORECASE,
 )
 _NTASKS: Final = slurm_manual("srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job")
 _CPUS: Final = slurm("srun/libsrun/opt.c:542; RELEASE_NOTES of 22.05, and of 23.11, which takes it back")

@@ -190,7 +190,8 @@ def processes_are_counted(run: Accelerated) -> Violations:
 @clusters.rule("ACC006", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
 def ids_are_text(run: Accelerated) -> Violations:
     """gpu_ids is text, and has an id for every process of a node.
-    Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal
+    Prevents: AttributeError: 'int' object has no attribute 'split', or CUDA error: invalid device ordinal. A note
+    where the launch line, which may have another number of processes, isn't there.
     Fix: set gpu_ids: all"""
     config, value = run.config, run.config.value("gpu_ids")
     if value is None or run.overridden("--gpu_ids"):
@@ -205,7 +206,7 @@ def ids_are_text(run: Accelerated) -> Violations:
     if value != "all" and len(named) < each and not run.overridden("--num_processes", "--num_machines"):
         message = f"gpu_ids names {len(named)} GPUs for {each} processes on a machine"
         hint = f"set gpu_ids to all, or num_processes to {len(named) * config.machines}"
-        yield violation(config, "gpu_ids", message, hint)
+        yield violation(config, "gpu_ids", message, hint, severity=None if run.launches else NOTE)
 
 
 @clusters.rule("ACC007", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))

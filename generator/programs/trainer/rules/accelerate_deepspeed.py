@@ -145,10 +145,10 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
             yield violation(run.config, f"{_AT}/{key}", message, hint)
 
 
-@clusters.rule("ACC011", ERROR, "silent", accelerate(f"{_VALIDATED})"))
+@clusters.rule("ACC011", WARNING, "silent", accelerate(f"{_VALIDATED})"))
 def section_is_of_the_type(run: Accelerated) -> Violations:
     """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
-    Prevents: No error: training runs without DeepSpeed or FSDP.
+    Prevents: No error: training runs without DeepSpeed or FSDP. A note where the section's own config isn't there.
     Fix: set the distributed_type of the section"""
     kind = run.config.value("distributed_type")
     for key, right, option in (
@@ -163,6 +163,8 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
             # FSDP, unless it offloads, does nothing for a process that is alone.
             alone = key == "fsdp_config" and run.config.processes == 1
             lost = not alone or is_true(run.config.value("fsdp_config/fsdp_offload_params"))
+            where = run.config.locate("deepspeed_config/deepspeed_config_file")  # with it no run could use DeepSpeed
+            lost &= all(link.exists or link.near or link.where != where for link in run.submission.references)
             yield Violation(run.config.locate_key(key), message, hint, severity=None if lost else NOTE)
 
 

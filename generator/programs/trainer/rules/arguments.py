@@ -69,9 +69,9 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
         if launch is not None and _begins(name):
             continue  # argparse takes the beginning of a name for the name
         close = most_like(name.lower().replace("-", "_"), names, _SLIP)
-        if close and not arguments.has(close):
-            # A program may have more arguments.
-            sure = program is not None and is_slip(name, close) and lacks_word(program, name)
+        lacks = program is not None and lacks_word(program, name)
+        if close and not arguments.has(close) and (lacks or program is None):
+            sure = is_slip(name, close) and lacks
             message, hint = f"TrainingArguments has no argument {name}", f"did you mean {close}?"
             yield violation(arguments, name, message, hint, severity=ERROR if sure else None)
 

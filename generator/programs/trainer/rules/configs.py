@@ -154,7 +154,8 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
     Fix: set "train_batch_size" to "auto"
     """
     batch, value, config = pair.arguments.batch, whole_number(pair.config.value("/train_batch_size")), pair.config
-    if batch is None or value is None or pair.gpus is None:
+    parts = (config.whole("/train_micro_batch_size_per_gpu"), config.whole("/gradient_accumulation_steps"))
+    if batch is None or value is None or pair.gpus is None or None not in parts:  # of all three BATCH001 says it
         return
     product = batch.sequences * pair.gpus
     if value != product:
