@@ -41,6 +41,7 @@ _MOST_LINES: Final = 200  # that a file without a telling name is known by
 _MOST_CHARACTERS: Final = 100_000
 
 
+_LFS_POINTER: Final = "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
 _OTHERS: Final = "other programs' files"
 
 
@@ -144,6 +145,8 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool =
     Of a file that the user has `named`, any evidence is enough.
     """
     name, suffix = path.name.lower(), path.suffix.lower()
+    if content.startswith(_LFS_POINTER):
+        return None
     if name == ".deepspeed_env":
         return "environment file"
     if name in _OUR_SPECS:

@@ -56,6 +56,12 @@ _COPY: Final = {
     f"transformers/src/transformers/{name}.py": text
     for name, text in {"__init__": "__version__ = '4.30.0'\n", "training_args": ""}.items()
 }
+_AUTO: Final = _CONFIG % '"gradient_clipping": "auto"'
+_GUESSED: Final = {"ds.json": _AUTO, "run.sh": "deepspeed gone.py --deepspeed --deepspeed_config ds.json\n"}
+_HANDS: Final = "args = TrainingArguments(deepspeed='/home/me/ds.json')\n"
+_BATCHES: Final = '"train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 1'
+_STAGED: Final = {"ds.json": _CONFIG % _BATCHES, "run.sh": "deepspeed --num_gpus 2 t.py --deepspeed_config ds.json\n"}
+_STAGES: Final = "from deepspeed.pipe import PipelineModule\nPipelineModule([], num_stages=world_size())\n"
 _LOGS: Final = {"job.sh": "#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun hostname\n"}
 
 
@@ -73,6 +79,13 @@ def _severities(folder: Path, files: dict[str, str], rule: str) -> list[str]:
         pytest.param("LNCH041", {"run.sh": _ARRAY}, [], id="a comment in an array"),
         pytest.param("LNCH042", {**_TWO, "eval.py": _OPTION % "win"}, [], id="an option of a namesake further up"),
         pytest.param("LNCH042", _TWO, ["error"], id="an option that the only program lacks"),
+        pytest.param(
+            "PARSE016", {"ds_config.json": "version https://git-lfs.github.com/spec/v1\n"}, [], id="a pointer"
+        ),
+        pytest.param("PARSE020", {**_GUESSED, "hf.py": _HANDS}, [], id="a config that code hands to the Trainer"),
+        pytest.param("PARSE020", _GUESSED, ["error"], id="a config for the engine of a program that isn't there"),
+        pytest.param("BATCH001", {**_STAGED, "t.py": _STAGES}, [], id="a pipeline of unknown stages"),
+        pytest.param("BATCH001", _STAGED, ["error"], id="a batch over GPUs"),
         pytest.param("BATCH004", {"deepspeed_config.json": _INFERENCE}, [], id="a config of an inference"),
         pytest.param("ACC011", {"a.yaml": _MULTI_GPU, "ds/b.json": "{}"}, ["note"], id="a config that isn't there"),
         pytest.param("ACC006", {"a.yaml": _IDS}, ["note"], id="processes that a launch line may count anew"),

@@ -66,8 +66,8 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     known, launch = known_arguments(), arguments.launch
     program, names = program_of(launch), (*known, *gone_arguments())
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
-        if launch is not None and _begins(name):
-            continue  # argparse takes the beginning of a name for the name
+        if _begins(name) if launch is not None else declares_field(name, arguments.path):
+            continue  # argparse takes the beginning of a name for the name; a class of the program's has the field
         close = most_like(name.lower().replace("-", "_"), names, _SLIP)
         lacks = program is not None and lacks_word(program, name)
         if close and not arguments.has(close) and (lacks or program is None):
