@@ -319,7 +319,7 @@ def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
 
     if (purpose := purpose_of(overrides)) != "pretraining":
         return {"training.global_batch": usual_batch(purpose, overrides)}
-    length = overrides.get("training.sequence_length", 1)
-    if not str(length).isdecimal() or BATCH_TOKENS % int(str(length)):
+    length = str(overrides.get("training.sequence_length", 1))
+    if not length.isdecimal() or BATCH_TOKENS % (int(length) or 1):  # of 0 the job itself says more
         raise click.UsageError(f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences")
     return {"training.global_batch": {"tokens": BATCH_TOKENS}}

@@ -79,3 +79,15 @@ def test_what_a_model_lacks_is_asked_for(flags: tuple[str, ...], missing: str) -
     result = run("plan", *flags)
     assert result.exit_code == ExitStatus.USAGE
     assert missing in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [("0", "write a value such as `sequence_length: 2048`"), ("4097", "add --global-batch: the default of 4194304")],
+)
+def test_a_length_that_the_default_batch_cannot_have_is_told(length: str, said: str) -> None:
+    """Sequences of no tokens are the job's error, and others ask for a batch."""
+    flags = ("--model", "llama-3.1-8b", "--nodes", "2", "--cluster", "nvidia/dgx-h100")
+    result = run("plan", *flags, "--set", f"training.sequence_length={length}")
+    assert result.exit_code in (ExitStatus.USAGE, ExitStatus.FINDINGS)
+    assert said in result.stderr
