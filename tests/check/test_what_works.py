@@ -62,6 +62,8 @@ _HANDS: Final = "args = TrainingArguments(deepspeed='/home/me/ds.json')\n"
 _BATCHES: Final = '"train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 1'
 _STAGED: Final = {"ds.json": _CONFIG % _BATCHES, "run.sh": "deepspeed --num_gpus 2 t.py --deepspeed_config ds.json\n"}
 _STAGES: Final = "from deepspeed.pipe import PipelineModule\nPipelineModule([], num_stages=world_size())\n"
+_PARKED: Final = f"{_HEAD}torchrun --nproc-per-node=8 t.py \\\n  --lr 1\n%s  --wd 1 \\\n  --seed 1\n"
+_SLICED: Final = f"{_HEAD}#SBATCH --gpus=2g.10gb\nsrun python t.py\n"
 _LOGS: Final = {"job.sh": "#!/bin/bash\n#SBATCH --output=logs/%j.out\nsrun hostname\n"}
 
 

@@ -215,7 +215,8 @@ def _cut_off(script: LaunchScript) -> Violations:
             name = found[0].strip().rstrip("=")
             message = f"the command ends above this line, so {name} is run as a command of its own"
             hint = "end every line but the last in a backslash, and move comments out of the command"
-            yield Violation(shell.locate(at), message, hint)
+            parked = None if above[-1].strip() else WARNING  # below an empty line it may be put aside
+            yield Violation(shell.locate(at), message, hint, severity=parked)
 
 
 @scripts.rule("LNCH041", ERROR, "launcher", derived("bash(1), QUOTING: a backslash quotes the character after it"))

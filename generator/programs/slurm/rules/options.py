@@ -166,13 +166,15 @@ def counts_are_positive(request: Request) -> Violations:
         found = slurm_values.gpus(count.value)
         if found is None:
             message = f"{count}: {show(count.value)} is neither a number of GPUs nor TYPE:NUMBER"
-            less = note_if_to_fill(count.value, count.name)
+            slice_ = NOTE if _SLICE.fullmatch(count.value) else None  # of a GPU: one of that type, as sites have it
+            less = note_if_to_fill(count.value, count.name) or slice_
             yield count.bad_value(message, f"write a number, such as {count.name}=8", severity=less)
         elif found[0] in ("gpu", "gpus", "gres"):
             message = f"{count} asks for GPUs of a type called {found[0]}"
             yield count.bad_value(message, f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}")
 
 
+_SLICE: Final = re.compile(r"\d+g\.\d+gb")  # NVIDIA's names for parts of a GPU
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
     *("NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT"),
