@@ -37,8 +37,9 @@ _BROKEN_LINE: Final = re.compile(r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Z
 _COMMENTED: Final = re.compile(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
 _ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
-#: An array's words, or those of a variable; and what follows the last word of a command whose line lacks a backslash.
-_EXPANSION: Final = re.compile(r'"?\$\{?\w+(?:\[[@*]\])?\}?"?(?:\s|\Z)')
+#: An array's words, those of a variable, or a short option; and what follows the last word of a command whose line
+#: lacks a backslash.
+_FURTHER_IN: Final = re.compile(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
 _COMMENT_THAT_GOES_ON: Final = re.compile(r"[ \t]*#.*\\$")
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number.
 _NO_COMMAND: Final = re.compile(r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|\d[\d.e+-]*)(?=\s|\Z)")
@@ -202,7 +203,7 @@ def _cut_off(script: LaunchScript) -> Violations:
             continue
         *above, own = content[max(0, at - _MOST_LINE) : at].split("\n")
         value = _NO_COMMAND.match(content, at) if above and _COMMENT_THAT_GOES_ON.match(above[-1]) else None
-        found = option or value or _EXPANSION.match(content, at)
+        found = option or value or _FURTHER_IN.match(content, at)
         if found is None or own.strip() or not above or re.search(r"\\[ \t]+$", above[-1]):
             continue  # within a line; or a blank follows the backslash above it
         if option is None and launch and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0)):
