@@ -153,9 +153,9 @@ def test_accessors_hold_what_the_parser_holds(accessor: str, configs: list[tuple
 def test_batch_keys_are_the_parsers(configs: list[tuple[Config, Held]]) -> None:
     """The batch keys that are given are the parser's; it computes the others."""
     for config, held in configs:
-        for key, value in config.batch.given.items():
+        for key, value in config.batch.items():
             assert value == held[f"/{key}"], config.json.text.content
-        missing = set(BATCH_KEYS) - set(config.batch.given)
+        missing = set(BATCH_KEYS) - set(config.batch)
         assert all(config.value(f"/{key}") is None for key in missing), config.json.text.content
 
 

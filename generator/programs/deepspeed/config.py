@@ -16,6 +16,7 @@ from typing import Final, Literal
 from ...dataclass import dataclass
 from ...facts.places import kind_of_value
 from ...facts.releases import Release
+from ...job.wording import walk
 from ...shape import Mismatch, convert
 from . import ZERO as ZERO
 from .document import DsConfig
@@ -32,21 +33,6 @@ FILLERS: Final = frozenset({"huggingface", "accelerate"})
 _DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
 _HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  # as they are, to a constructor
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """The batch keys: numbers, None where a key is left out or null, or its value is no number."""
-
-    train: Number | None
-    micro: Number | None
-    steps: Number | None
-
-    @property
-    def given(self) -> dict[str, Number]:
-        """The keys that have a number."""
-        values = zip(BATCH_KEYS, (self.train, self.micro, self.steps), strict=True)
-        return {key: value for key, value in values if value is not None}
 
 
 _UNKNOWN: Final = object()
@@ -146,8 +132,7 @@ class Config(DsConfig):
     def precision(self) -> Precision | None:
         """The type that the fp16 and bf16 blocks give the model."""
         states = self.switch("/fp16/enabled"), self.switch(f"{self.bf16}/enabled")
-        names: dict[tuple[bool | None, bool | None], Precision]
-        names = {(True, False): "fp16", (False, True): "bf16", (False, False): "fp32"}
+        names: dict[object, Precision] = {(True, False): "fp16", (False, True): "bf16", (False, False): "fp32"}
         return names.get(states)
 
     @property
@@ -178,16 +163,10 @@ class Config(DsConfig):
         return name.lower() if name.lower() in self.schema.optimizers else name
 
     @cached_property
-    def batch(self) -> Batch:
-        """The three keys of the batch; whole floats below 1e10 are integers, as hjson reads them."""
-        numbers = [self.number(f"/{key}") for key in BATCH_KEYS]
-        train, micro, steps = (int(n) if isinstance(n, float) and n.is_integer() and n < 1e10 else n for n in numbers)
-        return Batch(train=train, micro=micro, steps=steps)
-
-    @property
-    def clipping(self) -> Number | None:
-        """The norm that gradients are clipped at; 0 for never."""
-        return self.number("/gradient_clipping")
+    def batch(self) -> dict[str, Number]:
+        """The batch keys that have a number."""
+        numbers = {key: self.number(f"/{key}") for key in BATCH_KEYS}
+        return {key: as_hjson(number) for key, number in numbers.items() if number is not None}
 
     @property
     def accumulates_in(self) -> str | None:
@@ -217,10 +196,8 @@ class Config(DsConfig):
         in_model = home.kind == "model"
         if place not in there or (in_model and (value == "auto" or (value is None and key.optional))):
             return self._default(pointer, section, key)
-        if not in_model:
-            refused = (
-                kind_of_value(as_hjson(value)) in key.refuses and pointer[1:] not in BATCH_KEYS
-            )  # which rules compute with
+        if not in_model:  # with the batch keys rules compute, whatever they are
+            refused = kind_of_value(as_hjson(value)) in key.refuses and pointer[1:] not in BATCH_KEYS
             return _UNKNOWN if refused else value
         held = convert(value, key, PROFILES[self.schema.pydantic])
         return _UNKNOWN if isinstance(held, Mismatch) else held
@@ -239,12 +216,7 @@ class Config(DsConfig):
 
 def has_auto(config: DsConfig, least: int = 1) -> bool:
     """Return whether so many values of a config are "auto", which DeepSpeed itself never fills in."""
-    rest: list[object] = [config.json.data]
-    while rest and least > 0:
-        value = rest.pop()
-        least -= value == "auto"
-        rest += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return least <= 0
+    return sum(value == "auto" for _, value in walk("", config.json.data)) >= least
 
 
 def number_of(value: object) -> Number | None:

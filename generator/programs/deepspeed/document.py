@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import PurePath
 from typing import ClassVar, Final
 
@@ -14,9 +15,9 @@ from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText, Span
 from ...facts.places import Lines, Reader
 from ...findings import Location
-from ...job.source import Source, escape
+from ...job.source import Source
 from ...job.text import Text
-from ...job.wording import value_at
+from ...job.wording import value_at, walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,28 +85,16 @@ def config_from_yaml(data: Mapping[str, object], source: Source, text: Text, at:
     def offset(where: Location) -> int:
         return lines.starts[(where.line or 1) - 1] + (where.column or 1) - 1
 
-    spans = {"": Span(0, 0)}
-    for pointer, old in _pointers(data, at):
+    data, spans = dict(data), {"": Span(0, 0)}
+    for pointer, _ in islice(walk("", data), 1, None):
+        top, slash, rest = pointer[1:].partition("/")
+        old = f"{at.get(f'/{top}', f'/{top}')}{slash}{rest}"
         start, key = offset(source.locate(old)), offset(source.locate_key(old))
         spans[pointer] = Span(start, start, key, key)
-    data = dict(data)
     json_text = JsonText(
         text=text, data=data, json_data=data, spans=spans, duplicates=(), deviations=(), broken=None, lines=lines
     )
     return DsConfig(json=tuning_space(json_text), target=text.path)
-
-
-def _pointers(data: Mapping[str, object], at: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The pointer of every value, and its pointer in the file that it comes from."""
-    tops = ((f"/{escape(name)}", value) for name, value in data.items())
-    waiting = [(top, at.get(top, top), value) for top, value in tops]
-    while waiting:
-        new, old, value = waiting.pop()
-        yield new, old
-        if isinstance(value, dict | list):
-            inside = value.items() if isinstance(value, dict) else enumerate(value)
-            steps = ((escape(str(step)), inner) for step, inner in inside)
-            waiting += [(f"{new}/{step}", f"{old}/{step}", inner) for step, inner in steps]
 
 
 def tuning_space(json_text: JsonText) -> JsonText:

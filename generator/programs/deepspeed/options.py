@@ -93,10 +93,6 @@ def _count(config: Config, pointer: str) -> int | None:
     return size if size and size > 0 else None
 
 
-def _none(config: Config, pointer: str) -> None:
-    """The file says nothing that the spec's key does."""
-
-
 def second_partitions(config: Config | None) -> int | None:
     """Return the ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
     size = config.whole(f"{ZERO}/zero_hpz_partition_size") if config and config.stage == 3 else None
@@ -118,10 +114,6 @@ def _offload(config: Config, pointer: str) -> str | None:
 def _hpz(config: Config, pointer: str) -> int | None:
     size = second_partitions(config)
     return None if size == 1 else size
-
-
-def _precision(config: Config, pointer: str) -> str | None:
-    return None if config.auto_precision else config.precision
 
 
 def _gradient_dtype(config: Config, pointer: str) -> str | None:
@@ -156,10 +148,6 @@ def _quantized(config: Config, pointer: str) -> bool | None:
     return bool(config.switch(pointer) and config.stage == 3) or None
 
 
-def _clipping(config: Config, pointer: str) -> Any:
-    return None if config.value(pointer) == "auto" else config.clipping
-
-
 OPTIONS: Final = (
     Option("/train_micro_batch_size_per_gpu", "layout.micro_batch", _count, planned=True, megatron=True),
     Option("/gradient_accumulation_steps", "layout.gradient_accumulation", _count, planned=True, megatron=True),
@@ -175,7 +163,7 @@ OPTIONS: Final = (
     Option(
         f"{ZERO}/mics_shard_size",
         "layout.zero_copies",
-        _none,
+        lambda *_: None,
         lambda job, layout: layout.data * layout.context // layout.zero_copies if layout.zero_copies > 1 else None,
         planned=True,
     ),
@@ -191,8 +179,14 @@ OPTIONS: Final = (
     ),
     Option("/sequence_parallel_size", "layout.context", _count, _above_1("context"), planned=True),
     # It says the size to readers: the engine takes the stages from the script's PipelineModule.
-    Option("/pipeline/stages", "layout.pipeline", _none, _above_1("pipeline"), planned=True),
-    Option("/bf16/enabled", "training.precision", _precision, _bf16, planned=True),
+    Option("/pipeline/stages", "layout.pipeline", lambda *_: None, _above_1("pipeline"), planned=True),
+    Option(
+        "/bf16/enabled",
+        "training.precision",
+        lambda config, _: None if config.auto_precision else config.precision,
+        _bf16,
+        planned=True,
+    ),
     Option(
         "/data_types/grad_accum_dtype", "training.gradient_dtype", _gradient_dtype, lambda *_: "fp32", megatron=True
     ),
@@ -203,7 +197,8 @@ OPTIONS: Final = (
     Option("/optimizer/params/weight_decay", "training.weight_decay", _of_optimizer),
     Option(f"{ZERO}/zero_quantized_weights", "training.quantized_weights", _quantized),
     Option(f"{ZERO}/zero_quantized_gradients", "training.quantized_gradients", _quantized),
-    Option("/gradient_clipping", "training.gradient_clipping", _clipping),  # the default changed between releases
+    # The default changed between releases.
+    Option("/gradient_clipping", "training.gradient_clipping", lambda config, pointer: config.number(pointer)),
 )
 _BY_SPEC: Final = {option.spec: option for option in OPTIONS}
 #: Keys that the plan decides, and the key of the spec that says them.

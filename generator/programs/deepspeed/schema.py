@@ -232,7 +232,7 @@ class DeepSpeedSchema:
         return tuple(sorted(self._sections))
 
 
-def as_hjson(value: object) -> object:
+def as_hjson(value: Any) -> Any:
     """A number as hjson reads it: whole floats below 1e10 are ints (hjson 3.1.0, scanner.py `getfn`)."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e10 else value
 

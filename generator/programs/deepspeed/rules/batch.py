@@ -13,18 +13,16 @@ from ...launching.program_options import sets_key
 from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of
-from ..config import BATCH_KEYS, Batch, Config, Number
+from ..config import BATCH_KEYS, Config, Number
 from ..schema import as_hjson
-from .subjects import Run, configs, runs, said, shown
+from .subjects import ACCUMULATION, Run, configs, runs, said, shown
 
 _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 #: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it
 #: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
 _DIVIDES_BY_SEQUENCE: Final = (0, 17)
 FAILS_BY_SEQUENCE: Final = (0, 19, 3)
-_BATCH: Final = "/train_batch_size"
-_ACCUMULATION: Final = "/gradient_accumulation_steps"
-_OPERATION: Final = "/gradient_allreduce_op"
+
 #: As many sequences in a batch are usually tokens; the rule of jobs has the same limit.
 _TOKENS_FROM: Final = 100_000
 #: bf16 has 8 bits of precision: what is added to a sum of 256 such numbers is below half of the sum's last bit.
@@ -51,24 +49,32 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
     return world.gpus / apart if world.gpus % apart else world.gpus // apart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch(Batch):
-    """A config's batch; `replicas`: None where nothing tells."""
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The numbers of a config's batch keys; None where a key is left out or null."""
 
     config: Config
-    replicas: Number | None
+    replicas: Number | None  #: None where nothing tells
     source: Claim | None  #: of another file, that the replicas rest on
+    train: Number | None
+    micro: Number | None
+    steps: Number | None
+
+    @property
+    def given(self) -> dict[str, Number]:
+        """The keys that have a number."""
+        return self.config.batch
 
     @property
     def counted(self) -> str:
         """The end of a message: what sets the number of GPUs, in another file."""
         return f"; {self.source.placed}" if self.source and self.replicas is not None else ""
 
-    @property
-    def factors(self) -> list[str]:
-        """The factors by which the train batch is divided, in a message."""
+    def divided_by(self, product: Number) -> str:
+        """The factors by which the train batch is divided, and their product, in a message."""
         parts = [f"`{key}` {shown(value)}" for key, value in self.given.items() if key != _TRAIN]
-        return [*parts, *([] if self.replicas is None else [f"{shown(self.replicas)} replicas"])]
+        parts += [] if self.replicas is None else [f"{shown(self.replicas)} replicas"]
+        return " × ".join(parts) + (f" = {shown(product)}" if len(parts) > 1 else "")
 
     @property
     def is_added(self) -> bool:
@@ -83,18 +89,16 @@ class _Batch(Batch):
 
     @property
     def certainty(self) -> Severity | None:
-        """Less than an error where a program may set the batch in time: one of accelerate's, or an unknown one."""
-        config = self.config
-        sure = config.consumer == "huggingface" and not config.guessed
-        return NOTE if config.unclaimed or (config.filled and not sure and not self.never_fits) else None
+        """Less than an error where a program may set the batch in time: one of accelerate's, or an unknown one.
 
-    @property
-    def never_fits(self) -> bool:
-        """Return whether no number of replicas makes the product right, and no program near sets one of its keys."""
-        if self.train is None or self.micro is None or self.steps is None:
-            return False
-        divides = self.train % (self.micro * self.steps) == 0
-        return not divides and not any(sets_key(key, self.config.path) for key in BATCH_KEYS)
+        It can't where no number of replicas makes the product right, and no program near sets one of its keys.
+        """
+        config, uneven = self.config, False
+        if self.train is not None and self.micro is not None and self.steps is not None:
+            uneven = self.train % (self.micro * self.steps) != 0
+        never_fits = uneven and not any(sets_key(key, config.path) for key in BATCH_KEYS)
+        sure = never_fits or (config.consumer == "huggingface" and not config.guessed)
+        return NOTE if config.unclaimed or (config.filled and not sure) else None
 
     def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
         """A violation at a key."""
@@ -105,20 +109,13 @@ class _Batch(Batch):
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; what is no number has a rule of its own."""
     for config in configs(submission):
-        batch, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
-        if config.value(f"/{_STEPS}") == "auto" and {_TRAIN, _MICRO} <= batch.given.keys():
+        given, written = config.batch, [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
+        if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= given.keys():
             written.remove(_STEPS)  # whatever is filled in, the batch is a multiple of the micro batch
-        if not config.is_elastic and list(batch.given) == written:
-            replicas = replicas_of(config, submission)
+        if not config.is_elastic and list(given) == written:
             source = world_of(submission).source
-            yield _Batch(
-                train=batch.train,
-                micro=batch.micro,
-                steps=batch.steps,
-                config=config,
-                replicas=replicas,
-                source=source if source and not source.where.flag else None,
-            )
+            source = source if source and not source.where.flag else None
+            yield _Batch(config, replicas_of(config, submission), source, *map(given.get, BATCH_KEYS))
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
@@ -155,13 +152,10 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
         yield batch.violation(_STEPS, message, batch.hint, batch.certainty)
 
 
-@subject("DeepSpeed config")
-def _sound(submission: Submission) -> Iterator[_Batch]:
-    """Batches whose numbers are all greater than 0, and finite."""
-    for batch in _batches(submission):
-        numbers = (*batch.given.values(), *(() if batch.replicas is None else (batch.replicas,)))
-        if all(0 < number < 1e300 for number in numbers):
-            yield batch
+#: Batches whose numbers are all greater than 0, and finite.
+_sound: Final = _batches.where(
+    lambda batch: all(0 < number < 1e300 for number in (*batch.given.values(), batch.replicas or 1))
+)
 
 
 @_sound.rule("BATCH006", ERROR, "parse", deepspeed("runtime/config.py:935"))
@@ -173,8 +167,7 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
         return
     least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
     if batch.train < least:
-        product = " × ".join(batch.factors) + (f" = {shown(least)}" if len(batch.factors) > 1 else "")
-        message = f"`{_TRAIN}` {shown(batch.train)} is less than {product}{batch.counted}"
+        message = f"`{_TRAIN}` {shown(batch.train)} is less than {batch.divided_by(least)}{batch.counted}"
         yield batch.violation(_TRAIN, message, f"set it to {shown(least)}, or use fewer GPUs", batch.certainty)
 
 
@@ -190,7 +183,7 @@ def batch_can_be_divided(batch: _Batch) -> Violations:
     # DeepSpeed divides the missing key off, and multiplies again.
     derived = part * (batch.train // first // second) * replicas
     if batch.train >= part * replicas and batch.train != derived:
-        product = " × ".join(batch.factors) + (f" = {shown(part * replicas)}" if len(batch.factors) > 1 else "")
+        product = batch.divided_by(part * replicas)
         message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}{batch.counted}"
         certainty = None if batch.replicas is None else batch.certainty
         yield batch.violation(_TRAIN, message, _multiples(part * replicas, batch.train), certainty)
@@ -229,19 +222,10 @@ def batches_are_sequences(config: Config) -> Violations:
     """train_batch_size counts sequences, not tokens.
     Prevents: A batch that no GPUs can hold, or thousands of accumulation steps.
     Fix: divide the tokens by the sequence length"""
-    batch = config.whole(_BATCH)
-    if batch is not None and batch > _TOKENS_FROM:
-        message = f"{said(config, _BATCH)} counts sequences, but looks like tokens"
-        yield violation(config, _BATCH, message, "divide the tokens by the sequence length")
-
-
-def _accumulation(run: Run) -> int | None:
-    """Micro-batches of a step, as written or derived."""
-    batch, micro = run.config.whole(_BATCH), run.config.whole("/train_micro_batch_size_per_gpu")
-    replicas = world_of(run.submission).replicas
-    if run.config.has(_ACCUMULATION) or not (batch and micro and replicas) or batch % (micro * replicas):
-        return run.config.whole(_ACCUMULATION)
-    return batch // (micro * replicas)
+    pointer = f"/{_TRAIN}"
+    if (config.whole(pointer) or 0) > _TOKENS_FROM:
+        message = f"{said(config, pointer)} counts sequences, but looks like tokens"
+        yield violation(config, pointer, message, "divide the tokens by the sequence length")
 
 
 @runs.rule("BATCH020", WARNING, "silent", derived("bf16 has 8 bits, and ZeRO accumulates in the model's type"))
@@ -249,11 +233,14 @@ def long_sums_are_fp32(run: Run) -> Violations:
     """Gradients of hundreds of micro-batches accumulate in fp32.
     Prevents: Late micro-batches are silently lost to bf16 rounding.
     Fix: set grad_accum_dtype to fp32"""
-    config, steps = run.config, _accumulation(run)
+    config, replicas = run.config, run.world.replicas
+    batch, micro, steps = (config.whole(f"/{key}") for key in BATCH_KEYS)
+    if not config.has(ACCUMULATION) and batch and micro and replicas and batch % (micro * replicas) == 0:
+        steps = batch // (micro * replicas)
     in_bf16 = config.precision == "bf16" and config.stage and not config.accumulates_in
     if in_bf16 and steps and steps > _LOST_FROM:
         message = f"gradient_accumulation_steps: {steps} in bf16: late micro-batches are lost to bf16 rounding"
-        yield violation(config, _ACCUMULATION, message, 'add "data_types": {"grad_accum_dtype": "fp32"}')
+        yield violation(config, ACCUMULATION, message, 'add "data_types": {"grad_accum_dtype": "fp32"}')
 
 
 @runs.rule("BATCH021", WARNING, "silent", deepspeed_now("runtime/engine.py:475"), since=(0, 19, 6))
@@ -261,10 +248,10 @@ def sums_are_meant(run: Run) -> Violations:
     """gradient_allreduce_op is mean: sum multiplies gradients by the number of replicas.
     Prevents: Steps that are larger by the number of replicas.
     Fix: use mean"""
-    operation, factor = run.config.text(_OPERATION), world_of(run.submission).replicas or "all"
-    if operation is not None and operation.lower() == "sum":
-        message = f"gradient_allreduce_op: {shown(operation)} adds up the gradients of {factor} replicas"
-        yield violation(run.config, _OPERATION, message, 'use "mean", unless the loss is divided by the replicas')
+    pointer = "/gradient_allreduce_op"
+    if (run.config.text(pointer) or "").lower() == "sum":
+        message = f"{said(run.config, pointer)} adds up the gradients of {run.world.replicas or 'all'} replicas"
+        yield violation(run.config, pointer, message, 'use "mean", unless the loss is divided by the replicas')
 
 
 @configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))
@@ -272,9 +259,9 @@ def callers_scale_the_loss(config: Config) -> Violations:
     """managed_gradient_accumulation is true where there are accumulation steps: else the script counts them.
     Prevents: Another batch than the one written.
     Fix: set managed_gradient_accumulation to true"""
-    steps = config.whole(_ACCUMULATION)
+    steps = config.whole(ACCUMULATION)
     if config.switch("/managed_gradient_accumulation", True) is False and steps and steps > 1:
         message = f"gradient_accumulation_steps: {steps} has no effect on when a step is taken:"
         message += " managed_gradient_accumulation is false, so every call of step() is one"
         hint = "set managed_gradient_accumulation to true, unless the script counts micro-batches"
-        yield violation(config, _ACCUMULATION, message, hint)
+        yield violation(config, ACCUMULATION, message, hint)

@@ -141,7 +141,7 @@ def clipping_is_a_norm(config: Config) -> Violations:
     """gradient_clipping is 0, for never, or more.
     Prevents: Gradients are silently not clipped.
     Fix: use a norm greater than 0"""
-    norm = config.clipping
+    norm = config.number(_CLIPPING)
     if norm is not None and norm < 0:
         message = f"gradient_clipping: {shown(norm)} is below 0, so gradients are silently not clipped"
         yield violation(config, _CLIPPING, message, "use 1.0, or 0 for never")

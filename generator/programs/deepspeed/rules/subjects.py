@@ -7,20 +7,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from ....dataclass import dataclass
 from ....facts.hjson.edits import remove_member, replace_value
 from ....facts.hjson.text import JsonText, read_json
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....job.text import text_of
-from ....job.wording import NOTHING, dotted
+from ....job.wording import NOTHING, dotted, walk
 from ....rules.violations import violation
 from ...subjects import Subject, ds_configs
 from ...submission import Submission
+from ...world import World, world_of
 from ..config import Config
 from ..schema import Section
 
+OPTIMIZER: Final = "/optimizer/type"
+PARAMS: Final = "/optimizer/params"
+ACCUMULATION: Final = "/gradient_accumulation_steps"
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
 
 #: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
@@ -40,7 +44,7 @@ _TOKENS: Final = re.compile(
 _MOST: Final = 20_000  #: characters that are searched; a config has a few thousand
 
 
-def is_placeholder(value: object) -> bool:
+def is_placeholder(value: object) -> TypeGuard[str]:
     """Ask whether a value looks like a template's variable; hjson reads one without quotes up to its line's end."""
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip().rstrip(",")) is not None
 
@@ -67,7 +71,7 @@ def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
 
 def placeholders(config: Config) -> tuple[str, ...]:
     """Return what somebody or something is to fill in, each once."""
-    quoted = filter(is_placeholder, _texts(config.json.data))
+    quoted = (value.strip().rstrip(",") for _, value in walk("", config.json.data) if is_placeholder(value))
     return tuple(dict.fromkeys((*(text for _, text in bare_placeholders(config)), *quoted)))
 
 
@@ -96,14 +100,6 @@ def is_filled_in(submission: Submission, config: Config) -> bool:
     return any(PurePath(word.value or word.raw).name == config.name for word in words)
 
 
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value.strip().rstrip(",")
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
-
-
 Fix = Callable[[JsonText], tuple[Edit, ...]]
 Problem = tuple[str, Violation]  #: the rule that is broken, by its id, and how
 
@@ -117,6 +113,11 @@ class Run(NamedTuple):
 
     config: Config
     submission: Submission
+
+    @property
+    def world(self) -> World:
+        """The GPUs and how they are divided."""
+        return world_of(self.submission)
 
 
 #: The configs that could be read to their end, so that what they leave out is known too; no empty file.

@@ -127,9 +127,9 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     pointer, offloaded = f"{ZERO}/compute_grad_norm", config.offloads("optimizer")
     if config.switch(pointer) is not False or config.stage not in (1, 2):
         return
-    default = "" if config.has("/gradient_clipping") else " by default"
+    norm, default = config.number("/gradient_clipping"), "" if config.has("/gradient_clipping") else " by default"
     found = {
-        f"gradient_clipping is {shown(config.clipping)}{default}": (config.clipping or 0) > 0,
+        f"gradient_clipping is {shown(norm)}{default}": (norm or 0) > 0,
         f"the optimizer is offloaded to {config.offload('optimizer')}": offloaded,
         "ZenFlow is on": config.value(f"{ZERO}/zenflow") is not None,
         "bf16 at stage 1 accumulates in fp32": has_bf16_optimizer(config) and not offloaded,
