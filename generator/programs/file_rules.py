@@ -46,7 +46,6 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
     "skypilot": lambda submission: submission.skypilot_tasks,
     "trainer": _has_transformers,
     "megatron": lambda submission: submission.megatron,
-    "deepspeed.rules.compile": _has("/compile"),
     "deepspeed.rules.data": _has("/data_efficiency", "/curriculum_learning", "/compression_training"),
     "deepspeed.rules.elastic": _has("/elasticity"),
     "deepspeed.rules.schedule": _has("/scheduler"),

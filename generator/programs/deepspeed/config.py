@@ -31,7 +31,14 @@ OFFLOADED: Final[tuple[Offloaded, ...]] = ("optimizer", "param")
 #: Programs that fill in "auto" before DeepSpeed reads the config.
 FILLERS: Final = frozenset({"huggingface", "accelerate"})
 _DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
-_HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  # as they are, to a constructor
+HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  #: as they are, to a constructor
+#: The usual name of each that DeepSpeed's `DtypeEnum` has for a type (deepspeed/runtime/config.py).
+DTYPES: Final = {
+    **dict.fromkeys(("torch.float16", "fp16", "float16", "half"), "fp16"),
+    **dict.fromkeys(("torch.float32", "fp32", "float32", "float"), "fp32"),
+    **dict.fromkeys(("torch.int8", "int8"), "int8"),
+    **dict.fromkeys(("torch.bfloat16", "bf16", "bfloat16"), "bf16"),
+}
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
@@ -174,6 +181,11 @@ class Config(DsConfig):
         return self.text("/data_types/grad_accum_dtype")
 
     @property
+    def sums_in(self) -> str | None:
+        """The type that gradients accumulate in, by its usual name; None where it isn't set or isn't known."""
+        return DTYPES.get(self.accumulates_in or "")
+
+    @property
     def is_elastic(self) -> bool:
         """Return whether the batch follows from the elasticity block, whatever the batch keys are."""
         return self.schema.section("/elasticity") is not None and bool(self.block("/elasticity").get("enabled"))
@@ -192,7 +204,7 @@ class Config(DsConfig):
         if value == "auto" and self.filled:
             return _UNKNOWN
         if home is None or key is None:
-            return value if home is None or home.extra == "taken" or section in _HANDED_ON else None
+            return value if home is None or home.extra == "taken" or section in HANDED_ON else None
         in_model = home.kind == "model"
         if place not in there or (in_model and (value == "auto" or (value is None and key.optional))):
             return self._default(pointer, section, key)

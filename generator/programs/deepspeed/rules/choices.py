@@ -7,33 +7,22 @@ from itertools import islice
 from typing import Any, Final
 
 from ....facts.releases import release_of
-from ....findings import ERROR, Severity, Violation, Violations
+from ....findings import ERROR, Severity, Violations
 from ....job.wording import escape
-from ....rules.violations import accelerate, deepspeed, listed
+from ....rules.violations import accelerate, deepspeed, listed, violation
 from ....shape import Shape, Type
 from ...launching.program_options import sets_key
 from ...lookup import is_slip
-from ..config import Config
+from ..config import DTYPES, OFFLOADED, Config
 from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE
-from .subjects import configs, is_placeholder, named, shown
+from .subjects import OPTIMIZER, PARAMS, configs, is_placeholder, named, shown
 
-#: deepspeed/runtime/config.py `DtypeEnum`; what `torch_autocast.dtype` may be called.
-_DTYPES: Final = (
-    *("bfloat16", "float16", "float32", "bf16", "fp16", "fp32", "half", "float"),
-    *("torch.bfloat16", "torch.float16", "torch.float32", "int8", "torch.int8"),
-)
 #: The first release of transformers whose Trainer hands the config to accelerate, which refuses an "auto" that is left.
 #: Source: src/transformers/trainer.py @ v4.30.0 (create_accelerator_and_postprocess).
 _CHECKED_BY_ACCELERATE: Final = (4, 30)
 #: Releases before it spell bf16 as bfp16. Source: deepspeed/runtime/config.py:252 @ 0.12.6; bf16 @ 0.14.5
 _BF16: Final = (0, 13)
-#: deepspeed/runtime/config.py `get_sparse_attention` of the releases that have it.
-_SPARSE_MODES: Final = ("fixed", "dense", "variable", "bigbird", "bslongformer")
-#: deepspeed/runtime/model_checkpointing/constants.py
-_WRITERS: Final = ("FAST", "PYTHON", "MOCK")
-_WRITER_UNITS: Final = ("REPLICA", "SOCKET", "MACHINE")
-_WHOLE: Final = Shape(type=Type(name="int"))
 _SAMPLING: Final = "/data_efficiency/data_sampling"
 _ZENFLOW: Final = "/zero_optimization/zenflow"
 
@@ -48,7 +37,7 @@ def _one_of(
     message = f"{named(pointer)} must be {listed(choices[:most])}, not {shown(value)}"
     if is_placeholder(value):
         message = f"{named(pointer)} is the unfilled placeholder {shown(value)}"
-    yield Violation(config.locate(pointer), message, f'write a value such as "{choices[0]}"')
+    yield violation(config, pointer, message, f'write a value such as "{choices[0]}"')
 
 
 @configs.rule("PREC014", ERROR, "parse", deepspeed("runtime/config.py:223"))
@@ -56,12 +45,10 @@ def communication_type_is_known(config: Config) -> Violations:
     """Gradients are communicated in fp16, bf16 or fp32.
     Prevents: ValueError: Invalid communication_data_type
     Fix: write "fp32", "bf16" or "fp16", or leave it out"""
+    types = ("fp32", "bfp16" if config.version < _BF16 else "bf16", "fp16")
     for name in ("communication_data_type", "seq_parallel_communication_data_type"):
-        if config.filled and config.value(f"/{name}") == "auto":
-            continue  # PARSE021 reports it
-        yield from _one_of(
-            config, f"/{name}", ("fp32", "bfp16" if config.version < _BF16 else "bf16", "fp16"), str.lower
-        )
+        if not config.filled or config.value(f"/{name}") != "auto":  # which PARSE021 reports
+            yield from _one_of(config, f"/{name}", types, str.lower)
 
 
 @configs.rule("PREC016", ERROR, "parse", deepspeed("runtime/config.py:181"))
@@ -70,13 +57,13 @@ def autocast_is_known(config: Config) -> Violations:
     Prevents: ValueError: ... is not a valid DtypeEnum
     Fix: write "bfloat16" or "float16"
     """
-    yield from _one_of(config, "/torch_autocast/dtype", _DTYPES, most=3)
+    yield from _one_of(config, "/torch_autocast/dtype", ("bfloat16", "float16", "float32", *DTYPES), most=3)
     pointer = "/torch_autocast/lower_precision_safe_modules"
     value = config.value(pointer)
     odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
     if config.schema.key(pointer) is not None and odd:
         message, hint = f"{named(pointer)} must be a list of strings", 'write a list such as ["torch.nn.Linear"]'
-        yield Violation(config.locate(pointer), message, hint)
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule("CKPT001", ERROR, "parse", deepspeed("runtime/config.py:648, runtime/model_checkpointing/config.py:24"))
@@ -86,8 +73,9 @@ def checkpoint_choices_are_known(config: Config) -> Violations:
     Fix: write "Warn", "Ignore" or "Fail"
     """
     yield from _one_of(config, "/checkpoint/tag_validation", ("WARN", "IGNORE", "FAIL"), str.upper)
-    yield from _one_of(config, "/checkpoint/writer/type", _WRITERS, str.upper)
-    yield from _one_of(config, "/checkpoint/writer/data_parallel", _WRITER_UNITS, str.upper)
+    # deepspeed/runtime/model_checkpointing/constants.py
+    yield from _one_of(config, "/checkpoint/writer/type", ("FAST", "PYTHON", "MOCK"), str.upper)
+    yield from _one_of(config, "/checkpoint/writer/data_parallel", ("REPLICA", "SOCKET", "MACHINE"), str.upper)
 
 
 @configs.rule("DATA002", ERROR, "parse", deepspeed("runtime/data_pipeline/config.py:89"))
@@ -95,15 +83,14 @@ def curriculum_has_metrics(config: Config) -> Violations:
     """Curriculum learning and dynamic batching that are enabled have the keys that they need.
     Prevents: AssertionError: Curriculum learning is enabled, curriculum_metrics must be specified
     Fix: add the metrics, or turn it off"""
-    needs = (
+    for section, key, example in (
         (f"{_SAMPLING}/curriculum_learning", "curriculum_metrics", '{"seqlen": {...}}'),
         (f"{_SAMPLING}/dynamic_batching", "max_tokens", "4096"),
-    )
-    for section, key, example in needs:
-        known, block = config.schema.section(section) is not None, config.block(section)
-        if known and block.get("enabled") and key not in block:
+    ):
+        block = config.block(section) if config.schema.section(section) is not None else {}
+        if block.get("enabled") and key not in block:
             message = f"{named(section)} is enabled, but has no `{key}`"
-            yield Violation(config.locate(section), message, f'add "{key}": {example}')
+            yield violation(config, section, message, f'add "{key}": {example}')
 
 
 @configs.rule("PARSE019", ERROR, "parse", deepspeed("runtime/config.py:796-923"))
@@ -111,10 +98,11 @@ def plain_values_can_be_used(config: Config) -> Violations:
     """Values of plain blocks are ones that the parser can compute with.
     Prevents: A TypeError or assertion in the parser that doesn't name the key.
     Fix: write a value of the type that the message names"""
-    yield from _one_of(config, "/sparse_attention/mode", _SPARSE_MODES)
-    for pointer, accepted, hint in (*_unusable(config), *_unusable_lists(config), *_unusable_optimizer(config)):
+    # deepspeed/runtime/config.py `get_sparse_attention` of the releases that have it.
+    yield from _one_of(config, "/sparse_attention/mode", ("fixed", "dense", "variable", "bigbird", "bslongformer"))
+    for pointer, accepted, hint in (*_unusable(config), *_unusable_lists(config)):
         message = f"{named(pointer)} must be {accepted}, not {shown(config.value(pointer))}"
-        yield Violation(config.locate(pointer), message, hint)
+        yield violation(config, pointer, message, hint)
 
 
 def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
@@ -132,10 +120,10 @@ def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
     experts = config.value("/expert_parallel")
     if config.schema.section("/expert_parallel") and experts and not isinstance(experts, dict):
         yield "/expert_parallel", "an object", 'write {"enabled": true, "autoep_size": 8}'
-    batching = config.block(f"{_SAMPLING}/dynamic_batching")
+    batching, whole = config.block(f"{_SAMPLING}/dynamic_batching"), Shape(type=Type(name="int"))
     sizes = ("min_batch_size", "max_batch_size", *(("max_tokens",) if batching.get("enabled") else ()))
     for name in sizes if config.schema.section(f"{_SAMPLING}/dynamic_batching") else ():
-        if isinstance(batching.get(name, 1), str | float) and mismatch(batching[name], _WHOLE, pydantic=1):
+        if isinstance(batching.get(name, 1), str | float) and mismatch(batching[name], whole, pydantic=1):
             yield f"{_SAMPLING}/dynamic_batching/{name}", "an integer", "write 1"
     degree = config.value("/sequence_parallel_size", 1)
     if config.version >= FAILS_BY_SEQUENCE and (not isinstance(degree, int | float) or degree <= 0):
@@ -157,24 +145,19 @@ def _unusable_lists(config: Config) -> Iterator[tuple[str, str, str]]:
         below = name == "update_interval" and isinstance(value, int | float) and value < 1
         if (isinstance(value, str) and value != "auto") or below:
             yield f"{_ZENFLOW}/{name}", '"auto" or an integer of at least 1', 'write "auto"'
+    if config.value(OPTIMIZER) is not None and config.value(PARAMS) is not None:
+        if not isinstance(config.value(PARAMS), dict):
+            yield PARAMS, "an object", 'write {"lr": 1e-4}'
+        if not isinstance(config.block(PARAMS).get("max_grad_norm", 0), int | float):
+            yield f"{PARAMS}/max_grad_norm", "a number", "remove it, and write gradient_clipping at the top level"
 
 
-def _unusable_optimizer(config: Config) -> Iterator[tuple[str, str, str]]:
-    if config.value("/optimizer/type") is None:
-        return
-    parameters = config.value("/optimizer/params")
-    if parameters is not None and not isinstance(parameters, dict):
-        yield "/optimizer/params", "an object", 'write {"lr": 1e-4}'
-    if not isinstance(config.block("/optimizer/params").get("max_grad_norm", 0), int | float):
-        yield "/optimizer/params/max_grad_norm", "a number", "remove it, and write gradient_clipping at the top level"
-
-
+_RATES: Final = ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "total_num_steps")
 #: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is for others to fill.
 _HANDED_ON: Final = (
     *("/gradient_clipping", "/steps_per_print", "/gradient_predivide_factor"),
-    *(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")),
-    *(f"/scheduler/params/{name}" for name in ("warmup_num_steps", "total_num_steps")),
-    *(f"/scheduler/params/{name}" for name in ("warmup_min_lr", "warmup_max_lr")),
+    *(f"{PARAMS}/{name}" for name in ("lr", "betas", "eps", "weight_decay")),
+    *(f"/scheduler/params/{name}" for name in _RATES),
 )
 _MOST: Final = 200  #: values; more tell nothing new
 _NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelerate"}
@@ -184,11 +167,9 @@ _BY_ACCELERATE: Final = frozenset(
     [
         *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
         *("fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.weight_decay"),
-        *(f"scheduler.params.{name}" for name in ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps")),
-        "scheduler.params.total_num_steps",
+        *(f"scheduler.params.{name}" for name in _RATES),
         "zero_optimization.stage",
-        *(f"zero_optimization.offload_{what}.device" for what in ("optimizer", "param")),
-        *(f"zero_optimization.offload_{what}.nvme_path" for what in ("optimizer", "param")),
+        *(f"zero_optimization.offload_{what}.{key}" for what in OFFLOADED for key in ("device", "nvme_path")),
         "zero_optimization.reduce_bucket_size",
         "zero_optimization.stage3_prefetch_bucket_size",
         "zero_optimization.stage3_param_persistence_threshold",
@@ -210,11 +191,10 @@ def handed_on_is_not_auto(config: Config) -> Violations:
     unfilled = [pointer for pointer in _HANDED_ON if not config.filled and config.value(pointer) == "auto"]
     unfilled = [pointer for pointer in unfilled if not sets_key(pointer.rpartition("/")[2], config.path)]
     if unfilled:
-        verb = "is" if len(unfilled) == 1 else "are"
-        names = ", ".join(map(named, unfilled))
-        message = f'{names} {verb} "auto", which only Transformers and accelerate fill in'
+        what = f'{", ".join(map(named, unfilled))} {"is" if len(unfilled) == 1 else "are"} "auto"'
+        message = f"{what}, which only Transformers and accelerate fill in"
         hint = "write a value, or pass --consumer huggingface if the Trainer reads this file"
-        yield Violation(config.locate(unfilled[0]), message, hint)
+        yield violation(config, unfilled[0], message, hint)
 
 
 @configs.rule("PARSE021", ERROR, "init", accelerate("utils/dataclasses.py:1357-1374"))
@@ -238,12 +218,12 @@ def fillers_know_the_key(config: Config) -> Violations:
             if any(is_slip(top, name) for name in names):
                 continue  # PARSE004 reports it
             message = f'DeepSpeed has no section {named(section)}, so nothing fills in what is "auto" in it'
-            yield Violation(config.locate(section), message, "correct its name, or remove it", severity=severity)
+            yield violation(config, section, message, "correct its name, or remove it", severity=severity)
             continue
         message = f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
         if key in _BY_TRANSFORMERS:  # `accelerate launch` may start a script with a Trainer, which has filled it in
             severity, message = Severity.NOTE, f"{message}, unless Transformers' Trainer runs"
-        yield Violation(config.locate(pointer), message, "write a value, or remove the key", severity=severity)
+        yield violation(config, pointer, message, "write a value, or remove the key", severity=severity)
 
 
 def _automatic(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:

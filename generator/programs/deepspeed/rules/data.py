@@ -19,7 +19,6 @@ _LTD: Final = "/data_efficiency/data_routing/random_ltd"
 _SCHEDULER: Final = "runtime/data_pipeline/curriculum_scheduler.py"
 _ROUTING: Final = "runtime/data_pipeline/data_routing"
 
-_REQUIRED: Final = ("min_difficulty", "max_difficulty", "schedule_type")
 _SCHEDULES: Final = {
     "fixed_discrete": ("difficulty", "max_step"),
     "fixed_root": ("total_curriculum_step", "difficulty_step", "root_degree"),
@@ -68,7 +67,8 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
     Fix: add the keys that the message names"""
     kind, schedule = curriculum.block.get("schedule_type"), curriculum.schedule
-    missing = [key for key in _REQUIRED if key not in curriculum.block]
+    needed = ("min_difficulty", "max_difficulty", "schedule_type")
+    missing = [key for key in needed if key not in curriculum.block]
     required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
@@ -146,7 +146,7 @@ def difficulties_rise(curriculum: _Curriculum) -> Violations:
 
 
 _BLOCK: Final = "/compression_training"
-_SHARED, _GROUPS, _PARAMETERS = "shared_parameters", "different_groups", "params"
+
 #: What the parameters of each group must have.
 _NEEDED: Final = {
     "weight_quantization": ("start_bits", "target_bits"),
@@ -170,41 +170,31 @@ def compression_is_whole(config: Config) -> Violations:
     """Each technique of compression_training has groups, whose params have what it needs, and methods that there are.
     Prevents: KeyError: 'different_groups'; dense_ratio must be specified for row pruning group rp1.
     Fix: add the key, or remove the technique"""
-    for technique in _NEEDED:
+    for technique in (technique for technique in _NEEDED if technique in config.block(_BLOCK)):
         at = f"{_BLOCK}/{technique}"
-        if technique in config.block(_BLOCK):
-            yield from _lacking(config, at, (_GROUPS,))
-            yield from _of_shared(config, technique, f"{at}/{_SHARED}")
-            yield from _of_groups(config, technique, f"{at}/{_GROUPS}")
-
-
-def _of_shared(config: Config, technique: str, at: str) -> Violations:
-    if not config.has(at):
-        return
-    heads = technique == "head_pruning" and config.block(at).get("enabled")
-    yield from _lacking(config, at, ("num_heads",) if heads else ())
-    for name, choices in _CHOICES[technique].items():
-        value = config.value(f"{at}/{name}", choices[0])
-        if isinstance(config.value(at), dict) and value not in choices:
-            message = f"{name} is {show(value)}, which DeepSpeed doesn't have here"
-            yield violation(config, f"{at}/{name}", message, f"use {' or '.join(choices)}")
-
-
-def _of_groups(config: Config, technique: str, at: str) -> Violations:
-    if config.has(at):
-        yield from _lacking(config, at, ())
-    for name in config.block(at):
-        group = f"{at}/{escape(name)}"
-        yield from _lacking(config, group, (_PARAMETERS,))
-        if _PARAMETERS in config.block(group):
-            yield from _lacking(config, f"{group}/{_PARAMETERS}", _NEEDED[technique])
+        shared, groups = f"{at}/shared_parameters", f"{at}/different_groups"
+        yield from _lacking(config, at, ("different_groups",))
+        if config.has(shared):
+            heads = technique == "head_pruning" and config.block(shared).get("enabled")
+            yield from _lacking(config, shared, ("num_heads",) if heads else ())
+        for name, choices in _CHOICES[technique].items() if isinstance(config.value(shared), dict) else ():
+            value = config.value(f"{shared}/{name}", choices[0])
+            if value not in choices:
+                message = f"{name} is {show(value)}, which DeepSpeed doesn't have here"
+                yield violation(config, f"{shared}/{name}", message, f"use {' or '.join(choices)}")
+        if config.has(groups):
+            yield from _lacking(config, groups, ())
+        for group in (f"{groups}/{escape(name)}" for name in config.block(groups)):
+            yield from _lacking(config, group, ("params",))
+            if "params" in config.block(group):
+                yield from _lacking(config, f"{group}/params", _NEEDED[technique])
 
 
 def _lacking(config: Config, at: str, needed: tuple[str, ...]) -> Violations:
     """A violation where no object is at a pointer, or it lacks a key."""
     value = config.value(at)
     if not isinstance(value, dict):
-        yield Violation(config.locate(at), f"{named(at)} is {show(value)}, not an object", "write an object")
+        yield violation(config, at, f"{named(at)} is {show(value)}, not an object", "write an object")
         return
     for name in needed:
         if name not in value:

@@ -13,7 +13,7 @@ from ....findings import Edit, Severity, Violation, printable
 from ....job.wording import dots, escape, show
 from ...launching.program_options import reads_key
 from ...lookup import is_slip
-from ..config import OFFLOADED, ZERO, Config
+from ..config import HANDED_ON, OFFLOADED, ZERO, Config
 from ..schema import (
     DeepSpeedSchema,
     Deprecation,
@@ -28,8 +28,6 @@ from ..schema import (
 )
 from .subjects import Fix, Place, Problem, named
 
-#: Mappings whose keys are checked by what they are handed to, and by other rules.
-_HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")
 _COMPRESSION: Final = "/compression_training/"  # whose keys other rules check, but for slips
 #: Mappings that are handed on whole, but only read for their own keys (deepspeed/runtime/pipe/engine.py).
 _TAKEN_BUT_CLOSED: Final = frozenset({"/pipeline", "/data_efficiency/data_sampling"})
@@ -97,7 +95,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     section, schema = place.section, place.config.schema
     in_model = section.kind == "model"
     # DeepSpeed's models leave out what is "auto", whatever its key, and keep `strict` for themselves.
-    if section.pointer.startswith(_HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
+    if section.pointer.startswith(HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return _removed(place, name)

@@ -6,25 +6,34 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
-from ...world import world_of
 from ..config import OFFLOADED, ZERO, Config, whole_of
-from .subjects import Run, building, configs, runs, shown, to_remove, unused
+from .subjects import (
+    OPTIMIZER,
+    PARAMS,
+    Run,
+    building,
+    configs,
+    runs,
+    shown,
+    steps_by_torch,
+    to_remove,
+    unused,
+    while_on,
+)
 
-OPTIMIZER: Final = f"{ZERO}/offload_optimizer"
-PARAM: Final = f"{ZERO}/offload_param"
-_OFFLOADS: Final = tuple(zip(OFFLOADED, (OPTIMIZER, PARAM), strict=True))  #: with the pointer of the block
+_STATES: Final = f"{ZERO}/offload_optimizer"
+_PARAM: Final = f"{ZERO}/offload_param"
+_OFFLOADS: Final = tuple(zip(OFFLOADED, (_STATES, _PARAM), strict=True))  #: with the pointer of the block
 _TORCH_ADAM: Final = "/optimizer/params/torch_adam"
 #: Keys of an offload that are for NVMe only.
 _NVME_ONLY: Final = {
-    OPTIMIZER: ("nvme_path", "buffer_count", "pipeline_read", "pipeline_write", "fast_init"),
-    PARAM: ("nvme_path", "buffer_count", "buffer_size", "max_in_cpu"),
+    _STATES: ("nvme_path", "buffer_count", "pipeline_read", "pipeline_write", "fast_init"),
+    _PARAM: ("nvme_path", "buffer_count", "buffer_size", "max_in_cpu"),
 }
-_AIO: Final = ("block_size", "queue_depth", "intra_op_parallelism")  #: counts
 _ZENFLOW: Final = f"{ZERO}/zenflow"
 _SELECT: Final = f"{_ZENFLOW}/select_interval"
 _UPDATE: Final = f"{_ZENFLOW}/update_interval"
 _STRATEGY: Final = f"{_ZENFLOW}/select_strategy"
-_PARAMS: Final = "/optimizer/params"
 _ZEN: Final = "runtime/zenflow"
 _LOW: Final = f"{_ZEN}/zenflow_stage_1_and_2.py"
 _SUPER: Final = "runtime/superoffload/superoffload_stage3.py:59"
@@ -32,7 +41,6 @@ _SWAPPED: Final = "runtime/zero/partition_parameters.py:1229; runtime/zero/stage
 _UNCHECKED: Final = "runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them unchecked to a C++ constructor"
 #: Parameters of DeepSpeed's Adams that torch's AdamW doesn't have.
 _DEEPSPEEDS_OWN: Final = ("adam_w_mode", "torch_adam", "bias_correction", "fp32_optimizer_states", "set_grad_none")
-_TYPE: Final = "/optimizer/type"
 
 
 @configs.rule("ZERO006", ERROR, "silent", deepspeed("runtime/engine.py:2502"))
@@ -41,7 +49,7 @@ def parameters_leave_at_stage_3(config: Config) -> Violations:
     Prevents: Parameters silently stay on the GPU: out of memory where the plan fits.
     Fix: use stage 3"""
     if config.stage in (0, 1, 2) and config.offloads("param"):
-        key = "offload_param" if config.has(PARAM) else "cpu_offload_param"
+        key = "offload_param" if config.has(_PARAM) else "cpu_offload_param"
         message = f"{key} to {config.offload('param')} has no effect at stage {config.stage}:"
         where, hint = config.locate_key(f"{ZERO}/{key}"), f"use stage 3, or remove {key}"
         yield Violation(where, f"{message} parameters stay on the GPU", hint)
@@ -53,7 +61,7 @@ def offload_starts_at_stage_1(config: Config) -> Violations:
     Prevents: Optimizer states silently stay on the GPU.
     Fix: use stage 1, 2 or 3"""
     if config.stage == 0 and config.offloads("optimizer"):
-        key = "offload_optimizer" if config.has(OPTIMIZER) else "cpu_offload"
+        key = "offload_optimizer" if config.has(_STATES) else "cpu_offload"
         message = f"{key} to {config.offload('optimizer')} has no effect at stage 0: optimizer states stay on the GPU"
         yield Violation(config.locate_key(f"{ZERO}/{key}"), message, f"use stage 1, 2 or 3, or remove {key}")
 
@@ -69,7 +77,7 @@ def scripts_bring_cpu_adam(config: Config) -> Violations:
         message = "the optimizer is offloaded and the config has none: DeepSpeed refuses one that the script builds"
         message += " unless it is DeepSpeedCPUAdam or DeepSpeedCPULion"
         hint = 'add an optimizer block, or set "zero_force_ds_cpu_optimizer" to false'
-        where = config.locate_key(OPTIMIZER if config.has(OPTIMIZER) else f"{ZERO}/cpu_offload")
+        where = config.locate_key(_STATES if config.has(_STATES) else f"{ZERO}/cpu_offload")
         yield Violation(where, message, hint)
 
 
@@ -78,8 +86,7 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
     Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
-    offloaded = config.stage and config.offloads("optimizer")
-    if offloaded and config.optimizer in ("adam", "adamw") and config.switch(_TORCH_ADAM):
+    if config.stage and config.offloads("optimizer") and steps_by_torch(config):
         message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
         yield to_remove(config, _TORCH_ADAM, message)
 
@@ -90,8 +97,8 @@ def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
     Prevents: A CUDA kernel gets tensors of the CPU.
     Fix: use AdamW, Adagrad or Lion"""
     if config.stage and config.offloads("optimizer") and config.optimizer == "lamb":
-        message = f"optimizer {shown(config.value(_TYPE))} is offloaded, but its kernel runs on GPUs only"
-        yield Violation(config.locate(_TYPE), message, "use AdamW, Adagrad or Lion")
+        message = f"optimizer {shown(config.value(OPTIMIZER))} is offloaded, but its kernel runs on GPUs only"
+        yield violation(config, OPTIMIZER, message, "use AdamW, Adagrad or Lion")
 
 
 @building.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
@@ -99,13 +106,13 @@ def partial_offload_steps_adam(config: Config) -> Violations:
     """With a ratio below 1 the optimizer is Adam: DeepSpeedCPUAdam and torch's AdamW share the step.
     Prevents: `Hybrid Optimizer Only Supports DeepSpeedCPUAdam`
     Fix: use AdamW, or ratio 1"""
-    ratio, name = config.number(f"{OPTIMIZER}/ratio"), config.optimizer
+    ratio, name = config.number(f"{_STATES}/ratio"), config.optimizer
     torch_adam = bool(config.switch(_TORCH_ADAM))
     other = name is not None and (name not in ("adam", "adamw") or torch_adam)
     if config.stage == 3 and config.offloads("optimizer") and ratio is not None and ratio < 1 and other:
-        what = "torch_adam" if torch_adam else shown(config.value(_TYPE))
+        what = "torch_adam" if torch_adam else shown(config.value(OPTIMIZER))
         message = f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the optimizer is {what}"
-        yield Violation(config.locate(f"{OPTIMIZER}/ratio"), message, 'set "ratio" to 1.0, or "type" to "AdamW"')
+        yield violation(config, f"{_STATES}/ratio", message, 'set "ratio" to 1.0, or "type" to "AdamW"')
 
 
 @configs.rule("ZERO053", WARNING, "silent", deepspeed_now("runtime/engine.py:2755"), since=(0, 18, 0))
@@ -113,10 +120,9 @@ def superchips_offload_at_stage_3(config: Config) -> Violations:
     """super_offload is used at stage 3: at a lower stage it has no effect.
     Prevents: The usual offload silently runs in place of the fast one.
     Fix: use stage 3"""
-    pointer = f"{OPTIMIZER}/super_offload"
-    if config.switch(pointer) and config.stage in (0, 1, 2):
-        message = f"super_offload: true has no effect at stage {config.stage}: the usual offload runs"
-        yield Violation(config.locate(pointer), message, "use stage 3, or remove super_offload")
+    if config.stage in (0, 1, 2):
+        effect = f"has no effect at stage {config.stage}: the usual offload runs"
+        yield from while_on(config, f"{_STATES}/super_offload", effect, "use stage 3, or remove super_offload")
 
 
 @configs.rule("ZERO054", NOTE, "silent", deepspeed_now(_SUPER), since=(0, 18, 0))
@@ -124,8 +130,8 @@ def cores_are_for_super_offload(config: Config) -> Violations:
     """cpuadam_cores_perc is written with super_offload.
     Prevents: The setting silently has no effect.
     Fix: remove it"""
-    if config.switch(f"{OPTIMIZER}/super_offload") is False:
-        yield from unused(config, (f"{OPTIMIZER}/cpuadam_cores_perc",), "without super_offload")
+    if config.switch(f"{_STATES}/super_offload") is False:
+        yield from unused(config, (f"{_STATES}/cpuadam_cores_perc",), "without super_offload")
 
 
 @configs.rule("ZERO055", NOTE, "silent", deepspeed_now("runtime/zero/offload_config.py:44"))
@@ -138,7 +144,7 @@ def offload_is_pinned(config: Config) -> Violations:
             default = "" if config.has(f"{pointer}/pin_memory") else ", the default"
             message = f"pin_memory: false{default}: copies of offload_{what} are slower and overlap nothing"
             hint = 'set "pin_memory" to true where memory can be locked'
-            yield Violation(config.locate(f"{pointer}/pin_memory"), message, hint)
+            yield violation(config, f"{pointer}/pin_memory", message, hint)
 
 
 @configs.rule("ZERO008", ERROR, "init", deepspeed_now(_SWAPPED))
@@ -151,7 +157,7 @@ def nvme_has_a_path(config: Config) -> Violations:
         path = config.value(f"{pointer}/nvme_path")
         if config.stage == 3 and config.offload(what) == "nvme" and path in (None, ""):
             message, hint = f"offload_{what} to nvme has no nvme_path", 'add "nvme_path": a folder on a local disk'
-            yield Violation(config.locate(f"{pointer}/device"), message, hint)
+            yield violation(config, f"{pointer}/device", message, hint)
 
 
 @configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
@@ -161,7 +167,7 @@ def nvme_is_for_stage_3(config: Config) -> Violations:
     Fix: use stage 3, or cpu"""
     if config.stage in (1, 2) and config.offload("optimizer") == "nvme":
         message = f"offload_optimizer to nvme at stage {config.stage} silently goes to the node's memory"
-        yield Violation(config.locate(f"{OPTIMIZER}/device"), message, 'use stage 3, or "device": "cpu"')
+        yield violation(config, f"{_STATES}/device", message, 'use stage 3, or "device": "cpu"')
 
 
 @configs.rule("ZERO050", NOTE, "silent", deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"))
@@ -193,13 +199,13 @@ def aio_counts_are_positive(config: Config) -> Violations:
     """Sizes and counts of aio are integers greater than 0.
     Prevents: a TypeError in a C++ constructor, or reads that never end
     Fix: write an integer greater than 0"""
-    for pointer in map("/aio/{}".format, _AIO):
+    for pointer in ("/aio/block_size", "/aio/queue_depth", "/aio/intra_op_parallelism"):
         value, known = config.value(pointer), config.schema.key(pointer)
         exact = isinstance(value, int) or config.consumer == "deepspeed"  # hjson reads 1e6 as an integer
         positive = exact and not isinstance(value, bool) and (whole_of(value) or 0) > 0
         if known is not None and value not in (None, "auto") and not positive:
             message = f"aio {known.name} must be an integer greater than 0, not {shown(value)}"
-            yield Violation(config.locate(pointer), message, f"write {known.default}, the default")
+            yield violation(config, pointer, message, f"write {known.default}, the default")
 
 
 @runs.rule("ZERO064", ERROR, "training", deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"))
@@ -207,16 +213,16 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
     """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest parameter.
     Prevents: a RuntimeError when the parameter is read, or one that overwrites its neighbour
     Fix: set buffer_size to the largest parameter's part on a rank"""
-    config, model, world = run.config, run.submission.model, world_of(run.submission)
+    config, model, world = run.config, run.submission.model, run.world
     if not model or not world.replicas or config.stage != 3 or config.offload("param") != "nvme":
         return
-    pointer = f"{PARAM}/buffer_size"
+    pointer = f"{_PARAM}/buffer_size"
     largest = model.vocab * (model.embedding_width or model.hidden) // world.tensor
     part, size = -(-largest // (world.replicas * world.context)), config.whole(pointer)
     if size is not None and part > size:
         default = "" if config.has(pointer) else ", the default,"
         message = f"buffer_size: {size}{default} is less than the {part} elements of {model.name}'s embedding on a rank"
-        yield Violation(config.locate(pointer), message, f"set buffer_size to {part} or more")
+        yield violation(config, pointer, message, f"set buffer_size to {part} or more")
 
 
 _zenflows: Final = configs.where(lambda config: isinstance(config.value(_ZENFLOW), dict) and config.stage)
@@ -289,7 +295,7 @@ def zenflow_has_params(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own AdamW.
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
     Fix: add an optimizer block with params"""
-    if not isinstance(config.value(_PARAMS), dict):
+    if not isinstance(config.value(PARAMS), dict):
         message = "zenflow builds its own AdamW from the optimizer's params, but the config has none"
         hint = 'add "optimizer": {"type": "AdamW", "params": {"lr": ...}}'
         yield Violation(config.locate_key(_ZENFLOW), message, hint)
@@ -301,7 +307,7 @@ def zenflow_params_are_torchs(config: Config) -> Violations:
     Prevents: `TypeError: AdamW.__init__() got an unexpected keyword argument`
     Fix: use parameters of torch's AdamW"""
     for key in _DEEPSPEEDS_OWN:
-        pointer = f"{_PARAMS}/{key}"
+        pointer = f"{PARAMS}/{key}"
         if config.has(pointer):
             message = f"unknown parameter {key} of torch's AdamW, which zenflow builds: its constructor raises"
             yield to_remove(config, pointer, message, at_key=True)

@@ -9,20 +9,30 @@ from ....facts.hjson.edits import move_member, rename_key
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import deepspeed, deepspeed_now, derived, megatron_deepspeed, suggest, violation
+from ....shape import Shape, Type
 from ...launching.program_options import reads_key
 from ...subjects import submissions
 from ...submission import Submission
 from ..config import Config, number_of
 from ..options import default_of_optimizer
-from ..schema import load_schema, versions
-from .subjects import building, configs, said, shown, to_remove, unused
+from ..schema import load_schema, mismatch, versions
+from .subjects import (
+    OPTIMIZER,
+    PARAMS,
+    building,
+    configs,
+    refused_with,
+    said,
+    shown,
+    steps_by_torch,
+    to_remove,
+    unused,
+    while_on,
+)
 
-_TYPE: Final = "/optimizer/type"
 _ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
 _WITHOUT_ONE_BIT: Final = (0, 19, 7)  #: the first DeepSpeed without 1-bit optimizers
-_WITHOUT_ELASTIC: Final = (0, 19, 8)  #: the first DeepSpeed without elastic training
 _OPTIMIZER: Final = "/optimizer"
-_PARAMS: Final = "/optimizer/params"
 _CLIPPING: Final = "/gradient_clipping"
 _SCALE: Final = "/fp16/loss_scale"
 #: Classes of torch.optim in torch 2.13; DeepSpeed accepts any of them, in this case.
@@ -31,7 +41,6 @@ _TORCH: Final = (
     *("RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"),
 )
 _HYPERPARAMETERS: Final = ("lr", "betas", "eps", "weight_decay", "momentum", "adam_w_mode", "torch_adam")
-_CLIPS_BY_DEFAULT: Final = (0, 19, 3)
 _ADAM: Final = frozenset({"lr", "betas", "eps", "weight_decay", "amsgrad"})
 _SWITCHES: Final = frozenset({"torch_adam", "adam_w_mode", "fp32_optimizer_states"})
 _TORCH_EXTRA: Final = frozenset({"foreach", "maximize", "capturable", "differentiable", "fused"})
@@ -72,12 +81,12 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     Fix: use AdamW"""
     for config in building(submission):
         if (config.optimizer or "").lower() in _ONE_BIT:
-            message = f"{said(config, _TYPE)} was removed in DeepSpeed 0.19.7"
-            yield Violation(config.locate(_TYPE), message, 'use "AdamW", or DeepSpeed 0.19.6')
+            message = f"{said(config, OPTIMIZER)} was removed in DeepSpeed 0.19.7"
+            yield violation(config, OPTIMIZER, message, 'use "AdamW", or DeepSpeed 0.19.6')
     for launch in submission.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
-        if option and submission.release("deepspeed", launch.script.text.path).version >= _WITHOUT_ELASTIC:
+        if option and submission.release("deepspeed", launch.script.text.path).version >= (0, 19, 8):
             message, where = "--elastic_training was removed in DeepSpeed 0.19.8", launch.script.locate(option.written)
             yield Violation(where, message, "remove --elastic_training")
 
@@ -87,9 +96,9 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
     """1-bit optimizers are used without ZeRO.
     Prevents: `1bit-Adam is not compatible with ZeRO`
     Fix: use stage 0, or AdamW"""
-    if config.optimizer in _ONE_BIT and config.stage:
-        message = f"{said(config, _TYPE)} is refused with ZeRO stage {config.stage}"
-        yield Violation(config.locate(_TYPE), message, 'use stage 0, or "AdamW"')
+    if config.optimizer in _ONE_BIT:
+        stage = {f"ZeRO stage {config.stage}": config.stage}
+        yield from refused_with(config, OPTIMIZER, stage, 'use stage 0, or "AdamW"')
 
 
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
@@ -97,7 +106,7 @@ def norm_is_no_parameter(config: Config) -> Violations:
     """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's max_grad_norm.
     Prevents: `'max_grad_norm' is not supported as an optimizer parameter`
     Fix: use gradient_clipping"""
-    pointer = f"{_PARAMS}/max_grad_norm"
+    pointer = f"{PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
         message = f"{said(config, pointer)} in the optimizer's params is refused"
         hint = "use the top-level gradient_clipping"
@@ -128,9 +137,9 @@ def clipping_is_written(config: Config) -> Violations:
     Prevents: Gradients are clipped differently after an upgrade of DeepSpeed.
     Fix: set gradient_clipping"""
     default, other = "1.0", "0 (no clipping) up to 0.19.2"
-    if config.version < _CLIPS_BY_DEFAULT:
+    if config.version < (0, 19, 3):
         default, other = "0 (no clipping)", "1.0 since 0.19.3"
-    names = (_CLIPPING, "/max_grad_norm", f"{_PARAMS}/max_grad_norm")
+    names = (_CLIPPING, "/max_grad_norm", f"{PARAMS}/max_grad_norm")
     if config.json.data and not config.completed and not any(config.has(pointer) for pointer in names):
         message = f"gradient_clipping is not set: the default is {default} in {config.release}, and {other}"
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping')
@@ -164,16 +173,13 @@ def optimizer_is_known(config: Config) -> Violations:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim.
     Prevents: `... is not a supported DeepSpeed Optimizer`
     Fix: use a known optimizer"""
-    name = config.text(_TYPE)
-    if (
-        name is not None
-        and name not in _TORCH
-        and not any(name.lower() in load_schema(version).optimizers for version in versions())
-    ):
+    name = config.text(OPTIMIZER) or ""
+    built = name in _TORCH or any(name.lower() in load_schema(version).optimizers for version in versions())
+    if not built and config.text(OPTIMIZER) is not None:
         same = [known for known in _TORCH if known.lower() == name.lower()]
         close = same or difflib.get_close_matches(name, (*_TORCH, "Lion", "Lamb"), n=1)
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
-        yield violation(config, _TYPE, message, f"did you mean {close[0]}?" if close else 'use "AdamW"')
+        yield violation(config, OPTIMIZER, message, f"did you mean {close[0]}?" if close else 'use "AdamW"')
 
 
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
@@ -182,7 +188,7 @@ def hyperparameters_are_params(config: Config) -> Violations:
     Prevents: Training with the default, such as lr 0.001, in place of the written value.
     Fix: move them into params"""
     for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
-        pointer, inner = f"{_OPTIMIZER}/{key}", f"{_PARAMS}/{key}"
+        pointer, inner = f"{_OPTIMIZER}/{key}", f"{PARAMS}/{key}"
         here, used = config.value(pointer), config.value(inner)
         message = f"{key}: {shown(here)} outside of params has no effect:"
         if config.has(inner):
@@ -190,7 +196,7 @@ def hyperparameters_are_params(config: Config) -> Violations:
             yield to_remove(config, pointer, message, at_key=True, severity=less)
         else:
             message, hint = f"{message} the default is used", "move it into params"
-            edits = () if config.embedded else move_member(config.json, pointer, _PARAMS, key)
+            edits = () if config.embedded else move_member(config.json, pointer, PARAMS, key)
             default = config.schema.optimizers["adam"] or {}
             same = here == (default[key].default if key in default else key == "adam_w_mode")
             severity = NOTE if same else None
@@ -202,11 +208,11 @@ def adam_decays_as_named(config: Config) -> Violations:
     """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
     Prevents: Weight decay of another kind than the one named.
     Fix: use AdamW, or set adam_w_mode to false"""
-    decay = config.number(f"{_PARAMS}/weight_decay")
-    if config.optimizer == "adam" and decay and not config.has(f"{_PARAMS}/adam_w_mode"):
-        message = f"{said(config, _TYPE)} decays weights as AdamW does, by {shown(decay)}:"
+    decay = config.number(f"{PARAMS}/weight_decay")
+    if config.optimizer == "adam" and decay and not config.has(f"{PARAMS}/adam_w_mode"):
+        message = f"{said(config, OPTIMIZER)} decays weights as AdamW does, by {shown(decay)}:"
         hint = 'use "AdamW", or set "adam_w_mode" to false'
-        yield violation(config, _TYPE, f"{message} adam_w_mode is true by default", hint)
+        yield violation(config, OPTIMIZER, f"{message} adam_w_mode is true by default", hint)
 
 
 @building.rule("OPT019", WARNING, "silent", deepspeed_now("runtime/engine.py:2492"))
@@ -214,7 +220,7 @@ def adamw_is_adamw(config: Config) -> Violations:
     """Type AdamW is used without adam_w_mode: false.
     Prevents: The setting silently has no effect.
     Fix: use type Adam"""
-    pointer = f"{_PARAMS}/adam_w_mode"
+    pointer = f"{PARAMS}/adam_w_mode"
     if config.optimizer == "adamw" and config.switch(pointer, True) is False:
         message = 'adam_w_mode: false has no effect: type "AdamW" decays weights apart from the gradient'
         yield violation(config, pointer, message, 'use type "Adam", or remove adam_w_mode')
@@ -241,9 +247,9 @@ def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
 
 def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violations:
     """A violation for each parameter that is not accepted; `message` has a place for its name."""
-    for key in config.block(_PARAMS):
+    for key in config.block(PARAMS):
         if key not in accepted and key != "max_grad_norm":  # for which there is a rule of its own
-            where, hint = config.locate_key(f"{_PARAMS}/{escape(key)}"), suggest(key, sorted(accepted))
+            where, hint = config.locate_key(f"{PARAMS}/{escape(key)}"), suggest(key, sorted(accepted))
             yield Violation(where, message.format(key), hint)
 
 
@@ -254,10 +260,10 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
     Fix: use parameters that the constructor accepts"""
     name, offloaded = config.optimizer or "", config.offloads("optimizer") and bool(config.stage)
     accepted = _ACCEPTED[name][offloaded] if name in _ACCEPTED else None  # else it isn't known what is
-    if name in ("adam", "adamw") and config.switch(f"{_PARAMS}/torch_adam"):
+    if steps_by_torch(config):
         accepted = _ADAM | _SWITCHES | _TORCH_EXTRA
     if accepted is not None:
-        message = f"unknown parameter {{}} of {shown(config.value(_TYPE))}: its constructor raises"
+        message = f"unknown parameter {{}} of {shown(config.value(OPTIMIZER))}: its constructor raises"
         yield from _unknown(config, accepted, message)
 
 
@@ -266,11 +272,10 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     """DeepSpeed's own Adam and LAMB are used without amsgrad, which they don't implement.
     Prevents: `FusedAdam does not support the AMSGrad variant.`
     Fix: remove amsgrad"""
-    pointer, name = f"{_PARAMS}/amsgrad", config.optimizer
-    own = name == "lamb" or (name in ("adam", "adamw") and config.switch(f"{_PARAMS}/torch_adam") is False)
-    if config.switch(pointer) and own:
-        message = f"amsgrad: true is refused by DeepSpeed's {shown(config.value(_TYPE))}"
-        yield violation(config, pointer, message, "remove it, or set torch_adam to true")
+    name = config.optimizer
+    if name == "lamb" or (name in ("adam", "adamw") and config.switch(f"{PARAMS}/torch_adam") is False):
+        effect = f"is refused by DeepSpeed's {shown(config.value(OPTIMIZER))}"
+        yield from while_on(config, f"{PARAMS}/amsgrad", effect, "remove it, or set torch_adam to true")
 
 
 @building.rule("OPT023", ERROR, "silent", derived("a step is the rate times a direction"))
@@ -278,12 +283,12 @@ def rates_are_above_zero(config: Config) -> Violations:
     """The learning rate is greater than 0.
     Prevents: A job that trains nothing.
     Fix: use a rate greater than 0"""
-    rate = config.number(f"{_PARAMS}/lr")
+    rate = config.number(f"{PARAMS}/lr")
     if rate is None or rate > 0 or config.optimizer is None:
         return
     if rate < 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR"):
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
-        yield violation(config, f"{_PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0")
+        yield violation(config, f"{PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0")
 
 
 @configs.rule("OPT024", WARNING, "silent", _RATES)
@@ -294,9 +299,9 @@ def rates_are_written(config: Config) -> Violations:
     default, schedule = default_of_optimizer(config, "lr"), config.read("/scheduler/type")
     sets = schedule in _SETS_RATES or (schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr"))
     misplaced = config.has("/optimizer/lr")  # which another rule reports
-    if config.consumer == "deepspeed" and default and not (sets or misplaced or config.has(f"{_PARAMS}/lr")):
-        message = f"lr is not set: {shown(config.value(_TYPE))} trains at its default, {default}"
-        yield violation(config, _TYPE, message, 'add "lr" to params')
+    if config.consumer == "deepspeed" and default and not (sets or misplaced or config.has(f"{PARAMS}/lr")):
+        message = f"lr is not set: {shown(config.value(OPTIMIZER))} trains at its default, {default}"
+        yield violation(config, OPTIMIZER, message, 'add "lr" to params')
 
 
 @building.rule("OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON"))
@@ -304,19 +309,12 @@ def numbers_are_no_text(config: Config) -> Violations:
     """Numbers in params are numbers: nothing converts text.
     Prevents: `TypeError: '<=' not supported between instances of 'float' and 'str'`
     Fix: write a number without quotes"""
-    for block in (_PARAMS, "/scheduler/params"):
+    for block in (PARAMS, "/scheduler/params"):
         for key, value in config.block(block).items():
-            if isinstance(value, str) and _is_number(value):
+            number = isinstance(value, str) and len(value) < 32 and any(map(str.isdigit, value))
+            if number and mismatch(value, Shape(type=Type(name="float"))) is None:
                 message = f'{key}: "{value}" is text, which the constructor compares with numbers: TypeError'
                 yield violation(config, f"{block}/{escape(key)}", message, f"write {value} without quotes")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return len(text) < 32 and any(letter.isdigit() for letter in text)
 
 
 @building.rule("OPT026", ERROR, "init", derived("Adam, LAMB and Lion unpack two betas; torch checks their range"))
@@ -324,17 +322,13 @@ def betas_are_two(config: Config) -> Violations:
     """betas are two numbers from 0 up to, but not including, 1.
     Prevents: a ValueError, or moments that grow without end
     Fix: write [0.9, 0.999]"""
-    betas = config.read(f"{_PARAMS}/betas")
+    betas = config.read(f"{PARAMS}/betas")
     if config.optimizer not in ("adam", "adamw", "lamb", "lion") or betas is None:
         return
-    if not isinstance(betas, list) or len(betas) != 2 or not all(beta == "auto" or _is_beta(beta) for beta in betas):
+    numbers = [0 if beta == "auto" else number_of(beta) for beta in betas] if isinstance(betas, list) else []
+    if len(numbers) != 2 or not all(number is not None and 0 <= number < 1 for number in numbers):
         message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not including, 1"
-        yield violation(config, f"{_PARAMS}/betas", message, "set betas to [0.9, 0.999]")
-
-
-def _is_beta(value: object) -> bool:
-    beta = number_of(value)
-    return beta is not None and 0 <= beta < 1
+        yield violation(config, f"{PARAMS}/betas", message, "set betas to [0.9, 0.999]")
 
 
 @building.rule("OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411, :2420"), since=(0, 19, 8))

@@ -6,23 +6,14 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
-from ...world import world_of
-from ..config import ZERO, Config
-from .subjects import Run, configs, is_placeholder, named, runs, said, shown, to_remove
+from ..config import DTYPES, ZERO, Config
+from .subjects import Run, configs, is_placeholder, named, runs, said, shown, steps_by_torch, to_remove
 
 _LOSS_SCALE: Final = "/fp16/loss_scale"
 #: Keys of dynamic loss scaling.
 _DYNAMIC: Final = (
     *("initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis", "min_loss_scale"),
 )
-#: Names of each type that DeepSpeed's `DtypeEnum` accepts.
-_NAMES: Final = {
-    "fp16": ("torch.float16", "fp16", "float16", "half"),
-    "fp32": ("torch.float32", "fp32", "float32", "float"),
-    "int8": ("torch.int8", "int8"),
-    "bf16": ("torch.bfloat16", "bf16", "bfloat16"),
-}
-_BY_NAME: Final = {name: kind for kind, names in _NAMES.items() for name in names}
 #: The first releases seen to sum bf16 gradients in bf16 without ZeRO, and no longer in fp32.
 _ACCUMULATES_IN_BF16: Final = (0, 17, 0)
 _ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 9)
@@ -31,6 +22,7 @@ _MASTERS: Final = "runtime/base_optimizer.py:510; runtime/zero/stage3.py:299; ru
 _CAST: Final = "as they are summed: runtime/zero/stage_1_and_2.py:378"
 _IN_ANY_CASE: Final = "engine.py:2077 of DeepSpeed 0.19.8 casts in any case"
 _SUM: Final = "/data_types/grad_accum_dtype"
+_MASTERS_OF_FP16: Final = "/fp16/fp16_master_weights_and_grads"
 _AUTOCAST: Final = "/torch_autocast"
 _ENABLED: Final = f"{_AUTOCAST}/enabled"
 _SOURCE: Final = "runtime/config.py:172; runtime/engine.py:671; runtime/torch_autocast.py:132"
@@ -45,7 +37,7 @@ def loss_is_scaled(config: Config) -> Violations:
     if config.switch("/fp16/enabled") and scale is not None and 0 < scale <= 1:
         message = f"{said(config, _LOSS_SCALE)} leaves fp16 gradients unscaled:"
         hint = "set loss_scale to 0 for dynamic scaling"
-        yield Violation(config.locate(_LOSS_SCALE), f"{message} small ones underflow to 0", hint)
+        yield violation(config, _LOSS_SCALE, f"{message} small ones underflow to 0", hint)
 
 
 @configs.rule("PREC008", NOTE, "silent", deepspeed_now("runtime/engine.py:1799"))
@@ -66,22 +58,28 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     yield Violation(where, message, 'add "bf16": {"enabled": true}', severity=severity)
 
 
+def _masters(config: Config) -> str:
+    return f"{config.bf16}/bf16_master_weights_and_grads"
+
+
+def _states(config: Config) -> str:
+    return f"{config.bf16}/bf16_optimizer_states"
+
+
 @configs.rule("PREC010", ERROR, "init", deepspeed_now(_MASTERS))
 def low_precision_masters_are_offloaded(config: Config) -> Violations:
     """With 16-bit master weights the optimizer is offloaded: DeepSpeedCPUAdam steps them.
     Prevents: `Master weights feature requires ... Offload with DeepSpeedCPUAdam`
     Fix: offload the optimizer to the CPU, or keep fp32 masters"""
-    half, brain = "/fp16/fp16_master_weights_and_grads", f"{config.bf16}/bf16_master_weights_and_grads"
-    masters = [half] if config.switch(half) else []
-    if config.switch(brain) and config.switch(f"{config.bf16}/bf16_optimizer_states") is False:
-        masters.append(brain)
-    adam = config.optimizer in ("adam", "adamw")
-    torch_adam = config.offloads("optimizer") and adam and config.switch("/optimizer/params/torch_adam")
+    masters = [_MASTERS_OF_FP16] if config.switch(_MASTERS_OF_FP16) else []
+    if config.switch(_masters(config)) and config.switch(_states(config)) is False:
+        masters.append(_masters(config))
+    torch_adam = config.offloads("optimizer") and steps_by_torch(config)
     for pointer in masters if config.stage and (torch_adam or config.offload("optimizer") == "none") else ():
         why = "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
         message = f"{pointer.rpartition('/')[2]}: true requires optimizer offload with DeepSpeedCPUAdam, but {why}"
         hint = "remove torch_adam" if torch_adam else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
-        yield Violation(config.locate(pointer), message, hint)
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule("PREC015", ERROR, "init", deepspeed("runtime/engine.py:2070"), before=(0, 19, 8))
@@ -93,7 +91,7 @@ def amp_goes_alone(config: Config) -> Violations:
     other = f"ZeRO stage {config.stage}" if config.stage else kind
     if config.switch("/amp/enabled") and other:
         message, hint = f"amp is refused with {other}", 'use "bf16": {"enabled": true} without amp'
-        yield Violation(config.locate("/amp/enabled"), message, hint)
+        yield violation(config, "/amp/enabled", message, hint)
 
 
 @configs.rule("PREC017", WARNING, "silent", deepspeed_now("runtime/precision_config.py:37"))
@@ -127,12 +125,7 @@ def dynamic_keys_scale_dynamically(config: Config) -> Violations:
     if config.switch("/fp16/enabled") and config.number(_LOSS_SCALE) and here:
         has = "has" if len(here) == 1 else "have"
         message = f"{said(config, _LOSS_SCALE)} is static, so {', '.join(here)} {has} no effect"
-        yield Violation(config.locate(_LOSS_SCALE), message, "set loss_scale to 0, or remove the others")
-
-
-def _summed_in(config: Config) -> str | None:
-    """The type that gradients accumulate in, by its usual name; None where it isn't set or isn't known."""
-    return _BY_NAME.get(config.accumulates_in or "")
+        yield violation(config, _LOSS_SCALE, message, "set loss_scale to 0, or remove the others")
 
 
 @configs.rule("PREC012", ERROR, "init", deepspeed_now("runtime/engine.py:1827"), since=(0, 19, 2))
@@ -142,10 +135,9 @@ def parameter_type_is_the_models(config: Config) -> Violations:
     Fix: remove param_dtype"""
     pointer = "/data_types/param_dtype"
     value = config.text(pointer)
-    if config.precision and _BY_NAME.get(value or "", config.precision) != config.precision:
+    if config.precision and DTYPES.get(value or "", config.precision) != config.precision:
         message = f"param_dtype: {shown(value)} conflicts with the model's {config.precision},"
-        message += " which the fp16 and bf16 blocks decide"
-        yield to_remove(config, pointer, message)
+        yield to_remove(config, pointer, f"{message} which the fp16 and bf16 blocks decide")
 
 
 @runs.rule("PREC013", ERROR, "init", deepspeed_now("runtime/engine.py:2323"))
@@ -154,18 +146,15 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
     Prevents: `unsupported mix of model_dtype and grad_accum_dtype`
     Fix: use the model's own type, or a ZeRO stage"""
     config, version = run.config, run.config.version
-    kind, summed = config.precision, _summed_in(config)
-    if config.stage != 0 or not kind or not summed:
-        return
+    kind, summed = config.precision, config.sums_in
     fits, refused = kind, summed != kind
     if kind == "bf16" and version < _ACCUMULATES_AS_IT_COMPUTES:
         in_bf16 = version >= _ACCUMULATES_IN_BF16
         fits = "bf16" if in_bf16 else "fp32"
-        pipeline = world_of(run.submission).pipeline > 1
-        refused = summed != "fp32" and not (summed == "bf16" and (in_bf16 or pipeline))
-    if refused:
-        message = f"grad_accum_dtype: {shown(config.accumulates_in)} with a model in {kind} is refused without ZeRO"
-        yield Violation(config.locate(_SUM), message, f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more")
+        refused = summed != "fp32" and not (summed == "bf16" and (in_bf16 or run.world.pipeline > 1))
+    if config.stage == 0 and kind and summed and refused:
+        message = f"{said(config, _SUM)} with a model in {kind} is refused without ZeRO"
+        yield violation(config, _SUM, message, f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more")
 
 
 @configs.rule("PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152"))
@@ -175,10 +164,9 @@ def data_types_are_known(config: Config) -> Violations:
     Fix: write fp32, bf16 or fp16"""
     for key in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
         value = config.value(f"/data_types/{key}")
-        known = value is None or (isinstance(value, str) and (value in _BY_NAME or value == "auto"))
-        if not known:
+        if value is not None and not (isinstance(value, str) and (value in DTYPES or value == "auto")):
             message, hint = f"unknown type {shown(value)} in {key}", 'write "fp32", "bf16" or "fp16"'
-            yield Violation(config.locate(f"/data_types/{key}"), message, hint)
+            yield violation(config, f"/data_types/{key}", message, hint)
 
 
 @runs.rule("PREC018", WARNING, "silent", "EleutherAI/gpt-neox megatron/neox_arguments/arguments.py:1004 @ ea7aefd8")
@@ -186,11 +174,11 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
     """A bf16 pipeline with ZeRO accumulates its micro-batches' gradients in fp32.
     Prevents: Gradients lose bits in a long sum of bf16 numbers.
     Fix: set data_types.grad_accum_dtype to fp32"""
-    config, stages = run.config, world_of(run.submission).pipeline
+    config, stages = run.config, run.world.pipeline
     if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
         message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
         hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'
-        yield Violation(config.locate(f"{config.bf16}/enabled"), message, hint)
+        yield violation(config, f"{config.bf16}/enabled", message, hint)
 
 
 @configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))
@@ -200,9 +188,8 @@ def gradients_fit_their_messages(config: Config) -> Violations:
     Fix: set communication_data_type to bf16 or fp32"""
     sent = config.text("/communication_data_type")
     if config.precision == "bf16" and sent is not None and sent.lower() == "fp16":
-        message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16:"
-        message += " large ones become infinite, small ones 0"
-        yield Violation(config.locate("/communication_data_type"), message, 'write "bf16" or "fp32"')
+        message = f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16: large ones become infinite,"
+        yield violation(config, "/communication_data_type", f"{message} small ones 0", 'write "bf16" or "fp32"')
 
 
 @configs.rule("PREC029", WARNING, "silent", derived(f"DeepSpeed 0.19.8 casts gradients to grad_accum_dtype {_CAST}"))
@@ -210,9 +197,9 @@ def sums_keep_their_range(config: Config) -> Violations:
     """bf16 gradients don't accumulate in fp16, whose largest number is 65,504.
     Prevents: bf16's range is cut to fp16's in every sum.
     Fix: set grad_accum_dtype to fp32"""
-    if config.precision == "bf16" and config.stage and _summed_in(config) == "fp16":
-        message = f"grad_accum_dtype: {shown(config.accumulates_in)} sums bf16 gradients in fp16:"
-        yield Violation(config.locate(_SUM), f"{message} large ones become infinite", 'write "fp32" or "bf16"')
+    if config.precision == "bf16" and config.stage and config.sums_in == "fp16":
+        message = f"{said(config, _SUM)} sums bf16 gradients in fp16: large ones become infinite"
+        yield violation(config, _SUM, message, 'write "fp32" or "bf16"')
 
 
 @configs.rule("PREC025", ERROR, "silent", deepspeed_now(_SOURCE), since=(0, 17, 0))
@@ -270,7 +257,7 @@ def one_half_precision(config: Config) -> Violations:
         if config.auto_precision:
             message = 'fp16 and bf16 are both enabled: DeepSpeed reads "auto" as true'
         hint = 'keep bf16 where the GPUs have it: write "fp16": {"enabled": false}'
-        yield Violation(config.locate(states[1]), message, hint)
+        yield violation(config, states[1], message, hint)
 
 
 @configs.rule("PREC030", ERROR, "parse", "deepspeedai/DeepSpeed deepspeed/runtime/config.py:204-214 @ 0.16.9")
@@ -284,7 +271,7 @@ def initial_scale_is_a_number(config: Config) -> Violations:
     value = config.value("/fp16/initial_scale_power", 16)
     if not isinstance(value, int | float) and not (value == "auto" and config.filled):
         message = f"`fp16.initial_scale_power` must be a number: DeepSpeed fails on {shown(value)}"
-        yield Violation(config.locate("/fp16/initial_scale_power"), message, "write 16")
+        yield violation(config, "/fp16/initial_scale_power", message, "write 16")
 
 
 @configs.rule("PREC009", ERROR, "parse", deepspeed("runtime/config.py:1037-1047"))
@@ -293,9 +280,8 @@ def half_precision_masters_need_zero(config: Config) -> Violations:
     Prevents: AssertionError: ..._master_weights_and_grads is only supported with ZeRO Stage 1, 2, or 3
     Fix: use ZeRO, or keep them in fp32"""
     # Until 0.17 fp16's needed stage 2 (deepspeed/runtime/config.py `_do_error_check`).
-    needs = {"/fp16/fp16_master_weights_and_grads": (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
-    needs |= {f"{config.bf16}/{name}": (1, 2, 3) for name in ("bf16_master_weights_and_grads", "bf16_optimizer_states")}
-    for pointer, stages in needs.items():
+    needs = {_MASTERS_OF_FP16: (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
+    for pointer, stages in (needs | dict.fromkeys((_masters(config), _states(config)), (1, 2, 3))).items():
         block = pointer.rpartition("/")[0]
         section = config.schema.section(block)
         if section is None or (section.kind == "mapping" and not config.switch(f"{block}/enabled")):
@@ -303,7 +289,7 @@ def half_precision_masters_need_zero(config: Config) -> Violations:
         if config.switch(pointer) and config.stage is not None and config.stage not in stages:
             accepted = "stage 2" if stages == (2,) else "stage 1, 2 or 3"
             message = f"{named(pointer)} requires ZeRO {accepted}; this is stage {config.stage}"
-            yield Violation(config.locate(pointer), message, 'set "stage" to 2, or write false')
+            yield violation(config, pointer, message, 'set "stage" to 2, or write false')
 
 
 @configs.rule("PREC011", ERROR, "parse", deepspeed("runtime/config.py:1049"))
@@ -311,10 +297,9 @@ def bf16_states_need_bf16_masters(config: Config) -> Violations:
     """Optimizer states in bf16 are used with master weights in bf16.
     Prevents: AssertionError: bf16_optimizer_states requires bf16_master_weights_and_grads
     Fix: turn both on, or neither"""
-    states, masters = (f"{config.bf16}/{name}" for name in ("bf16_optimizer_states", "bf16_master_weights_and_grads"))
-    if config.switch(states) and not config.switch(masters):
+    if config.switch(_states(config)) and not config.switch(_masters(config)):
         message = "`bf16_optimizer_states` requires `bf16_master_weights_and_grads`, which is off"
-        yield Violation(config.locate(states), message, 'write "bf16_master_weights_and_grads": true')
+        yield violation(config, _states(config), message, 'write "bf16_master_weights_and_grads": true')
 
 
 @configs.rule("PREC019", ERROR, "parse", deepspeed("runtime/config.py:239, :1029-1035"))
@@ -328,7 +313,7 @@ def reduction_is_known(config: Config) -> Violations:
         return
     if operation.lower() not in ("mean", "sum"):
         message = f"`gradient_allreduce_op` must be mean or sum, not {shown(operation)}"
-        yield Violation(config.locate(pointer), message, 'write "mean"')
+        yield violation(config, pointer, message, 'write "mean"')
     against = {
         "ZeRO stage 3": config.stage == 3,
         "ZenFlow": isinstance(config.value(f"{ZERO}/zenflow"), dict),
@@ -336,4 +321,4 @@ def reduction_is_known(config: Config) -> Violations:
     }
     for name in (name for name, used in against.items() if used and operation.lower() == "sum"):
         message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
-        yield Violation(config.locate(pointer), message, 'write "mean"')
+        yield violation(config, pointer, message, 'write "mean"')

@@ -12,7 +12,7 @@ from ....facts.hjson.edits import to_strict
 from ....findings import ERROR, NOTE, WARNING, Severity, Version, Violation, Violations, When, printable
 from ....job.wording import escape
 from ....rule import Rule
-from ....rules.violations import deepspeed, deepspeed_now
+from ....rules.violations import deepspeed, deepspeed_now, violation
 from ...launching.program_options import loads_json, program_path
 from ...subjects import ds_configs, submissions
 from ...submission import Submission
@@ -302,7 +302,7 @@ def text_can_be_read(config: Config) -> Violations:
     if config.is_empty:
         hint = 'write {"train_batch_size": 256, "bf16": {"enabled": true}}'
         less = NOTE if config.unclaimed else None
-        yield Violation(config.locate(""), "the file is empty: there is no config in it", hint, severity=less)
+        yield violation(config, "", "the file is empty: there is no config in it", hint, severity=less)
     elif broken is not None:
         where = config.json.lines.locate(broken.offset)
         yield Violation(where, f"the config can't be read: {broken.message}", _correction(broken.message))

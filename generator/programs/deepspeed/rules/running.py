@@ -1,4 +1,4 @@
-"""Rules on what runs alongside training: activation checkpointing, profilers, timers, monitors, logs."""
+"""What runs alongside training: activation checkpointing, profilers, timers, monitors and logs; and DeepCompile."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
-from ...world import world_of
-from ..config import Config
-from .subjects import Run, configs, runs, said, shown, while_on
+from ..config import OFFLOADED, Config
+from .subjects import Run, configs, counted_from_1, refused_with, runs, said, shown, unused, while_on
 
 _PRINTED: Final = "/steps_per_print"
-_MONITORS: Final = ("tensorboard", "wandb", "csv_monitor", "comet")
+
 _ACT: Final = "/activation_checkpointing"
 _CONTIGUOUS: Final = f"{_ACT}/contiguous_memory_optimization"
 _PARTITIONED: Final = f"{_ACT}/partition_activations"
@@ -108,7 +107,7 @@ def monitors_are_switched_on(config: Config) -> Violations:
     """A monitor with settings is enabled.
     Prevents: Nothing is logged.
     Fix: set enabled to true"""
-    for name in _MONITORS:
+    for name in ("tensorboard", "wandb", "csv_monitor", "comet"):
         if config.block(f"/{name}") and not config.has(f"/{name}/enabled"):
             message = f"{name} has settings but is not enabled, so nothing is logged"
             yield Violation(config.locate_key(f"/{name}"), message, 'add "enabled": true')
@@ -137,9 +136,9 @@ def node_local_checkpoints_are_gathered(run: Run) -> Violations:
     """Checkpoints of several nodes are not saved to node-local storage.
     Prevents: Parts of a checkpoint on disks that the next job may not have.
     Fix: use a shared file system"""
-    nodes, effect = world_of(run.submission).nodes, "spreads a checkpoint over the disks of"
-    if nodes and nodes > 1:
-        yield from while_on(run.config, "/checkpoint/use_node_local_storage", f"{effect} {nodes} nodes")
+    if (nodes := run.world.nodes) and nodes > 1:
+        effect = f"spreads a checkpoint over the disks of {nodes} nodes"
+        yield from while_on(run.config, "/checkpoint/use_node_local_storage", effect)
 
 
 #: The configs with contiguous checkpoints; Megatron's arguments go before the block.
@@ -174,9 +173,8 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
     Prevents: The setting silently has no effect.
     Fix: remove it"""
     known = run.submission.megatron and not run.config.filled
-    if known and world_of(run.submission).tensor == 1 and run.config.switch(_PARTITIONED):
-        message, hint = "partition_activations: true has no effect: there is one tensor rank", "set it to false"
-        yield violation(run.config, _PARTITIONED, message, hint)
+    if known and run.world.tensor == 1:
+        yield from while_on(run.config, _PARTITIONED, "has no effect: there is one tensor rank", "set it to false")
 
 
 @runs.rule("ACT005", WARNING, "silent", derived("Transformers' models call torch.utils.checkpoint only"))
@@ -205,7 +203,97 @@ def checkpoints_are_counted_from_1(config: Config) -> Violations:
     """number_checkpoints is an integer greater than 0.
     Prevents: Buffers of size 0 at the first checkpoint.
     Fix: write the number of layers"""
-    count = config.number(_COUNT)
-    if count is not None and (count <= 0 or count != int(count)):
-        message = f"number_checkpoints must be an integer greater than 0, not {shown(count)}"
-        yield violation(config, _COUNT, message, "write the number of layers")
+    yield from counted_from_1(config, _COUNT, "write the number of layers")
+
+
+_COMPILE: Final = "/compile"
+_SWITCH: Final = f"{_COMPILE}/deepcompile"
+_PASSES: Final = f"{_COMPILE}/passes"
+_NON_MOE: Final = f"{_COMPILE}/autoep_non_moe"
+_OFFLOADS: Final = ("offload_parameters", "offload_opt_states", "offload_activation")
+
+
+#: The configs with DeepCompile.
+_compiled: Final = configs.where(lambda config: config.switch(_SWITCH))
+
+
+def passes_of(config: Config) -> list[object]:
+    """The passes of DeepCompile that a config names."""
+    passes = config.value(_PASSES)
+    return passes if isinstance(passes, list) else []
+
+
+@_compiled.rule("CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6))
+def deepcompile_has_a_stage(config: Config) -> Violations:
+    """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles alone.
+    Prevents: A job that is silently compiled by torch only.
+    Fix: use a ZeRO stage"""
+    if config.stage == 0 and not config.has(_PASSES):
+        effect = "at ZeRO stage 0 falls back to torch's compiler, which only the log reports"
+        yield from while_on(config, _SWITCH, effect, "use stage 1, 2 or 3")
+
+
+@configs.rule("CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6))
+def compile_is_switched_on(config: Config) -> Violations:
+    """DeepCompile's settings are written with deepcompile: true.
+    Prevents: The settings silently have no effect.
+    Fix: set deepcompile to true"""
+    if config.switch(_SWITCH) is False and not config.switch(_NON_MOE):
+        here = [f"{_COMPILE}/{key}" for key in config.block(_COMPILE) if key in (*_OFFLOADS, "passes")]
+        used = (pointer for pointer in here if config.value(pointer) not in (False, None))
+        yield from unused(config, used, "without deepcompile: true")
+
+
+@_compiled.rule("CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100, :147"), since=(0, 19, 8))
+def one_thing_is_offloaded(config: Config) -> Violations:
+    """DeepCompile at stage 3 offloads one of parameters, optimizer states and activations.
+    Prevents: a ValueError when the engine compiles
+    Fix: set one of them to true"""
+    on = [key for key in _OFFLOADS if config.switch(f"{_COMPILE}/{key}")]
+    if config.stage == 3 and len(on) > 1:
+        message, hint = f"{' and '.join(on)} are both true, which DeepCompile refuses", "set one of them to true"
+        yield violation(config, f"{_COMPILE}/{on[1]}", message, hint)
+
+
+@_compiled.rule("CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8))
+def one_side_offloads_states(config: Config) -> Violations:
+    """Optimizer states are offloaded by DeepCompile or by ZeRO, not both.
+    Prevents: a ValueError when the engine compiles
+    Fix: remove one of the two"""
+    pointer, others = f"{_COMPILE}/offload_opt_states", {f"offload_optimizer to {config.offload('optimizer')}": True}
+    if config.switch(pointer) and config.stage == 3 and config.offloads("optimizer"):
+        yield from refused_with(config, pointer, others, "remove one of the two")
+
+
+@_compiled.rule("CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8))
+def autotp_pass_goes_alone(config: Config) -> Violations:
+    """The pass autotp runs without the passes of ZeRO and AutoSP.
+    Prevents: NotImplementedError when the engine compiles
+    Fix: use autotp alone"""
+    passes = passes_of(config)
+    others = [name for name in ("z1", "z3", "autosp") if name in passes]
+    if "autotp" in passes and others:
+        message = f"the pass autotp is refused together with {', '.join(others)}"
+        yield violation(config, _PASSES, message, 'set passes to ["autotp"]')
+
+
+@_compiled.rule("CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9))
+def autosp_has_a_low_stage(config: Config) -> Violations:
+    """The pass autosp runs at ZeRO stages 0 and 1.
+    Prevents: Sequence parallelism is silently not applied.
+    Fix: use stage 0 or 1"""
+    if "autosp" in passes_of(config) and config.stage in (2, 3):
+        message = f"the pass autosp at ZeRO stage {config.stage} runs torch's compiler: no sequence parallelism"
+        yield violation(config, _PASSES, message, "use stage 0 or 1")
+
+
+@configs.rule("CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8))
+def compiled_parents_go_alone(config: Config) -> Violations:
+    """autoep_non_moe runs without DeepCompile, AutoTP, stage 3 and offload.
+    Prevents: a ValueError when the engine compiles
+    Fix: remove one or the other"""
+    tensor = config.whole("/tensor_parallel/autotp_size") or 0
+    others = {"deepcompile": config.switch(_SWITCH), f"autotp_size: {tensor}": tensor > 1}
+    others |= {"ZeRO stage 3": config.stage == 3} | {f"offload_{what}": config.offloads(what) for what in OFFLOADED}
+    if config.switch(_NON_MOE):
+        yield from refused_with(config, _NON_MOE, others, "remove one or the other")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import deepspeed_now, listed, suggest, violation
 from ...launching.program_options import sets_key
-from ...subjects import Subject, subject
-from ...submission import Submission
-from ..config import Config, Number, whole_of
-from .subjects import building, shown
+from ...subjects import Subject
+from ..config import Config, whole_of
+from .subjects import PARAMS, building, counted_from_1, said, shown
 
-SCHEDULER: Final = "/scheduler"
-TYPE: Final = "/scheduler/type"
-PARAMS: Final = "/scheduler/params"
-_CYCLE_RATES: Final = ("cycle_min_lr", "cycle_max_lr")
+_SCHEDULER: Final = "/scheduler"
+_TYPE: Final = "/scheduler/type"
+_PARAMS: Final = "/scheduler/params"
+
 #: DeepSpeed's own; their constructors also take the last step, which is not for a config.
 _OWN: Final = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle")
 #: Classes of torch.optim.lr_scheduler in torch 2.13.
@@ -27,51 +25,29 @@ _TORCH: Final = (
     *("ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR"),
     *("ReduceLROnPlateau", "SequentialLR", "StepLR"),
 )
-_RATE: Final = "/optimizer/params/lr"
+_TOTAL: Final = f"{_PARAMS}/total_num_steps"
+_WARMUP: Final = f"{_PARAMS}/warmup_num_steps"
+_LOWEST: Final = f"{_PARAMS}/warmup_min_lr"
+_HIGHEST: Final = f"{_PARAMS}/warmup_max_lr"
+_RATE: Final = f"{PARAMS}/lr"
 #: The first DeepSpeed that uses the optimizer's rate for WarmupLR's.
 _TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 
-class Schedule(NamedTuple):
-    """A config whose schedule DeepSpeed builds, and the schedule's name."""
-
-    config: Config
-    name: str
-
-    def has(self, key: str) -> bool:
-        """Return whether a parameter is written."""
-        return self.config.has(f"{PARAMS}/{key}")
-
-    def number(self, key: str) -> Number | None:
-        """The number that is written for a parameter."""
-        return self.config.number(f"{PARAMS}/{key}")
-
-    def in_params(self, key: str, message: str, hint: str, severity: Severity | None = None) -> Violation:
-        """A violation at a parameter, or at all of them."""
-        return Violation(self.config.locate(f"{PARAMS}/{key}" if key else PARAMS), message, hint, severity=severity)
+def _of(*names: str) -> Subject[Config]:
+    """The configs whose schedule DeepSpeed builds, and has one of these names."""
+    return building.where(lambda config: config.text(_TYPE) in names)
 
 
-@subject("DeepSpeed config")
-def schedules(submission: Submission) -> Iterator[Schedule]:
-    """The configs that name a schedule, known or not."""
-    for config in building(submission):
-        name = config.text(TYPE)
-        if name is not None:
-            yield Schedule(config, name)
-
-
-def schedules_of(*names: str) -> Subject[Schedule]:
-    """The subject of rules on the schedules of these names."""
-    return schedules.where(lambda schedule: schedule.name in names)
-
-
-_known: Final = schedules_of(*_OWN)
-_torchs: Final = schedules_of(*_TORCH)
-_cycles: Final = schedules_of("OneCycle")
-_range_tests: Final = schedules_of("LRRangeTest")
-_ending: Final = schedules_of("WarmupDecayLR", "WarmupCosineLR")
-_rated: Final = schedules_of("WarmupLR", "WarmupDecayLR")
-_warming: Final = schedules_of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
+#: The configs that name a schedule, known or not.
+_named: Final = building.where(lambda config: config.text(_TYPE) is not None)
+_known: Final = _of(*_OWN)
+_torchs: Final = _of(*_TORCH)
+_cycles: Final = _of("OneCycle")
+_range_tests: Final = _of("LRRangeTest")
+_ending: Final = _of("WarmupDecayLR", "WarmupCosineLR")
+_rated: Final = _of("WarmupLR", "WarmupDecayLR")
+_warming: Final = _of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 
 
 @building.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
@@ -80,212 +56,206 @@ def scheduler_has_a_type(config: Config) -> Violations:
     Prevents: There is no schedule: the rate silently stays as it is.
     Fix: add "type"
     """
-    block = config.block(SCHEDULER)
+    block = config.block(_SCHEDULER)
     if block and block.get("type") is None:
         message = f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"
-        yield Violation(config.locate_key(SCHEDULER), message, 'add "type": "WarmupDecayLR"')
+        yield Violation(config.locate_key(_SCHEDULER), message, 'add "type": "WarmupDecayLR"')
 
 
-@schedules.rule("OPT028", ERROR, "init", deepspeed_now("runtime/engine.py:1936"))
-def scheduler_has_params(schedule: Schedule) -> Violations:
+@_named.rule("OPT028", ERROR, "init", deepspeed_now("runtime/engine.py:1936"))
+def scheduler_has_params(config: Config) -> Violations:
     """The scheduler block has params, even where they are empty.
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
     Fix: add params, at least empty"""
-    if schedule.config.value(PARAMS) is None:
-        message = f"scheduler {shown(schedule.name)} has no params, and DeepSpeed requires them, even empty"
-        yield Violation(schedule.config.locate_key(SCHEDULER), message, 'add "params": {}')
+    if config.value(_PARAMS) is None:
+        message = f"scheduler {shown(config.text(_TYPE))} has no params, and DeepSpeed requires them, even empty"
+        yield Violation(config.locate_key(_SCHEDULER), message, 'add "params": {}')
 
 
-@schedules.rule("OPT009", ERROR, "init", deepspeed_now("runtime/engine.py:1929"))
-def schedule_is_known(schedule: Schedule) -> Violations:
+@_named.rule("OPT009", ERROR, "init", deepspeed_now("runtime/engine.py:1929"))
+def schedule_is_known(config: Config) -> Violations:
     """The schedule is one of DeepSpeed's, or a class of torch.optim.lr_scheduler.
     Prevents: `DeepSpeed does not recognize LR scheduler ...`
     Fix: use a known schedule"""
-    known, name = (*_OWN, *_TORCH), schedule.name
+    known, name = (*_OWN, *_TORCH), config.text(_TYPE) or ""
     if name not in known:
         same = [other for other in known if other.lower() == name.lower()]
         message = f"unknown schedule {shown(name)}: neither DeepSpeed nor torch.optim.lr_scheduler has it"
         hint = f"use {same[0]}" if same else suggest(name, known, f"use {listed(_OWN)}")
-        yield violation(schedule.config, TYPE, message, hint)
+        yield violation(config, _TYPE, message, hint)
 
 
 @_torchs.rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"))
-def torch_schedules_drive_torch_optimizers(schedule: Schedule) -> Violations:
+def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
     """torch's schedules are used without ZeRO, fp16 and bf16: they refuse the optimizers that wrap torch's.
     Prevents: `TypeError: DeepSpeedZeroOptimizer is not an Optimizer`
     Fix: use a schedule of DeepSpeed"""
-    stage, precision = schedule.config.stage, schedule.config.precision
+    stage, precision = config.stage, config.precision
     wrapper = f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
     if wrapper:
-        message = f"type: {shown(schedule.name)} is torch's, which refuses the wrapped optimizer of {wrapper}"
-        yield violation(schedule.config, TYPE, message, f"use {listed(_OWN)}, or build the schedule in the script")
+        message = f"{said(config, _TYPE)} is torch's, which refuses the wrapped optimizer of {wrapper}"
+        yield violation(config, _TYPE, message, f"use {listed(_OWN)}, or build the schedule in the script")
 
 
 @_known.rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
-def parameters_are_the_schedules(schedule: Schedule) -> Violations:
+def parameters_are_the_schedules(config: Config) -> Violations:
     """The schedule's params are ones that its constructor accepts.
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
-    config = schedule.config
-    accepted = (*config.schema.schedulers[schedule.name], "last_batch_iteration")
+    name = config.text(_TYPE) or ""
+    accepted = (*config.schema.schedulers[name], "last_batch_iteration")
     unknown = defaultdict[str | None, list[str]](list)
-    for key in (key for key in config.block(PARAMS) if key not in accepted):
+    for key in (key for key in config.block(_PARAMS) if key not in accepted):
         hint = suggest(key, accepted)
-        if schedule.name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
+        if name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
             hint = "set the optimizer's lr, the highest rate; warmup_min_ratio and cos_min_ratio are shares of it"
         unknown[hint].append(key)
     for advice, keys in unknown.items():
-        message = (
-            f"unknown parameter{'s' * (len(keys) > 1)} {', '.join(keys)} of {schedule.name}: its constructor raises"
-        )
-        yield Violation(config.locate_key(f"{PARAMS}/{escape(keys[0])}"), message, advice)
+        message = f"unknown parameter{'s' * (len(keys) > 1)} {', '.join(keys)} of {name}: its constructor raises"
+        yield Violation(config.locate_key(f"{_PARAMS}/{escape(keys[0])}"), message, advice)
 
 
 @_cycles.rule("OPT031", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:471"))
-def schedule_is_complete(schedule: Schedule) -> Violations:
+def schedule_is_complete(config: Config) -> Violations:
     """OneCycle has its two rates.
     Prevents: `TypeError: missing required positional argument: 'cycle_max_lr'`
     Fix: add cycle_min_lr and cycle_max_lr"""
-    for key in _CYCLE_RATES if schedule.config.has(PARAMS) else ():
-        if not schedule.has(key):
-            yield schedule.in_params("", f"OneCycle requires {key}: its constructor raises", f'add "{key}"')
+    for key in ("cycle_min_lr", "cycle_max_lr") if config.has(_PARAMS) else ():
+        if not config.has(f"{_PARAMS}/{key}"):
+            yield violation(config, _PARAMS, f"OneCycle requires {key}: its constructor raises", f'add "{key}"')
 
 
 @_ending.rule("OPT012", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:816, :826, :866"))
-def warmup_ends_before_the_end(schedule: Schedule) -> Violations:
+def warmup_ends_before_the_end(config: Config) -> Violations:
     """A schedule with an end has total_num_steps, and a shorter warm-up.
     Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within its warm-up
     Fix: add total_num_steps, and shorten the warm-up"""
-    added = schedule.has("total_num_steps") or sets_key("total_num_steps", schedule.config.path)
-    if schedule.config.has(PARAMS) and not added:
-        message = f"{schedule.name} requires total_num_steps: its constructor raises"
-        yield schedule.in_params("", message, 'add "total_num_steps"')
-    total, written = schedule.number("total_num_steps"), schedule.has("warmup_num_steps")
-    value = schedule.config.read(f"{PARAMS}/total_num_steps")
+    name, total, value = config.text(_TYPE), config.number(_TOTAL), config.read(_TOTAL)
+    if config.has(_PARAMS) and not config.has(_TOTAL) and not sets_key("total_num_steps", config.path):
+        message = f"{name} requires total_num_steps: its constructor raises"
+        yield violation(config, _PARAMS, message, 'add "total_num_steps"')
     if total is None and value is not None and value != "auto":
-        message = f"total_num_steps must be a number of steps, not {shown(value)}: {schedule.name} compares it"
-        yield schedule.in_params("total_num_steps", message, "write the number of steps of the run")
-    steps = schedule.number("warmup_num_steps") if written else 1000
+        message = f"total_num_steps must be a number of steps, not {shown(value)}: {name} compares it"
+        yield violation(config, _TOTAL, message, "write the number of steps of the run")
+    steps = config.number(_WARMUP) if config.has(_WARMUP) else 1000
     if total is not None and steps is not None and total < steps:
-        warmup = f"warmup_num_steps: {shown(steps)}" if written else "warmup_num_steps, 1000 by default,"
-        message = f"{warmup} is more than total_num_steps: {shown(total)}: {schedule.name} never reaches the full rate"
+        warmup = f"warmup_num_steps: {shown(steps)}" if config.has(_WARMUP) else "warmup_num_steps, 1000 by default,"
+        message = f"{warmup} is more than total_num_steps: {shown(total)}: {name} never reaches the full rate"
         hint = f"set warmup_num_steps to {max(1, int(total) // 100)}"
-        yield schedule.in_params("total_num_steps", message, hint, Severity.WARNING)
+        yield violation(config, _TOTAL, message, hint, severity=WARNING)
 
 
 @_warming.rule("OPT011", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3))
-def warmup_takes_steps(schedule: Schedule) -> Violations:
+def warmup_takes_steps(config: Config) -> Violations:
     """warmup_num_steps is an integer greater than 0.
     Prevents: `warmup_num_steps must be a positive integer`
     Fix: write an integer greater than 0"""
-    value = schedule.config.read(f"{PARAMS}/warmup_num_steps")
+    value = config.read(_WARMUP)
     if value is None or isinstance(value, str):
         return
-    converts = schedule.config.consumer == "deepspeed"  # hjson reads 1e3 and 1000.0 as integers
+    converts = config.consumer == "deepspeed"  # hjson reads 1e3 and 1000.0 as integers
     steps = whole_of(value) if converts or isinstance(value, int) else None
     if steps is None or steps <= 0:
         message = f"warmup_num_steps must be an integer greater than 0, not {shown(value)}"
-        yield schedule.in_params("warmup_num_steps", message, f"set warmup_num_steps to {max(1, steps or 1)}")
+        yield violation(config, _WARMUP, message, f"set warmup_num_steps to {max(1, steps or 1)}")
 
 
 @_warming.rule("OPT013", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:745"))
-def warmup_is_log_or_linear(schedule: Schedule) -> Violations:
+def warmup_is_log_or_linear(config: Config) -> Violations:
     """warmup_type is log or linear: anything else is silently log.
     Prevents: Another warm-up than the one written.
     Fix: use log or linear"""
-    kind = schedule.config.read(f"{PARAMS}/warmup_type")
+    pointer = f"{_PARAMS}/warmup_type"
+    kind = config.read(pointer)
     if kind is not None and kind not in ("log", "linear"):
         message = f'unknown warmup_type {shown(kind)}: the rate warms up as with "log"'
-        yield schedule.in_params("warmup_type", message, 'use "linear" or "log"')
+        yield violation(config, pointer, message, 'use "linear" or "log"')
 
 
 @_rated.rule("OPT014", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:738"))
-def one_rate(schedule: Schedule) -> Violations:
+def one_rate(config: Config) -> Violations:
     """The schedule's highest rate is the optimizer's, which it replaces.
     Prevents: training at another rate than the optimizer's
     Fix: write the same rate in both places"""
-    rate, highest = schedule.config.number(_RATE), schedule.number("warmup_max_lr")
+    rate, highest = config.number(_RATE), config.number(_HIGHEST)
     if rate is not None and highest is not None and rate != highest:
         message = f"warmup_max_lr: {shown(highest)} replaces the optimizer's lr: {shown(rate)}"
-        yield schedule.in_params("warmup_max_lr", message, "write the same rate in both places")
+        yield violation(config, _HIGHEST, message, "write the same rate in both places")
 
 
 @_rated.rule("OPT032", ERROR, "silent", deepspeed_now("runtime/lr_schedules.py:818"))
-def decay_starts_from_the_rate(schedule: Schedule) -> Violations:
+def decay_starts_from_the_rate(config: Config) -> Violations:
     """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is 0.001.
     Prevents: Training at 0.001 whatever lr is.
     Fix: set warmup_max_lr"""
-    rate, name = schedule.config.number(_RATE), schedule.name
-    takes_rate = name == "WarmupLR" and schedule.config.version >= _TAKES_OPTIMIZERS_RATE
-    if schedule.config.has(PARAMS) and not schedule.has("warmup_max_lr") and rate != 0.001 and not takes_rate:
+    rate, name = config.number(_RATE), config.text(_TYPE)
+    takes_rate = name == "WarmupLR" and config.version >= _TAKES_OPTIMIZERS_RATE
+    if config.has(_PARAMS) and not config.has(_HIGHEST) and rate != 0.001 and not takes_rate:
         instead = "whatever the optimizer's is" if rate is None else f"in place of the optimizer's lr: {shown(rate)}"
         message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
         hint = f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}'
-        less = None if schedule.config.has("/optimizer") else NOTE  # a program's own may have this very rate
-        yield schedule.in_params("", message, hint, severity=less)
+        less = None if config.has("/optimizer") else NOTE  # a program's own may have this very rate
+        yield violation(config, _PARAMS, message, hint, severity=less)
 
 
 @_rated.rule("OPT033", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:742"))
-def rate_rises_in_warmup(schedule: Schedule) -> Violations:
+def rate_rises_in_warmup(config: Config) -> Violations:
     """The warm-up starts below the highest rate.
     Prevents: A rate that falls where it should rise.
     Fix: set warmup_min_lr to 0"""
-    lowest, highest = schedule.number("warmup_min_lr"), schedule.number("warmup_max_lr")
+    lowest, highest = config.number(_LOWEST), config.number(_HIGHEST)
     if lowest is not None and highest is not None and lowest > highest:
         message = f"warmup_min_lr: {shown(lowest)} is above warmup_max_lr: {shown(highest)}: the rate falls"
-        yield schedule.in_params("warmup_min_lr", message, "set warmup_min_lr to 0")
+        yield violation(config, _LOWEST, message, "set warmup_min_lr to 0")
 
 
 @_range_tests.rule("OPT034", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:314"))
-def range_tests_dont_train(schedule: Schedule) -> Violations:
+def range_tests_dont_train(config: Config) -> Violations:
     """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable one.
     Prevents: A loss that diverges by design.
     Fix: use a training schedule"""
     message = "LRRangeTest raises the learning rate until the job ends, to see where training diverges"
-    yield violation(schedule.config, TYPE, message, "use WarmupDecayLR or WarmupCosineLR to train")
+    yield violation(config, _TYPE, message, "use WarmupDecayLR or WarmupCosineLR to train")
 
 
 @_range_tests.rule("OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4))
-def range_tests_take_steps(schedule: Schedule) -> Violations:
+def range_tests_take_steps(config: Config) -> Violations:
     """lr_range_test_step_size is an integer greater than 0.
     Prevents: `lr_range_test_step_size must be a positive integer`
     Fix: write an integer greater than 0"""
-    key = "lr_range_test_step_size"
-    value = schedule.number(key)
-    if value is not None and (value <= 0 or value != int(value)):
-        message = f"{key} must be an integer greater than 0, not {shown(value)}"
-        yield schedule.in_params(key, message, "write 2000, the default")
+    yield from counted_from_1(config, f"{_PARAMS}/lr_range_test_step_size", "write 2000, the default")
 
 
 @_cycles.rule("OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4))
-def cycles_have_a_length(schedule: Schedule) -> Violations:
+def cycles_have_a_length(config: Config) -> Violations:
     """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
     Prevents: `cycle_first_step_size must be positive`
     Fix: write numbers of steps greater than 0"""
     for key, lowest in (("cycle_first_step_size", "greater than 0"), ("cycle_second_step_size", "0 or more")):
-        value = schedule.number(key)
+        value = config.number(f"{_PARAMS}/{key}")
         if value is not None and (value < 0 or (value == 0 and lowest != "0 or more")):
-            yield schedule.in_params(key, f"{key} must be {lowest}, not {shown(value)}", "write 2000, the default")
+            message = f"{key} must be {lowest}, not {shown(value)}"
+            yield violation(config, f"{_PARAMS}/{key}", message, "write 2000, the default")
 
 
 @_cycles.rule("OPT037", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"))
-def cycles_leave_momentum(schedule: Schedule) -> Violations:
+def cycles_leave_momentum(config: Config) -> Violations:
     """OneCycle sets cycle_momentum where the optimizer has betas: by default it replaces them.
     Prevents: training with other betas than the optimizer's
     Fix: set cycle_momentum to false"""
-    betas = schedule.config.read("/optimizer/params/betas")
-    if isinstance(betas, list) and schedule.config.switch("/scheduler/params/cycle_momentum", True):
+    betas = config.read(f"{PARAMS}/betas")
+    if isinstance(betas, list) and config.switch(f"{_PARAMS}/cycle_momentum", True):
         message = f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
-        yield violation(schedule.config, TYPE, message, 'set "cycle_momentum" to false to keep the optimizer\'s')
+        yield violation(config, _TYPE, message, 'set "cycle_momentum" to false to keep the optimizer\'s')
 
 
 @_cycles.rule("OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"))
-def decays_have_steps(schedule: Schedule) -> Violations:
+def decays_have_steps(config: Config) -> Violations:
     """OneCycle's decay rates are used with a decay_step_size.
     Prevents: A rate that stays at cycle_min_lr where a decay is written.
     Fix: add decay_step_size"""
-    size = schedule.number("decay_step_size") if schedule.has("decay_step_size") else 0
-    for key in ("decay_lr_rate", "decay_mom_rate") if size == 0 else ():
-        if rate := schedule.number(key):
+    size = f"{_PARAMS}/decay_step_size"
+    for key in ("decay_lr_rate", "decay_mom_rate") if not config.has(size) or config.number(size) == 0 else ():
+        if rate := config.number(f"{_PARAMS}/{key}"):
             message = f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing decays after the cycle"
-            yield schedule.in_params(key, message, 'add "decay_step_size": the steps of a decay')
+            yield violation(config, f"{_PARAMS}/{key}", message, 'add "decay_step_size": the steps of a decay')

@@ -15,7 +15,7 @@ from ....facts.hjson.text import JsonText, read_json
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....job.text import text_of
 from ....job.wording import NOTHING, dotted, walk
-from ....rules.violations import violation
+from ....rules.violations import divisors, listed, violation
 from ...subjects import Subject, ds_configs
 from ...submission import Submission
 from ...world import World, world_of
@@ -149,6 +149,11 @@ def said(config: Config, pointer: str) -> str:
     return f"{pointer.rpartition('/')[2]}: {shown(config.value(pointer))}"
 
 
+def steps_by_torch(config: Config) -> bool:
+    """Return whether the optimizer is an Adam, and torch's own."""
+    return config.optimizer in ("adam", "adamw") and bool(config.switch(f"{PARAMS}/torch_adam"))
+
+
 def edits_of(config: Config, fix: Fix | None) -> tuple[Edit, ...]:
     """The edits of a fix to a config of its own file; none in what a script writes."""
     if fix is None or config.embedded or len(config.json.text.content) > _MOST_CHARACTERS:
@@ -185,6 +190,28 @@ def while_on(config: Config, pointer: str, effect: str, hint: str | None = None)
         block, name = f"/{pointer}".split("/")[-2:]
         what = f"{block} is enabled:" if name == "enabled" else f"{name}: true"
         yield violation(config, pointer, f"{what} {effect}", hint or f'set "{name}" to false')
+
+
+def counted_from_1(config: Config, pointer: str, hint: str) -> Violations:
+    """A violation where a number is no integer greater than 0."""
+    value = config.number(pointer)
+    if value is not None and (value <= 0 or value != int(value)):
+        message = f"{pointer.rpartition('/')[2]} must be an integer greater than 0, not {shown(value)}"
+        yield violation(config, pointer, message, hint)
+
+
+def refused_with(config: Config, pointer: str, others: Mapping[str, object], hint: str) -> Violations:
+    """A violation where a key is refused with some others; `others`: by what they are called, whether each is there."""
+    if there := [name for name, is_there in others.items() if is_there]:
+        yield violation(config, pointer, f"{said(config, pointer)} is refused with {', '.join(there)}", hint)
+
+
+def divides(config: Config, pointer: str, gpus: int | None, what: str = "{} GPUs") -> Violations:
+    """A violation where a size above 1 doesn't divide some GPUs; `what`: how these are called."""
+    size, name = config.whole(pointer), pointer.rpartition("/")[2]
+    if gpus and size and size > 1 and gpus % size:
+        message = f"{name}: {size} does not divide {what.format(gpus)}"
+        yield violation(config, pointer, message, f"set {name} to {listed(divisors(gpus)[:8])}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.violations import deepspeed, deepspeed_now, derived
+from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ...world import world_of
 from ..config import ZERO, Config
-from .subjects import Run, building, configs, runs, said, shown, unused
+from .subjects import OPTIMIZER, Run, building, configs, runs, said, shown, unused
 
 _STAGE: Final = f"{ZERO}/stage"
 #: Keys of stages 1 and 2 that the engine does not hand to the optimizer of stage 3.
@@ -35,7 +35,6 @@ _TESTED: Final = frozenset({"adam", "adamw", "adagrad", "lion", "muon", "muadam"
 #: Twice DeepSpeed's own default: gigabytes; and where a bucket in 16 bits alone is a tenth of a GPU of 80 GB.
 _LARGE_BUCKET: Final = 1_000_000_000
 _HUGE_BUCKET: Final = 4_000_000_000
-_TYPE: Final = "/optimizer/type"
 
 
 @configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
@@ -66,7 +65,7 @@ def stage_0_has_no_settings(config: Config) -> Violations:
     others = [key for key in block if key != "stage" and not key.startswith(("offload_", "cpu_offload"))]
     if others and config.stage == 0 and block.get("stage", "auto") != "auto":
         message = f"stage: 0 turns ZeRO off: {_listed(others)} no effect"
-        yield Violation(config.locate(_STAGE), message, "use stage 1, 2 or 3, or remove the others")
+        yield violation(config, _STAGE, message, "use stage 1, 2 or 3, or remove the others")
 
 
 @configs.rule("ZERO011", NOTE, "silent", deepspeed_now("runtime/engine.py:2669"))
@@ -105,9 +104,9 @@ def optimizers_are_tested_with_zero(config: Config) -> Violations:
     Fix: use AdamW, or set zero_allow_untested_optimizer"""
     untested = config.optimizer is not None and config.optimizer not in _TESTED
     if untested and config.stage and config.switch("/zero_allow_untested_optimizer") is False:
-        message = f"optimizer {shown(config.value(_TYPE))} is untested with ZeRO stage {config.stage}"
+        message = f"optimizer {shown(config.value(OPTIMIZER))} is untested with ZeRO stage {config.stage}"
         hint = 'use AdamW, or set "zero_allow_untested_optimizer" to true'
-        yield Violation(config.locate(_TYPE), f"{message}, so DeepSpeed refuses it", hint)
+        yield violation(config, OPTIMIZER, f"{message}, so DeepSpeed refuses it", hint)
 
 
 @building.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
@@ -116,15 +115,14 @@ def lamb_needs_whole_tensors(config: Config) -> Violations:
     Prevents: `You are using an untested ZeRO Optimizer`, or trust ratios of partitions
     Fix: use stage 0, or AdamW"""
     if config.optimizer == "lamb" and config.stage:
-        message = f"optimizer {shown(config.value(_TYPE))} with ZeRO stage {config.stage}"
+        message = f"optimizer {shown(config.value(OPTIMIZER))} with ZeRO stage {config.stage}"
         message += " computes its trust ratio over flat partitions, not layers"
-        yield Violation(config.locate(_TYPE), message, "use stage 0, or AdamW")
+        yield violation(config, OPTIMIZER, message, "use stage 0, or AdamW")
 
 
 def has_bf16_optimizer(config: Config) -> bool:
     """Return whether bf16 at stage 1 accumulates in fp32, for which DeepSpeed has an optimizer of its own."""
-    in_fp32 = config.accumulates_in in ("fp32", "float32", "float", "torch.float32")
-    return config.precision == "bf16" and config.stage == 1 and in_fp32
+    return config.precision == "bf16" and config.stage == 1 and config.sums_in == "fp32"
 
 
 @configs.rule("ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635"))
@@ -150,7 +148,7 @@ def buckets_are_counts(config: Config) -> Violations:
             name, memory = pointer.rpartition("/")[2], f"{2 * size / 1e9:,.0f} GB in 16 bits"
             message = f"{said(config, pointer)} counts elements: the buffer may need {memory}"
             hint, less = f"set {name} to 500000000, the default, or less", None if size > _HUGE_BUCKET else NOTE
-            yield Violation(config.locate(pointer), message, hint, severity=less)
+            yield violation(config, pointer, message, hint, severity=less)
 
 
 @runs.rule("ZERO023", NOTE, "silent", deepspeed_now("runtime/zero/config.py:377"))
@@ -162,7 +160,7 @@ def overlap_is_decided(run: Run) -> Violations:
     if config.stage == 2 and not config.has(f"{ZERO}/overlap_comm") and world_of(submission).pipeline == 1:
         message = "overlap_comm is not set, and its default is true only at stage 3:"
         message += " gradients are reduced while nothing is computed"
-        yield Violation(config.locate(_STAGE), message, 'set "overlap_comm" to true')
+        yield violation(config, _STAGE, message, 'set "overlap_comm" to true')
 
 
 @runs.rule("ZERO040", NOTE, "silent", derived("nothing is sharded over one rank"))
@@ -170,12 +168,12 @@ def sharding_needs_replicas(run: Run) -> Violations:
     """With ZeRO, there is more than one rank to shard over.
     Prevents: Communication costs time, and no memory is saved.
     Fix: use stage 0, or more replicas"""
-    config, world = run.config, world_of(run.submission)
+    config, world = run.config, run.world
     offloads = config.offloads("optimizer") or config.offloads("param")
     if config.stage and world.replicas is not None and world.replicas * world.context == 1 and not offloads:
         gpus = f"{world.gpus} GPU{'' if world.gpus == 1 else 's'}"
         message = f"stage: {config.stage} on {gpus} has one replica, so nothing to shard over: overhead without saving"
-        yield Violation(config.locate(_STAGE), message, "use stage 0, or more replicas")
+        yield violation(config, _STAGE, message, "use stage 0, or more replicas")
 
 
 @configs.rule("ZERO039", NOTE, "silent", deepspeed("runtime/engine.py:5592"))
@@ -187,7 +185,7 @@ def checkpoints_hold_weights(config: Config) -> Violations:
     if config.filled and config.stage == 3 and config.switch(pointer) is False:
         message = "stage3_gather_16bit_weights_on_model_save is off: the model that is saved has no usable weights"
         hint = 'set "stage3_gather_16bit_weights_on_model_save" to true, or run zero_to_fp32.py afterwards'
-        yield Violation(config.locate(pointer if config.has(pointer) else _STAGE), message, hint)
+        yield violation(config, pointer if config.has(pointer) else _STAGE, message, hint)
 
 
 @runs.rule("ZERO022", WARNING, "training", deepspeed("runtime/zero/stage_1_and_2.py:1627"))
@@ -201,4 +199,4 @@ def unused_parameters_are_allowed(run: Run) -> Violations:
         moe = model is not None and model.experts > 0
         which = "this model's experts may get none" if moe else "frozen weights, experts and adapters may get none"
         message = f"ignore_unused_parameters: false ends the job when a parameter gets no gradient: {which}"
-        yield Violation(config.locate(pointer), message, "set ignore_unused_parameters to true, the default")
+        yield violation(config, pointer, message, "set ignore_unused_parameters to true, the default")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, neighbours
-from ...world import world_of
+from ....findings import ERROR, NOTE, WARNING, Violations
+from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, neighbours, violation
 from ..config import ZERO, Config
-from .subjects import Run, configs, runs, said, shown, to_remove, unused
+from .subjects import OPTIMIZER, Run, configs, divides, refused_with, runs, said, shown, to_remove, unused, while_on
 from .zero import has_bf16_optimizer
 
 #: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left out.
@@ -16,6 +15,7 @@ _MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
 _MUON: Final = f"{deepspeed_now('runtime/zero/stage3.py:361')}; {deepspeed('runtime/zero/stage_1_and_2.py:231')}"
 _NORMS: Final = "runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"
 _KERNEL: Final = "runtime/zero/partition_parameters.py:889 (the cast below it is there since 0.19.6)"
+_SCATTER: Final = f"{ZERO}/reduce_scatter"
 _MICS: Final = "runtime/zero/mics_utils.py:83; runtime/zero/mics.py:422"
 _HPZ: Final = f"{ZERO}/zero_hpz_partition_size"
 _WEIGHTS: Final = f"{ZERO}/zero_quantized_weights"
@@ -32,20 +32,16 @@ def buckets_are_even(config: Config) -> Violations:
     size = config.whole(pointer)
     if config.stage in (1, 2) and size is not None and size % 2 and not has_bf16_optimizer(config):
         message = f"{said(config, pointer)} is odd"
-        yield Violation(config.locate(pointer), message, f"set allgather_bucket_size to {size + 1}")
+        yield violation(config, pointer, message, f"set allgather_bucket_size to {size + 1}")
 
 
 def _scaled_before(config: Config, stage: int) -> Violations:
     """Gradients scaled before they are reduced, where reduce_scatter is on."""
-    if config.stage != stage or not config.switch(f"{ZERO}/reduce_scatter"):
-        return
     factor, scaled = "/gradient_predivide_factor", "/prescale_gradients"
-    found = [factor] if config.number(factor) not in (1, None) else []
-    found += [scaled] if config.switch(scaled) else []
-    for pointer in found:
-        message = f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter,"
-        hint = f"remove {pointer[1:]}, or set reduce_scatter to false"
-        yield to_remove(config, pointer, f"{message} which is its default", hint)
+    asked = {factor: config.number(factor) not in (1, None), scaled: config.switch(scaled)}
+    for pointer in filter(asked.get, asked) if config.stage == stage and config.switch(_SCATTER) else ():
+        message = f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, which is its default"
+        yield to_remove(config, pointer, message, f"remove {pointer[1:]}, or set reduce_scatter to false")
 
 
 @configs.rule("ZERO016", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:346"))
@@ -94,12 +90,11 @@ def muon_reduces_whole_gradients(config: Config) -> Violations:
     Fix: set reduce_scatter to false"""
     first, end = _MUON_OFFLOAD_REFUSED
     offloaded = first <= config.version < end and config.stage in (1, 2) and config.offloads("optimizer")
-    pointer = f"{ZERO}/reduce_scatter"
-    if config.optimizer == "muon" and (config.stage == 3 or offloaded) and config.switch(pointer):
-        offload = " and offload_optimizer" if offloaded else ""
-        message = f"Muon at stage {config.stage} is refused with reduce_scatter, which is its default,{offload}"
-        where = config.locate(pointer if config.has(pointer) else "/optimizer/type")
-        yield Violation(where, message.rstrip(","), 'set "reduce_scatter" to false')
+    if config.optimizer == "muon" and (config.stage == 3 or offloaded) and config.switch(_SCATTER):
+        offload = ", and offload_optimizer" if offloaded else ""
+        message = f"Muon at stage {config.stage} is refused with reduce_scatter, which is its default{offload}"
+        pointer = _SCATTER if config.has(_SCATTER) else OPTIMIZER
+        yield violation(config, pointer, message, 'set "reduce_scatter" to false')
 
 
 @runs.rule("ZERO036", ERROR, "init", deepspeed_now("runtime/engine.py:2031"), since=(0, 19, 4))
@@ -107,16 +102,14 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
     """managed_gradient_accumulation: false is used with overlap_comm only from stage 2, and not with a pipeline.
     Prevents: `managed_gradient_accumulation=False supports ZeRO overlap_comm only with ZeRO stage 2`
     Fix: remove managed_gradient_accumulation"""
-    config, stages, pointer = run.config, world_of(run.submission).pipeline, "/managed_gradient_accumulation"
-    if config.switch(pointer) is not False:
-        return
-    overlaps = config.stage in (0, 1) and config.switch(f"{ZERO}/overlap_comm")
-    others = [f"overlap_comm at stage {config.stage}"] if overlaps else []
-    others += [f"{stages} pipeline stages"] if stages > 1 else []
-    others += ["compile.deepcompile"] if config.switch("/compile/deepcompile") else []
-    if others:
-        message = f"managed_gradient_accumulation: false is refused with {', '.join(others)}"
-        yield Violation(config.locate(pointer), message, "remove it, or the others")
+    config, pointer, stages = run.config, "/managed_gradient_accumulation", run.world.pipeline
+    others = {
+        f"overlap_comm at stage {config.stage}": config.stage in (0, 1) and config.switch(f"{ZERO}/overlap_comm"),
+        f"{stages} pipeline stages": stages > 1,
+        "compile.deepcompile": config.switch("/compile/deepcompile"),
+    }
+    if config.switch(pointer) is False:
+        yield from refused_with(config, pointer, others, "remove it, or the others")
 
 
 @configs.rule("ZERO048", ERROR, "init", deepspeed_now(_NORMS), since=(0, 19, 7))
@@ -138,7 +131,7 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     if reasons:
         message = f"compute_grad_norm: false is refused: {', '.join(reasons)}"
         hint = "set it to true, or gradient_clipping to 0 without the others"
-        yield Violation(config.locate(pointer), message, hint)
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule("ZERO037", NOTE, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:300"))
@@ -156,13 +149,13 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
     """zero_hpz_partition_size divides the GPUs.
     Prevents: `N is not divisible by M` when the engine starts
     Fix: set it to a divisor of the GPUs"""
-    config, gpus = run.config, world_of(run.submission).gpus
+    config, gpus = run.config, run.world.gpus
     size = config.whole(_HPZ)
     if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
         message = f"zero_hpz_partition_size: {size} does not divide {gpus} GPUs"
         fits = [d for d in divisors(gpus) if 1 < d < gpus]
         hint = f"set zero_hpz_partition_size to {listed(fits[:6])}" if fits else "remove it"
-        yield Violation(config.locate(_HPZ), message, hint)
+        yield violation(config, _HPZ, message, hint)
 
 
 @runs.rule("ZERO027", WARNING, "silent", "deepspeedai/DeepSpeed docs/_tutorials/zeropp.md:28 @ 0.19.6")
@@ -170,13 +163,13 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
     """zero_hpz_partition_size is the number of GPUs per node, so that its gathers stay within a node.
     Prevents: Training slower than without it, or more memory than needed.
     Fix: set it to the GPUs per node"""
-    config, per_node = run.config, world_of(run.submission).gpus_per_node
+    config, per_node = run.config, run.world.gpus_per_node
     size = config.whole(_HPZ)
     if config.stage == 3 and per_node and size and size > 1 and size != per_node:
         crosses = size > per_node
         effect = "its gathers cross nodes" if crosses else f"each of the {per_node} GPUs keeps more than it must"
         message = f"zero_hpz_partition_size: {size} on nodes of {per_node} GPUs: {effect}"
-        yield Violation(config.locate(_HPZ), message, f"set zero_hpz_partition_size to {per_node}")
+        yield violation(config, _HPZ, message, f"set zero_hpz_partition_size to {per_node}")
 
 
 @runs.rule("ZERO028", ERROR, "init", deepspeed_now("utils/groups.py:738"))
@@ -184,11 +177,11 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
     """With quantized gradients, which are exchanged within a node first, the GPUs fill whole nodes.
     Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks without a group
     Fix: use whole nodes"""
-    config, gpus, per_node = run.config, world_of(run.submission).gpus, world_of(run.submission).gpus_per_node
+    config, gpus, per_node = run.config, run.world.gpus, run.world.gpus_per_node
     if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
         message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
         hint = f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it"
-        yield Violation(config.locate(_GRADIENTS), message, hint)
+        yield violation(config, _GRADIENTS, message, hint)
 
 
 @configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
@@ -196,10 +189,9 @@ def quantized_gradients_scatter(config: Config) -> Violations:
     """Quantized gradients at stage 3 are reduced and scattered.
     Prevents: `when enable all_to_all_reduce, reduce_scatter should also be enabled`
     Fix: set reduce_scatter to true"""
-    pointer = f"{ZERO}/reduce_scatter"
-    if config.stage == 3 and config.switch(_GRADIENTS) and config.switch(pointer) is False:
+    if config.stage == 3 and config.switch(_GRADIENTS) and config.switch(_SCATTER) is False:
         message = "zero_quantized_gradients: true is refused with reduce_scatter: false"
-        yield Violation(config.locate(pointer), message, "set reduce_scatter to true")
+        yield violation(config, _SCATTER, message, "set reduce_scatter to true")
 
 
 @configs.rule("ZERO031", NOTE, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
@@ -207,9 +199,9 @@ def frozen_weights_are_half(config: Config) -> Violations:
     """zero_quantized_nontrainable_weights is used with fp16 weights, where the program freezes weights later.
     Prevents: `quantize_dstensor() expects tensor.dtype == torch.float16`
     Fix: use fp16"""
-    if config.stage == 3 and config.switch(_FROZEN) and config.precision == "bf16":
-        message = "zero_quantized_nontrainable_weights: true with bf16: a call of quantize_nontrainable_params() fails"
-        yield Violation(config.locate(_FROZEN), message, "freeze weights before deepspeed.initialize, or use fp16")
+    if config.stage == 3 and config.precision == "bf16":
+        effect = "with bf16: a call of quantize_nontrainable_params() fails"
+        yield from while_on(config, _FROZEN, effect, "freeze weights before deepspeed.initialize, or use fp16")
 
 
 @configs.rule("ZERO066", ERROR, "training", deepspeed_now(_KERNEL), before=(0, 19, 6))
@@ -217,11 +209,9 @@ def quantized_weights_are_half(config: Config) -> Violations:
     """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
     Prevents: Weights that are silently wrong, or a first product of two types.
     Fix: use fp16"""
-    for pointer in (_WEIGHTS, _FROZEN):
-        if config.stage == 3 and config.switch(pointer) and config.precision == "bf16":
-            name = pointer.rpartition("/")[2]
-            message = f"{name}: true with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
-            yield Violation(config.locate(pointer), message, "use fp16, or DeepSpeed 0.19.6 or later")
+    for pointer in (_WEIGHTS, _FROZEN) if config.stage == 3 and config.precision == "bf16" else ():
+        effect = "with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
+        yield from while_on(config, pointer, effect, "use fp16, or DeepSpeed 0.19.6 or later")
 
 
 @configs.rule("ZERO032", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
@@ -240,15 +230,11 @@ def mics_shards_divide_the_gpus(run: Run) -> Violations:
     """mics_shard_size divides the GPUs, and is used without offload.
     Prevents: an assertion when the groups are made
     Fix: set it to a divisor of the GPUs"""
-    config, gpus, pointer = run.config, world_of(run.submission).gpus, f"{ZERO}/mics_shard_size"
-    size, where = config.whole(pointer), config.locate(pointer)
-    if not size or size < 1 or config.stage != 3:
-        return
-    if gpus and gpus % size:
-        message = f"mics_shard_size: {size} does not divide {gpus} GPUs"
-        yield Violation(where, message, f"set mics_shard_size to {listed(divisors(gpus)[:8])}")
-    if config.offloads("optimizer") or config.offloads("param"):
-        yield Violation(where, f"mics_shard_size: {size} is refused with offload", "remove one of the two")
+    config, pointer = run.config, f"{ZERO}/mics_shard_size"
+    if config.stage == 3 and (config.whole(pointer) or 0) > 0:
+        yield from divides(config, pointer, run.world.gpus)
+        offloads = {"offload": config.offloads("optimizer") or config.offloads("param")}
+        yield from refused_with(config, pointer, offloads, "remove one of the two")
 
 
 @runs.rule("ZERO056", WARNING, "silent", deepspeed_now("runtime/zero/config.py:221"))
@@ -262,7 +248,7 @@ def persistent_parameters_are_small(run: Run) -> Violations:
         message = f"{said(config, pointer)} keeps every matrix of"
         message += f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
         hint = f"set stage3_param_persistence_threshold to {10 * model.hidden} (10 × the hidden size)"
-        yield Violation(config.locate(pointer), message, hint)
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule("ZERO010", ERROR, "parse", deepspeed("runtime/zero/config.py:389-393"))
@@ -274,7 +260,7 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
     ratio = config.number(pointer) if config.schema.pydantic > 1 else None  # pydantic 1 never gets to the check
     if ratio is not None and ratio < 1 and stage not in (3, None):
         message = f"`ratio` {shown(ratio)} offloads a part of the optimizer: stage 3 only; this is stage {stage}"
-        yield Violation(config.locate(pointer), message, 'write "ratio": 1.0, or "stage": 3')
+        yield violation(config, pointer, message, 'write "ratio": 1.0, or "stage": 3')
 
 
 @configs.rule("ZERO080", ERROR, "parse", deepspeed_now("runtime/zero/config.py:390"))
@@ -286,4 +272,4 @@ def norm_is_left_out_at_stage_1_or_2(config: Config) -> Violations:
     checked = zero is not None and "compute_grad_norm_valid" in zero.checks
     if checked and config.stage not in (1, 2, None) and config.switch(pointer) is False:
         message = f"`compute_grad_norm` is off, which requires stage 1 or 2; this is stage {config.stage}"
-        yield Violation(config.locate(pointer), message, "remove it")
+        yield violation(config, pointer, message, "remove it")

@@ -7,20 +7,18 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
-from ....catalog import Model
 from ....dataclass import dataclass
 from ....facts.hjson.edits import replace_value
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, transformers, violation
 from ...deepspeed.config import FILLERS, ZERO, Config
-from ...launching.launch_line import Call
 from ...launching.program_options import tells
 from ...lookup import is_slip
-from ...subjects import accelerate_calls, ds_configs, subject
+from ...subjects import accelerate_calls, ds_configs, subject, submissions
 from ...submission import Submission, ds_config_of, used_accelerate_config, used_config
 from ...world import world_of
-from ..accelerate import AccelerateConfig, number_of_text
+from ..accelerate import number_of_text
 from ..table import ROWS
 from ..training_arguments import TrainingArguments
 from .accelerate import model_of
@@ -44,12 +42,16 @@ class Pair:
     gpus: int | None
 
 
-@subject("training arguments", "DeepSpeed config")
+_READS: Final = ("training arguments", "DeepSpeed config")
+_FILE_OPTION: Final = "--deepspeed_config_file"
+_FILE: Final = "deepspeed_config/deepspeed_config_file"
+
+
+@subject(*_READS)
 def pairs(submission: Submission) -> Iterator[Pair]:
     """TrainingArguments that have a DeepSpeed config: their own, else the one that accelerate is started with."""
-    option = "--deepspeed_config_file"
-    named = any(config.has(f"deepspeed_config/{option[2:]}") for config in submission.accelerate_configs)
-    named = named or any(line.options.has(option) for line in accelerate_calls(submission))
+    named = any(config.has(_FILE) for config in submission.accelerate_configs)
+    named = named or any(call.options.has(_FILE_OPTION) for call in accelerate_calls(submission))
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
@@ -59,9 +61,7 @@ def pairs(submission: Submission) -> Iterator[Pair]:
 
 
 #: DeepSpeed's scheduler of each of transformers' that it has: docs/source/en/deepspeed.md @ 5.23.0
-_SCHEDULES: Final[dict[object, str]] = {"constant_with_warmup": "WarmupLR", "linear": "WarmupDecayLR"}
-
-
+_SCHEDULES: Final = (("constant_with_warmup", "WarmupLR"), ("linear", "WarmupDecayLR"))
 #: The value that a key of the DeepSpeed config must have, unless it is "auto": the key's pointer, the value, the
 #: arguments that require it, whether they are written, and the one to change instead, where it isn't the key.
 _Expected = tuple[str, object, str, bool, str]
@@ -115,35 +115,28 @@ def config_equals_the_arguments(pair: Pair) -> Violations:
         yield from _mismatches(pair, expected)
 
 
-@subject("training arguments", "accelerate config", "launch script")
-def _accelerated(submission: Submission) -> Iterator[tuple[TrainingArguments, Call, AccelerateConfig]]:
-    """Arguments of a program that `accelerate launch` starts with settings of DeepSpeed in its own config."""
-    config = used_accelerate_config(submission)
-    if config is None or not config.uses_deepspeed or config.config_file:
-        return
-    for arguments in submission.training_arguments:
-        call = arguments.launch.call("accelerate") if arguments.launch is not None else None
-        if call is not None and not arguments.has("deepspeed"):
-            yield arguments, call, config
-
-
-@_accelerated.rule("HF042", ERROR, "init", _PREPARED)
-def accelerate_equals_the_arguments(run: tuple[TrainingArguments, Call, AccelerateConfig]) -> Violations:
+@submissions.rule("HF042", ERROR, "init", _PREPARED, reads=("training arguments", "accelerate config", "launch script"))
+def accelerate_equals_the_arguments(submission: Submission) -> Violations:
     """Accumulation and clipping in accelerate's deepspeed_config are those of the training arguments.
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values;
     in programs without the Trainer, no error: DeepSpeed's value is used.
     Fix: write the same value in both"""
-    arguments, call, config = run
-    steps = "gradient_accumulation_steps"
-    for key, name in ((steps, steps), ("gradient_clipping", "max_grad_norm")):
-        theirs, ours = config.deepspeed.get(key), arguments.number(name)
-        value = number_of_text(theirs)
-        if value is None or ours is None or value == ours or call.options.has(f"--{key}"):
+    config, steps = used_accelerate_config(submission), "gradient_accumulation_steps"
+    if config is None or not config.uses_deepspeed or config.config_file:
+        return
+    for arguments in submission.training_arguments:
+        call = arguments.launch.call("accelerate") if arguments.launch is not None else None
+        if call is None or arguments.has("deepspeed"):
             continue
-        message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments"
-        severity = None if call.options.has("--config_file") else Severity.WARNING
-        found = violation(config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity)
-        yield against(arguments.locate(name), found)
+        for key, name in ((steps, steps), ("gradient_clipping", "max_grad_norm")):
+            theirs, ours = config.deepspeed.get(key), arguments.number(name)
+            if number_of_text(theirs) not in (None, ours) and ours is not None and not call.options.has(f"--{key}"):
+                message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments"
+                severity = None if call.options.has("--config_file") else WARNING
+                found = violation(
+                    config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity
+                )
+                yield against(arguments.locate(name), found)
 
 
 @pairs.rule("HF039", ERROR, "init", transformers(f"{_FILL}:155-160"))
@@ -217,56 +210,45 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
         yield violation(arguments, asked, message, "use stage 3, or evaluate without DeepSpeed")
 
 
-@subject("training arguments", "DeepSpeed config")
-def _trainers(submission: Submission) -> Iterator[tuple[TrainingArguments, int | None]]:
-    """TrainingArguments, each with the ZeRO stage of the DeepSpeed config that transformers reads with them."""
-    stages = {id(pair.arguments): pair.config.stage for pair in pairs(submission)}
-    return ((arguments, stages.get(id(arguments))) for arguments in submission.training_arguments)
-
-
-@_trainers.rule("HF006", ERROR, "init", transformers("src/transformers/trainer.py:889-906"))
-def trainer_accepts_the_settings(trainer: tuple[TrainingArguments, int | None]) -> Violations:
+@submissions.rule("HF006", ERROR, "init", transformers("src/transformers/trainer.py:889-906"), reads=_READS)
+def trainer_accepts_the_settings(submission: Submission) -> Violations:
     """save_only_model goes without load_best_model_at_end, auto_find_batch_size without ZeRO stage 3.
     Prevents: ValueError: DeepSpeed can't be used with `save_only_model` along with `load_best_model_at_end`, or:
     `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.
     Fix: remove one of the two, or use stage 2 or a fixed batch size"""
-    arguments, stage = trainer
-    under = "DeepSpeed" if arguments.value("deepspeed") else "FSDP" if arguments.value("fsdp") else None
-    if under and arguments.is_on("save_only_model") and arguments.is_on("load_best_model_at_end"):
-        message = f"save_only_model with load_best_model_at_end under {under}"
-        yield violation(arguments, "save_only_model", message, "remove one of the two")
-    if arguments.is_on("auto_find_batch_size") and stage == 3:
-        message = "auto_find_batch_size with ZeRO stage 3"
-        yield violation(arguments, "auto_find_batch_size", message, "use stage 2, or set a batch size")
+    stages = {id(pair.arguments): pair.config.stage for pair in pairs(submission)}
+    for arguments in submission.training_arguments:
+        under = "DeepSpeed" if arguments.value("deepspeed") else "FSDP" if arguments.value("fsdp") else None
+        if under and arguments.is_on("save_only_model") and arguments.is_on("load_best_model_at_end"):
+            message = f"save_only_model with load_best_model_at_end under {under}"
+            yield violation(arguments, "save_only_model", message, "remove one of the two")
+        if arguments.is_on("auto_find_batch_size") and stages.get(id(arguments)) == 3:
+            message = "auto_find_batch_size with ZeRO stage 3"
+            yield violation(arguments, "auto_find_batch_size", message, "use stage 2, or set a batch size")
 
 
-@subject("training arguments", "accelerate config", "DeepSpeed config")
-def _plugin_configs(submission: Submission) -> Iterator[Config]:
-    """The DeepSpeed configs that accelerate's DeepSpeedPlugin reads, for transformers too, each once."""
-    configs = [pair.config for pair in pairs(submission)]
-    linked, option = used_config(submission), "--deepspeed_config_file"
-    if linked is not None and any(
-        config.has(f"deepspeed_config/{option[2:]}") for config in submission.accelerate_configs
-    ):
-        configs.append(linked)
-    if submission.context.consumer in FILLERS:
-        configs += submission.configs
-    named = {PurePath(line.options.text(option) or "").name for line in accelerate_calls(submission)}
-    configs += [config for config in submission.configs if config.name in named]
-    for config in {id(config): config for config in configs}.values():
-        if config.json.broken is None and isinstance(config.json.data, dict):
-            yield config
+_PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
+_PLUGINS_FILES: Final = ("training arguments", "accelerate config", "DeepSpeed config")
 
 
-@_plugin_configs.rule("HF013", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)"))
-def zero_section_is_there(config: Config) -> Violations:
+@submissions.rule("HF013", ERROR, "init", _PLUGIN, reads=_PLUGINS_FILES)
+def zero_section_is_there(submission: Submission) -> Violations:
     """A DeepSpeed config that transformers or accelerate reads has a zero_optimization section.
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
     Fix: add "zero_optimization": {"stage": 0}"""
+    read = [pair.config for pair in pairs(submission)]
+    linked, calls = used_config(submission), accelerate_calls(submission)
+    if linked is not None and any(config.has(_FILE) for config in submission.accelerate_configs):
+        read.append(linked)
+    named = {PurePath(call.options.text(_FILE_OPTION) or "").name for call in calls}
+    filled = submission.context.consumer in FILLERS
+    read += [config for config in submission.configs if filled or config.name in named]
     section = "zero_optimization"  # PARSE004 reports a slip in its name
-    if not config.tuned and not any(key == section or is_slip(key, section) for key in config.block("")):
-        message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
-        yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
+    for config in {id(config): config for config in read}.values():
+        whole = config.json.broken is None and isinstance(config.json.data, dict) and not config.tuned
+        if whole and not any(key == section or is_slip(key, section) for key in config.block("")):
+            message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
+            yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
 
 
 @ds_configs.rule("HF043", ERROR, "silent", transformers(f"{_FILL} (is_zero3)"))
@@ -297,33 +279,24 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
             built = pair.config.optimizer
             decoupled = built == "adamw" or (built == "adam" and pair.config.switch(_DECOUPLED, True))
             both_adamw = key == "optimizer" and decoupled and pair.arguments.value("optim") in _ADAMW
-            same = both_adamw or _SCHEDULES.get(pair.arguments.value(name)) == kind
+            same = both_adamw or (pair.arguments.value(name), kind) in _SCHEDULES
             less = NOTE if same else None  # whichever program implements it
             found = violation(pair.arguments, name, message, "remove one of them", severity=less)
             yield against(pair.config.locate(f"/{key}/type"), found)
 
 
-@subject("training arguments", "DeepSpeed config")
-def _models(submission: Submission) -> Iterator[tuple[Config, Model]]:
-    """The DeepSpeed configs that transformers reads, with the model that it loads."""
-    read: list[tuple[TrainingArguments | None, Config]]
-    read = [(pair.arguments, pair.config) for pair in pairs(submission)]
-    if submission.context.consumer == "huggingface" and not read:
-        alone = submission.training_arguments
-        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.configs]
-    for arguments, config in read:
-        model = model_of(submission, arguments)
-        if model is not None:
-            yield config, model
-
-
-@_models.rule("HF019", ERROR, "init", transformers(f"{_FILL}:341-358"))
-def tensor_parallelism_needs_no_conversion(loaded: tuple[Config, Model]) -> Violations:
+@submissions.rule("HF019", ERROR, "init", transformers(f"{_FILL}:341-358"), reads=_READS)
+def tensor_parallelism_needs_no_conversion(submission: Submission) -> Violations:
     """DeepSpeed's tensor parallelism is not used for a mixture of experts that transformers converts on loading.
     Prevents: NotImplementedError: Weight conversions with DeepSpeed Tensor Parallelism are not yet implemented.
     Fix: remove tensor_parallel"""
-    config, model = loaded
-    size = whole_number(config.value("/tensor_parallel/autotp_size")) or 1
-    if size > 1 and model.is_moe:
-        message = f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
-        yield violation(config, "/tensor_parallel/autotp_size", message, "use autotp_size 1, and shard by ZeRO")
+    alone, pointer = submission.training_arguments, "/tensor_parallel/autotp_size"
+    read: list[tuple[TrainingArguments | None, Config]]
+    read = [(pair.arguments, pair.config) for pair in pairs(submission)]
+    if submission.context.consumer == "huggingface" and not read:
+        read = [(alone[0] if len(alone) == 1 else None, config) for config in submission.configs]
+    for arguments, config in read:
+        model, size = model_of(submission, arguments), whole_number(config.value(pointer)) or 1
+        if model is not None and size > 1 and model.is_moe:
+            message = f"autotp_size {size} with {model.name}, whose experts transformers fuses on loading"
+            yield violation(config, pointer, message, "use autotp_size 1, and shard by ZeRO")
