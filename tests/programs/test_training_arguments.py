@@ -184,3 +184,12 @@ def test_arguments_in_a_folder_are_checked(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"{LINE}--gradient_accumulation_steps 4 --deepspeed ds_config.json\n")
     (tmp_path / "ds_config.json").write_text('{"gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1}}')
     assert "HF001" in {finding.rule for finding in dsgen.validate(tmp_path)}
+
+
+def test_an_argument_that_is_a_mapping_stops_no_check(tmp_path: Path) -> None:
+    """A schedule that is a mapping is judged as any other beside a config that has one."""
+    (tmp_path / "train.yaml").write_text(
+        "output_dir: x\nlr_scheduler_type: {}\nbf16: true\ndeepspeed: ds_config.json\n"
+    )
+    (tmp_path / "ds_config.json").write_text('{"train_batch_size": 8, "scheduler": {"type": "WarmupLR", "params": {}}}')
+    assert "HF022" in {finding.rule for finding in dsgen.validate(tmp_path)}
