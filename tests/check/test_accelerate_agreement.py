@@ -10,8 +10,7 @@ import dsgen
 from benchmarks.agreement_accelerate import compare_all, launch_says
 from dsgen.findings import Severity
 from dsgen.programs.trainer.rules.accelerate import DISTRIBUTED_TYPES, ENVIRONMENTS, PRECISIONS, TOP_KEYS
-from dsgen.programs.trainer.rules.accelerate_deepspeed import KEYS
-from dsgen.programs.trainer.rules.accelerate_machines import LAUNCHERS
+from dsgen.programs.trainer.rules.accelerate_deepspeed import KEYS, LAUNCHERS
 from tests.case import NAMES, read_case
 from tests.needs import needs_transformers
 

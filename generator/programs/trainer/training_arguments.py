@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 from ...dataclass import dataclass
 from ...facts.around import text_around, until_next_check
@@ -67,15 +67,10 @@ class ReplicaBatch:
     """The sequences that a replica trains on for each optimizer step, as the arguments set them."""
 
     micro: int
-    steps: int
+    sequences: int  #: micro × the steps of accumulation
     text: str  #: `per_device_train_batch_size 8 × gradient_accumulation_steps 2`
     written: bool  #: whether both are written, not the default
     name: str  #: the argument that changes the batch most easily
-
-    @property
-    def sequences(self) -> int:
-        """Their product."""
-        return self.micro * self.steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,32 +150,28 @@ class TrainingArguments(Reader):
         micro, steps = self.stated("per_device_train_batch_size"), self.stated("gradient_accumulation_steps")
         if micro is None or steps is None or self.is_on("auto_find_batch_size"):
             return None
-        sequences, passes = whole_number(micro.value), whole_number(steps.value)
-        if sequences is None or passes is None:
+        each, passes = whole_number(micro.value), whole_number(steps.value)
+        if each is None or passes is None:
             return None
         return ReplicaBatch(
-            micro=sequences,
-            steps=passes,
+            micro=each,
+            sequences=each * passes,
             text=f"{micro.text} × {steps.text}",
             written=micro.written and steps.written,
             name="gradient_accumulation_steps" if steps.written else "per_device_train_batch_size",
         )
 
 
-def _arguments_in(name: str) -> Any:
-    return json.loads(read_text(__package__, name))["arguments"]
-
-
 @cache
 def gone_arguments() -> Mapping[str, Mapping[str, str]]:
     """Arguments of older transformers by name: the `last` release seen that has it, and what to write `instead`."""
-    return cast(Mapping[str, Mapping[str, str]], _arguments_in("gone_arguments.json"))
+    return json.loads(read_text(__package__, "gone_arguments.json"))["arguments"]  # type: ignore[no-any-return]
 
 
 @cache
 def known_arguments() -> Mapping[str, Mapping[str, Any]]:
     """Every argument of transformers 5.23 by name: `type`, `default`, `choices`; written by scripts/."""
-    return cast(Mapping[str, Mapping[str, Any]], _arguments_in("training_arguments.json"))
+    return json.loads(read_text(__package__, "training_arguments.json"))["arguments"]  # type: ignore[no-any-return]
 
 
 def from_file(path: str, read: JsonText | Source) -> TrainingArguments:

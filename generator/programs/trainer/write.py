@@ -97,16 +97,6 @@ def _attention(job: Job, layout: Layout) -> str:
     return "flash_attention_2" if job.training.attention == "flash" else "sdpa" if layout.context > 1 else "eager"
 
 
-def _trl_adapters(job: Job) -> dict[str, Value]:
-    """The adapters, by trl's ModelConfig."""
-    lora = job.training.lora
-    if lora is None:
-        return {}
-    modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else module_names(job)
-    sizes: dict[str, Value] = {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
-    return {**sizes, "--lora_dropout": 0, "--lora_target_modules": tuple(modules)}
-
-
 def _resume(job: Job) -> Resume | None:
     """The last checkpoint is found when the job starts: TrainingArguments carry its path, and nothing looks for it.
 
@@ -118,16 +108,6 @@ def _resume(job: Job) -> Resume | None:
     if folder is None or not job.output.resume or gives(job.launch.arguments, option, "--output_dir"):
         return None
     return Resume(option=option, folder=folder, prefix="checkpoint-", complete="trainer_state.json")
-
-
-def _run_notes(job: Job) -> Iterator[str]:
-    """Notes on what the script has to do with checkpoints and logs."""
-    if _resume(job) is not None:
-        yield (
-            "To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the option of that name, "
-            "which the launch file sets to the last whole checkpoint, or with what "
-            "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
-        )
 
 
 def _environment(job: Job, layout: Layout) -> Mapping[str, str]:
@@ -167,7 +147,13 @@ def notes(job: Job, layout: Layout) -> tuple[str, ...]:
             f"train_batch_size is left out: DeepSpeed derives {layout.global_batch * layout.tensor}, while the Trainer "
             f"would insist on {layout.context} times that, since it counts every rank of a Ulysses group."
         )
-    texts += [*_adapter_notes(job, layout), *_run_notes(job)]
+    texts += _adapter_notes(job, layout)
+    if _resume(job) is not None:
+        texts.append(
+            "To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the option of that name, "
+            "which the launch file sets to the last whole checkpoint, or with what "
+            "transformers.trainer_utils.get_last_checkpoint finds in output_dir."
+        )
     if job.training.precision == "fp8":
         texts.append("fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) must compute in fp8.")
     return tuple(texts)
@@ -215,7 +201,11 @@ def program(plan: Plan) -> Program:
     if script in _LENGTHS and not gives(own, *_ALSO):
         left[_LENGTHS[script]] = job.training.sequence_length
     if script in _TRL:
-        left |= {_ATTENTION: _attention(job, layout), **_trl_adapters(job)}
+        left[_ATTENTION] = _attention(job, layout)
+    if script in _TRL and (lora := job.training.lora) is not None:  # by trl's ModelConfig
+        modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else tuple(module_names(job))
+        left |= {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
+        left |= {"--lora_dropout": 0, "--lora_target_modules": modules}
     groups.insert(-1, group("data and tokenizer, by the options of the example scripts of transformers", left))
     if _reports(job):  # by default nothing is reported
         groups.append(group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)}))

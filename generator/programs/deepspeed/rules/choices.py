@@ -152,7 +152,7 @@ def _unusable_lists(config: Config) -> Iterator[tuple[str, str, str]]:
             yield f"{PARAMS}/max_grad_norm", "a number", "remove it, and write gradient_clipping at the top level"
 
 
-_RATES: Final = ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "total_num_steps")
+_RATES: Final = ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup_max_lr")
 #: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is for others to fill.
 _HANDED_ON: Final = (
     *("/gradient_clipping", "/steps_per_print", "/gradient_predivide_factor"),

@@ -1,3 +1,3 @@
 """Every rule on TrainingArguments and accelerate configs."""
 
-MODULES = ("configs", "arguments", "accelerate", "accelerate_deepspeed", "accelerate_machines")
+MODULES = ("configs", "arguments", "accelerate", "accelerate_deepspeed")

@@ -1,20 +1,23 @@
-"""accelerate configs as accelerate loads them: keys and values that stop `accelerate launch`."""
+"""accelerate configs as accelerate loads them: keys, values and sizes that stop `accelerate launch`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Final
 
 from ....catalog import Model, find_model
 from ....dataclass import dataclass
-from ....findings import ERROR, NOTE, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....job.overrides import plain_source
 from ....job.resolve_names import resolve_model
-from ....job.wording import show
-from ....rules.violations import accelerate, listed, note_if_to_fill, suggest, violation
+from ....job.wording import show, whole_number
+from ....rules.violations import accelerate, deepspeed, divisors, listed, note_if_to_fill, suggest, violation
+from ...launching.launch_line import Options
 from ...launching.launcher_call import LauncherCall
-from ...subjects import accelerate_calls, subject
+from ...subjects import accelerate_calls, subject, submissions
 from ...submission import Submission
 from ..accelerate import AccelerateConfig, is_digits
 from ..training_arguments import TrainingArguments
@@ -220,3 +223,134 @@ def sections_are_mappings(run: Accelerated) -> Violations:
             hint = "write a mapping" + (" with deepspeed_config_file or zero_stage" if own else ", or {}")
             severity = None if own and run.config.uses_deepspeed else Severity.WARNING  # else it isn't read
             yield violation(run.config, key, f"{key} is {show(value)}, not a mapping", hint, severity=severity)
+
+
+SIZES: Final = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
+_SIZES_AT: Final = "parallelism_config"
+_USE: Final = "--use_parallelism_config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The degrees of one launch, in the order of `SIZES`, 1 where none is set."""
+
+    values: tuple[int, ...]
+    where: Location  #: the section, or the line's first option on it
+    of_sequence: Location  #: of sp_size
+    processes: int | None
+    deepspeed: bool  #: whether the launch is DeepSpeed's
+
+
+def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
+    """The sizes of a launch by a config, by a line or by both; none where there are none, or one isn't known."""
+    own = config.block(_SIZES_AT) if config is not None else {}
+    options = line.options if line is not None else Options()
+    values, places = [], []
+    for key in (f"{_SIZES_AT}_{name}" for name in SIZES):
+        option = options.get(f"--{key}")
+        value = options.integer(f"--{key}") if option is not None else whole_number(own.get(key, 1))
+        if value is None:
+            return
+        values.append(value)
+        if option is not None and line is not None:
+            places.append(line.shell.locate(option.written))
+        elif config is not None and key in own:
+            places.append(config.locate(f"{_SIZES_AT}/{key}"))
+    if not places or not (own or options.has(_USE)):
+        return
+    from_line = config is None or options.has("--num_processes")
+    yield Sizes(
+        values=tuple(values),
+        where=config.locate_key(_SIZES_AT) if config is not None and own else places[0],
+        of_sequence=places[-1],
+        processes=options.integer("--num_processes") if config is None or from_line else config.processes,
+        deepspeed=options.has("--use_deepspeed") or (config is not None and config.uses_deepspeed),
+    )
+
+
+@subject("accelerate config", "launch script")
+def all_sizes(submission: Submission) -> Iterator[Sizes]:
+    """The sizes of every launch that has some: the line's go before the config's."""
+    runs, lines = list(clusters(submission)), list(accelerate_calls(submission))
+    configs = [run.config for run in runs]
+    read = []
+    for line in lines:  # reads the config that it names, else the only one
+        name = line.options.text("--config_file")
+        named = [one for one in configs if name is None or PurePath(one.path).name == PurePath(name).name]
+        read.append(named[0] if len(named) == 1 else None)
+    for run in runs:
+        known = not lines or not run.overridden("--num_processes")
+        if known and not any(run.config is other for other in read):
+            yield from _sizes(run.config, None)
+    for line, config in zip(lines, read, strict=True):
+        options = line.options
+        alone = options.has(_USE) and not options.has("--config_file") and not configs
+        if not options.opaque and (config is not None or alone):
+            yield from _sizes(config, line)
+
+
+@all_sizes.rule("HF017", ERROR, "init", accelerate("parallelism_config.py:329-345,373-380"))
+def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
+    """parallelism_config's sizes multiply to num_processes, and context and sequence parallelism exclude each other.
+    Prevents: ValueError: ParallelismConfig total_size does not match num_processes
+    Fix: choose sizes whose product is num_processes"""
+    product, processes = math.prod(sizes.values), sizes.processes
+    replicas, shards, tensor, context, sequence = sizes.values
+    text = " × ".join(f"{name} {size}" for name, size in zip(SIZES, sizes.values, strict=True) if size != 1)
+    if min(sizes.values) < 1:
+        message, hint = f"{text}: a size must be at least 1", "use 1 for those not used"
+    elif context > 1 and sequence > 1:
+        message, hint = f"cp_size {context} and sp_size {sequence} exclude each other", "set one of them to 1"
+    elif max(tensor, context) > 1 and replicas > 1 and shards == 1:
+        message = f"{text}: replicas of tensor or context ranks need a dp_shard_size above 1"
+        hint = f"use dp_shard_size {replicas}, without replicas"
+    elif sequence == 1 and processes and product not in (1, processes):
+        message, rest = f"{text} = {product} is not num_processes {processes}", product // shards
+        hint = f"use dp_shard_size {processes // rest}" if processes % rest == 0 else f"set num_processes to {product}"
+    else:
+        return
+    yield Violation(sizes.where, message, hint)
+
+
+@submissions.rule(
+    "SP003",
+    ERROR,
+    "init",
+    deepspeed("runtime/sequence_parallel/ulysses_sp.py:145"),
+    reads=("accelerate config", "launch script"),
+)
+def heads_divide(submission: Submission) -> Violations:
+    """accelerate's sp_size divides the attention heads, and is a multiple or a divisor of the key-value heads.
+    Prevents: An assertion when the attention is made.
+    Fix: use a size that fits both"""
+    arguments = submission.training_arguments
+    model = model_of(submission, arguments[0] if len(arguments) == 1 else None)
+    for sizes in all_sizes(submission) if model is not None else ():
+        size = sizes.values[4]
+        if model is None or size < 2 or not sizes.deepspeed:
+            continue
+        kv_heads = model.kv_heads
+        fits = [fit for fit in divisors(model.heads, limit=64) if not kv_heads % fit or not fit % kv_heads]
+        if model.heads % size:
+            message = f"sp_size {size} does not divide {model.name}'s {model.heads} attention heads"
+        elif kv_heads % size and size % kv_heads:
+            message = f"sp_size {size} and {model.name}'s {kv_heads} key-value heads: neither divides the other"
+        else:
+            continue
+        yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits)}")
+
+
+@accelerate_calls.rule("ACC021", ERROR, "launcher", accelerate("commands/launch.py (_validate_launch_command)"))
+def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
+    """--use_parallelism_config goes with --use_fsdp and --fsdp_version 2 on a launch line.
+    Prevents: ValueError: You cannot use `--use_parallelism_config` without `--use_fsdp` and `--fsdp_version=2`.
+    Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file"""
+    asked, options = call.argument(_USE), call.options
+    version = options.integer("--fsdp_version")
+    if asked is None or options.opaque or (options.has("--fsdp_version") and version is None):
+        return
+    second = version not in (None, 1)
+    if not second or not options.has("--use_fsdp"):
+        message = f"{_USE} without {'--use_fsdp' if second else '--use_fsdp and --fsdp_version 2'}"
+        hint = "add --use_fsdp --fsdp_version 2, or parallelism_config to the file that --config_file names"
+        yield asked.bad_option(message, hint)

@@ -1,4 +1,4 @@
-"""The deepspeed_config section of accelerate configs: its keys and values, and the DeepSpeed config with it."""
+"""The deepspeed_config section of accelerate configs, the DeepSpeed config with it, and the machines of a launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...lookup import is_slip
 from ...subjects import accelerate_calls
 from ...submission import used_config
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
-from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, Accelerated, clusters
+from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, Accelerated, clusters, groups
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
 _STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
@@ -37,7 +37,6 @@ _REFUSED: Final = (
     *("offload_param_device", "offload_param_nvme_path", "zero3_save_16bit_model"),
 )
 _DEVICES: Final = ("none", "cpu", "nvme")
-_SHORT: Final = 60  # characters; a config in base64, which deepspeed_config_file may be too, is longer
 
 
 _sections: Final = clusters.where(lambda run: run.config.deepspeed)
@@ -222,20 +221,19 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     if value is None or run.overridden("--deepspeed_config_file"):
         return
     path = isinstance(value, str) and not value.isdecimal()
-    named = path and (len(str(value)) >= _SHORT or value == "none" or PurePosixPath(str(value)).suffix)
+    # A config in base64, which it may be too, is longer.
+    named = path and (len(str(value)) >= 60 or value == "none" or PurePosixPath(str(value)).suffix)
     if not named:
         message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
         severity = Severity.WARNING if path else None
         yield violation(run.config, _FILE, message, "set deepspeed_config_file to ds_config.json", severity=severity)
 
 
-@accelerate_calls.rule(
-    "HF008",
-    ERROR,
-    "init",
-    accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)"),
-    reads=("launch script", "DeepSpeed config"),
-)
+#: The calls with a DeepSpeed config in their submission.
+_calls: Final = accelerate_calls.where(lambda call: used_config(call.submission), "launch script", "DeepSpeed config")
+
+
+@_calls.rule("HF008", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)"))
 def precision_is_the_configs(call: LauncherCall) -> Violations:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
     Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
@@ -248,7 +246,7 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
         yield against(config.locate(f"/{other}/enabled"), given)
 
 
-@accelerate_calls.rule("HF012", WARNING, "silent", _PLUGIN, reads=("launch script", "DeepSpeed config"))
+@_calls.rule("HF012", WARNING, "silent", _PLUGIN)
 def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts.
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
@@ -261,3 +259,106 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
         message = f"--gradient_accumulation_steps {steps.value} is not used: the DeepSpeed config has {value}"
         given = steps.bad_option(message, f"use {value} in both, or only in the JSON")
         yield against(config.locate("/gradient_accumulation_steps"), given)
+
+
+_LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
+LAUNCHERS: Final = ("pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm")  # utils/constants.py:49
+
+
+@clusters.rule("HF015", ERROR, "silent", _LAUNCH)
+def processes_divide_among_machines(run: Accelerated) -> Violations:
+    """num_processes is a multiple of num_machines.
+    Prevents: No error: fewer processes than asked for, so another batch; the rest of the GPUs are not used.
+    Fix: use a multiple of num_machines"""
+    processes, machines = run.config.processes or 0, run.config.machines
+    if machines < 1 or processes < 1 or run.overridden("--num_processes", "--num_machines"):
+        return
+    if processes % machines:
+        each = processes // machines
+        message = f"num_processes {processes} over num_machines {machines} gives {each} each: {each * machines} start"
+        hint = f"set num_processes to {max(each, 1) * machines} or {(each + 1) * machines}"
+        yield violation(run.config, "num_processes", message, hint)
+
+
+@clusters.rule("HF016", ERROR, "launcher", _LAUNCH)
+def launcher_is_known(run: Accelerated) -> Violations:
+    """deepspeed_multinode_launcher is one that accelerate and the version of DeepSpeed have.
+    Prevents: ValueError: nossh launcher requires DeepSpeed >= 0.14.5, or NotImplementedError: Unknown launcher
+    Fix: use pdsh, standard, openmpi, mvapich, mpich, nossh or slurm"""
+    name = "deepspeed_multinode_launcher"
+    value, release = run.config.launcher, run.submission.release("deepspeed", run.config.path)
+    if value is None or run.overridden(f"--{name}"):
+        return
+    if value not in LAUNCHERS:
+        yield violation(run.config, f"{_AT}/{name}", f"unknown {name} {show(value)}", f"use {listed(LAUNCHERS)}")
+    elif value == "nossh" and release.version < (0, 14, 5):  # accelerate utils/launch.py:468
+        message = f"{name} nossh with {release}; it needs 0.14.5 or newer"
+        yield violation(run.config, f"{_AT}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer")
+
+
+@groups.rule("ACC014", ERROR, "silent", _LAUNCH + "; deepspeed/launcher/runner.py:231-234")
+def machines_have_a_hostfile(run: Accelerated) -> Violations:
+    """Several machines under a launcher of DeepSpeed's have a deepspeed_hostfile.
+    Prevents: No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.
+    Fix: set deepspeed_hostfile"""
+    config = run.config
+    named = config.deepspeed.get("deepspeed_hostfile")
+    if not config.uses_deepspeed or config.launcher in ("standard", None) or named:
+        return
+    if not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher"):
+        message = f"num_machines {config.machines} under the launcher {config.launcher}, and no deepspeed_hostfile"
+        hint = "set deepspeed_hostfile, or deepspeed_multinode_launcher: standard"
+        yield violation(config, "num_machines", message, hint)
+
+
+@groups.rule("ACC015", ERROR, "launcher", _LAUNCH)
+def machines_have_an_address(run: Accelerated) -> Violations:
+    """Several machines under the standard launcher have main_process_ip and main_process_port.
+    Prevents: The rendezvous at None:29500 is never reached.
+    Fix: set main_process_ip"""
+    config = run.config
+    standard = not config.uses_deepspeed or config.launcher == "standard"
+    if standard and not config.value("main_process_ip") and not run.overridden("--main_process_ip"):
+        message = f"num_machines {config.machines} and no main_process_ip: the rendezvous is at None"
+        hint = "set main_process_ip to the first node's address, or add --main_process_ip to the launch line"
+        severity = None if run.launches else NOTE  # a launch line may give it
+        yield violation(config, "num_machines", message, hint, severity=severity)
+
+
+@clusters.rule("ACC016", ERROR, "launcher", _LAUNCH)
+def rank_is_within(run: Accelerated) -> Violations:
+    """machine_rank is below num_machines.
+    Prevents: The launcher refuses the rank, or waits for others forever.
+    Fix: use a rank from 0 to num_machines - 1"""
+    config, rank = run.config, run.config.integer("machine_rank")
+    machines = config.integer("num_machines") if config.has("num_machines") else 1
+    if rank is None or machines is None or run.overridden("--machine_rank", "--num_machines"):
+        return
+    if not 0 <= rank < max(machines, 1):
+        message = f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
+        yield violation(config, "machine_rank", message, "set machine_rank to 0")
+
+
+@groups.rule("ACC020", WARNING, "launcher", _LAUNCH)
+def machines_have_their_ranks(run: Accelerated) -> Violations:
+    """A config for several machines leaves machine_rank to --machine_rank of the launch line.
+    Prevents: Every node assumes rank 0, and the rendezvous never completes.
+    Fix: add --machine_rank to the launch line"""
+    config = run.config
+    starts_all = config.uses_deepspeed and config.launcher not in ("standard", "nossh", None)
+    if not starts_all and run.launches and not run.overridden("--machine_rank"):
+        rank = config.value("machine_rank", 0)
+        message = f"num_machines {config.machines}, and every node assumes rank {rank}"
+        hint = "add --machine_rank to the launch line, as in --machine_rank $SLURM_NODEID"
+        yield violation(config, "machine_rank" if config.has("machine_rank") else "num_machines", message, hint)
+
+
+@clusters.rule("ACC017", WARNING, "silent", _LAUNCH)
+def filters_are_one(run: Accelerated) -> Violations:
+    """Only one of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given.
+    Prevents: No error: the inclusion filter has no effect.
+    Fix: remove one of the two"""
+    included, excluded = (run.config.deepspeed.get(f"deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion"))
+    if included and excluded:
+        message = f"deepspeed_inclusion_filter {included} has no effect with deepspeed_exclusion_filter {excluded}"
+        yield violation(run.config, f"{_AT}/deepspeed_inclusion_filter", message, "remove one of the two")

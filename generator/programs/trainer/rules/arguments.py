@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from math import isfinite
 from typing import Final
 
@@ -66,8 +65,9 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     known, launch = known_arguments(), arguments.launch
     program, names = program_of(launch), (*known, *gone_arguments())
     for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
-        if _begins(name) if launch is not None else declares_field(name, arguments.path):
-            continue  # argparse takes the beginning of a name for the name; a class of the program's has the field
+        begins = any(one.startswith(name) for one in known)  # which argparse takes for the name
+        if begins if launch is not None else declares_field(name, arguments.path):
+            continue
         close = most_like(name.lower().replace("-", "_"), names, _SLIP)
         lacks = program is not None and lacks_word(program, name)
         if close and not arguments.has(close) and (lacks or program is None):
@@ -76,19 +76,16 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
             yield violation(arguments, name, message, hint, severity=ERROR if sure else None)
 
 
-@lru_cache(maxsize=4096)
-def _begins(name: str) -> bool:
-    """Return whether an argument of transformers begins with a name, which files share."""
-    return any(one.startswith(name) for one in known_arguments())
-
-
 @training_arguments.rule("HF025", ERROR, "parse", transformers(f"{_PARSER}:36-46, {_ARGUMENTS} (__post_init__)"))
 def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """Numbers are numbers, flags true or false, and choices among those that transformers has.
     Prevents: argument --x: invalid int value, or expected one argument; 'x' is not a valid IntervalStrategy; text
     where a number is.
     Fix: use a value of the argument's type"""
-    yield from _missing_values(arguments)
+    for name in sorted(arguments.bare.keys() - arguments.redefined):
+        less = None if known_arguments()[name]["type"] in ("int", "float") else WARNING  # a number is nobody's switch
+        less, message = NOTE if arguments.bare[name] else less, f"{name} has no value, but takes one"
+        yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
     for name, value in arguments.values.items():
         entry = known_arguments().get(name)
         if entry is None or value is None or value == entry.get("default"):
@@ -122,13 +119,6 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
         else:
             continue
         yield violation(arguments, name, message, hint, severity=severity)
-
-
-def _missing_values(arguments: TrainingArguments) -> Violations:
-    for name in sorted(arguments.bare.keys() - arguments.redefined):
-        less = None if known_arguments()[name]["type"] in ("int", "float") else WARNING  # a number is nobody's switch
-        message, hint = f"{name} has no value, but takes one", f"give it one, or remove --{name}"
-        yield violation(arguments, name, message, hint, severity=NOTE if arguments.bare[name] else less)
 
 
 def _may_be_converted(value: object, path: str) -> bool:
@@ -332,9 +322,8 @@ class Planned:
 @subject("training arguments", "job spec")
 def planned(submission: Submission) -> Iterator[Planned]:
     """TrainingArguments of a submission with a job."""
-    for arguments in submission.training_arguments if submission.job is not None else ():
-        if submission.job is not None:
-            yield Planned(arguments, submission.job, world_of(submission).replicas)
+    if (job := submission.job) is not None:
+        yield from (Planned(one, job, world_of(submission).replicas) for one in submission.training_arguments)
 
 
 @planned.rule("HF040", ERROR, "silent", _PLANNED)
