@@ -27,7 +27,6 @@ Device = Literal["none", "cpu", "nvme"]
 Offloaded = Literal["optimizer", "param"]
 Number = int | float
 OFFLOADED: Final[tuple[Offloaded, ...]] = ("optimizer", "param")
-
 #: Programs that fill in "auto" before DeepSpeed reads the config.
 FILLERS: Final = frozenset({"huggingface", "accelerate"})
 _DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
@@ -40,8 +39,6 @@ DTYPES: Final = {
     **dict.fromkeys(("torch.bfloat16", "bf16", "bfloat16"), "bf16"),
 }
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-
-
 _UNKNOWN: Final = object()
 
 

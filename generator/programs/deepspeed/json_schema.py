@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from itertools import islice
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ from .config import BATCH_KEYS
 from .schema import DeepSpeedSchema, Key, Section, first_version_of, last_version_of, load_schema, mismatch, versions
 
 Schema = dict[str, Any]
-
 #: Of the tables, and of JSON Schema.
 _KINDS: Final = {"null": "null", "bool": "boolean", "int": "integer", "float": "number"} | {
     "str": "string",
@@ -52,6 +50,7 @@ _OPTIMIZERS: Final = (
     *("MuAdam", "MuAdamW", "MuSGD"),
 )
 _NAMES: Final = {name.lower(): name for name in _OPTIMIZERS}
+_WORDS: Final[Mapping[str, Mapping[str, str]]] = yaml.safe_load(read_text(__package__, "deepspeed_words.yaml"))
 
 
 def deepspeed_json_schema(version: str) -> Schema:
@@ -90,7 +89,8 @@ def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
     first, last = first_version_of(pointer, key.name), last_version_of(pointer, key.name)
     parts = [_words(pointer, key.written)]
     if key.default is not None:
-        parts.append(f"Default: {_shown(key.default)}.")
+        default = str(key.default).lower() if isinstance(key.default, bool) else key.default
+        parts.append(f"Default: {f'{default:,}' if isinstance(default, int) else default}.")
     if first is not None and first != versions()[0]:
         parts.append(f"Since 0.{first[1]}.")
     if last is not None and last != versions()[-1]:
@@ -140,6 +140,8 @@ def _parameters(where: str, takers: Mapping[str, Mapping[str, Key] | None]) -> d
 def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Schema]:
     """Return the schema of what a pydantic model accepts: each kind of value is tried."""
     free = replace(key, ge=None, gt=None, le=None, lt=None)
+    bounds = {"minimum": key.ge, "exclusiveMinimum": key.gt, "maximum": key.le, "exclusiveMaximum": key.lt}
+    bounds = {name: bound for name, bound in bounds.items() if bound is not None}
     found: list[Schema] = []
     if key.type.name == "list" and key.type.of and key.type.of[0].values:
         return [{"type": "array", "items": {"enum": list(key.type.of[0].values)}}, {"type": "null"}]
@@ -151,19 +153,14 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
         return found + ([{"type": "null"}] if key.optional else [])
     for group in _PROBES:
         held = (form for probe, form in group if mismatch(probe, free, pydantic=release.pydantic) is None)
-        found += [_bounded(form, key) for form in islice(held, 1) if form not in found]
+        for form in islice(held, 1):
+            form = form | bounds if form["type"] in ("integer", "number") else form
+            found += [form] if form not in found else []
     if key.name == "leaf_module":
         found.append({"type": "null"})
     if key.type.name == "list" and "_coerce_container_types" in section.checks:
         found.append({"type": "string"})
     return found
-
-
-def _bounded(schema: Schema, key: Key) -> Schema:
-    if schema["type"] not in ("integer", "number"):
-        return schema
-    bounds = {"minimum": key.ge, "exclusiveMinimum": key.gt, "maximum": key.le, "exclusiveMaximum": key.lt}
-    return schema | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def _of_mapping(section: Section, key: Key) -> list[Schema]:
@@ -195,18 +192,4 @@ def _removed(pointer: str, name: str) -> Schema:
 
 
 def _words(pointer: str, name: str) -> str:
-    words = _all_words()
-    return words.get(pointer, {}).get(name) or words["*"].get(name, "")
-
-
-@cache
-def _all_words() -> Mapping[str, Mapping[str, str]]:
-    text = read_text(__package__, "deepspeed_words.yaml")
-    found: Mapping[str, Mapping[str, str]] = yaml.safe_load(text)
-    return found
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return _WORDS.get(pointer, {}).get(name) or _WORDS["*"].get(name, "")

@@ -65,14 +65,10 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
         peak_bytes=None if peak is None else peak * GIB,
         notes=("forward, backward and step added up",) if timers and not (pipeline or samples) else (),
-        hint=_hint(samples),
+        hint="CurrSamplesPerSec needs the batch: keep the configuration that DeepSpeed prints at the start in the log"
+        if samples
+        else 'DeepSpeed writes them with `"steps_per_print": 1`, and parts of them with `"wall_clock_breakdown": true`',
     )
-
-
-def _hint(samples: Sequence[str]) -> str:
-    if samples:
-        return "CurrSamplesPerSec needs the batch: keep the configuration that DeepSpeed prints at the start in the log"
-    return 'DeepSpeed writes them with `"steps_per_print": 1`, and parts of them with `"wall_clock_breakdown": true`'
 
 
 def _numbers(texts: Sequence[str] | Iterator[str]) -> Iterator[float]:

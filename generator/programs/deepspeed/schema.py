@@ -136,8 +136,6 @@ PROFILES: Final[Mapping[int, Profile]] = {
     },
     2: _SECOND,
 }
-
-
 Version = tuple[int, ...]
 
 

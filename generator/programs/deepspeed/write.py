@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ...estimate.buffers import bucket_elements, max_live_elements, persistence_threshold, prefetch_elements
@@ -29,14 +29,11 @@ from .options import EIGHT_BIT, PLANNED, batch_ranks, derives_train_batch, uses_
 
 FILE_NAME = "ds_config.json"
 MAX_LIVE_KEYS = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
-
 #: Keys of the spec that zero_optimization says at stage 3: parameters on part of the ranks (MiCS, ZeRO++ hpZ), and in
 #: fewer bits on the way (qwZ, qgZ).
 _AT_STAGE_3 = ("layout.zero_copies", "layout.zero_hpz", "training.quantized_weights", "training.quantized_gradients")
 _UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})  #: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
-
 Config = dict[str, Any]
-
 #: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling only.
 LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
 
@@ -183,27 +180,40 @@ def config(job: Job, layout: Layout) -> Config:
     return script_config(job, layout, own)
 
 
-def notes(job: Job, layout: Layout) -> tuple[str, ...]:
-    """Say what the script must do for the plan to hold."""
-    texts = [*autotp_notes(job, layout, "without an mpu DeepSpeed counts")]
+def notes(plan: Plan) -> Iterator[str]:
+    """Say what the script must do for the plan to hold: DeepSpeed saves and loads no checkpoints by itself."""
+    job, layout, output = plan.job, plan.layout, plan.job.output
+    yield from autotp_notes(job, layout, "without an mpu DeepSpeed counts")
     if layout.context > 1:
-        texts.append(
+        yield (
             f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's DistributedAttention (or "
             f"UlyssesSPAttentionHF) and feed each rank 1/{layout.context} of every sequence."
         )
     if layout.expert > 1:
-        texts.append(f"The script must build DeepSpeed's MoE layers with ep_size={layout.expert}.")
+        yield f"The script must build DeepSpeed's MoE layers with ep_size={layout.expert}."
     if layout.pipeline > 1:
-        texts.append(f"The script must pass a PipelineModule of {layout.pipeline} stages.")
+        yield f"The script must pass a PipelineModule of {layout.pipeline} stages."
     if layout.zero_copies > 1:
-        texts.append("MiCS: the script must build the model under deepspeed.zero.MiCS_Init.")
+        yield "MiCS: the script must build the model under deepspeed.zero.MiCS_Init."
     if layout.recompute != Recompute.NONE:
-        texts.append(f"recompute {layout.recompute.label}: the script must checkpoint every layer itself.")
+        yield f"recompute {layout.recompute.label}: the script must checkpoint every layer itself."
     if job.training.precision == "fp8":
-        texts.append("fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) must compute in fp8.")
+        yield "fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) must compute in fp8."
     if steps := job.training.steps:
-        texts.append(f"training.duration is {steps} optimizer steps: the script must stop there.")
-    return tuple(texts)
+        yield f"training.duration is {steps} optimizer steps: the script must stop there."
+    if "scheduler" not in job.deepspeed_config:
+        yield (
+            f"{FILE_NAME} has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to "
+            "deepspeed.initialize."
+        )
+    if output.checkpoints is not None:
+        load = " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) where there is none,"
+        yield (
+            f"Checkpoints are the script's to write and read: on every rank it must call"
+            f"{f'{load} and' if output.resume else ''} every {plan.saving.interval_steps} steps "
+            "engine.save_checkpoint(save_dir, client_state={'step': step}). "
+            "Nothing deletes old ones: the script may, but for the one in `latest`."
+        )
 
 
 def _run_group(plan: Plan) -> ArgumentGroup:
@@ -223,19 +233,6 @@ def _run_group(plan: Plan) -> ArgumentGroup:
     return group("data and checkpoints: the script must take these; see above", left)
 
 
-def run_notes(plan: Plan) -> tuple[str, ...]:
-    """Say what the script must do with its checkpoints: DeepSpeed saves and loads none by itself."""
-    if plan.job.output.checkpoints is None:
-        return ()
-    steps = plan.saving.interval_steps
-    load = " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and"
-    return (
-        f"Checkpoints are the script's to write and read: on every rank it must call"
-        f"{load if plan.job.output.resume else ''} every {steps} steps engine.save_checkpoint(save_dir, "
-        "client_state={'step': step}). Nothing deletes old ones: the script may, but for the one in `latest`.",
-    )
-
-
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
     job, layout = plan.job, plan.layout
@@ -244,14 +241,10 @@ def program(plan: Plan) -> Program:
         job,
         (group("batch, precision, optimizer and ZeRO are in the JSON", reads), _run_group(plan)),
         files=(rendered(job, config(job, layout)),),
-        notes=(*notes(job, layout), *(() if "scheduler" in job.deepspeed_config else (_CONSTANT,)), *run_notes(plan)),
+        notes=tuple(notes(plan)),
     )
 
 
-_CONSTANT: Final = (
-    f"{FILE_NAME} has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to "
-    "deepspeed.initialize."
-)
 FRAMEWORK: Final = Framework(
     name="deepspeed",
     software=frozenset({"own script", "AutoTP", "DeepSpeed engine"}),

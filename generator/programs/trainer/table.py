@@ -86,9 +86,7 @@ _CLIPPING: Final = "training.gradient_clipping"
 _RATES: Final = (f"{_PARAMS}/lr", "/scheduler/params/warmup_max_lr")
 #: A run needs its last checkpoint, and the one before where that isn't whole; axolotl keeps as many by default.
 KEPT: Final = 4
-
 BATCH: Final = "batch per device and pass, and passes per step"
-
 #: The rows by the comment above them.
 GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
     "ZeRO and the optimizer; the arguments below repeat its numbers": (

@@ -22,7 +22,6 @@ _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 #: can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
 _DIVIDES_BY_SEQUENCE: Final = (0, 17)
 FAILS_BY_SEQUENCE: Final = (0, 19, 3)
-
 #: As many sequences in a batch are usually tokens; the rule of jobs has the same limit.
 _TOKENS_FROM: Final = 100_000
 #: bf16 has 8 bits of precision: what is added to a sum of 256 such numbers is below half of the sum's last bit.

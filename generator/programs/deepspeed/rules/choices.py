@@ -55,8 +55,7 @@ def communication_type_is_known(config: Config) -> Violations:
 def autocast_is_known(config: Config) -> Violations:
     """torch_autocast's dtype is one that DeepSpeed has, and its safe modules are a list of names.
     Prevents: ValueError: ... is not a valid DtypeEnum
-    Fix: write "bfloat16" or "float16"
-    """
+    Fix: write "bfloat16" or "float16" """
     yield from _one_of(config, "/torch_autocast/dtype", ("bfloat16", "float16", "float32", *DTYPES), most=3)
     pointer = "/torch_autocast/lower_precision_safe_modules"
     value = config.value(pointer)
@@ -70,8 +69,7 @@ def autocast_is_known(config: Config) -> Violations:
 def checkpoint_choices_are_known(config: Config) -> Violations:
     """The tag validation, writer and unit of checkpoints are ones that DeepSpeed has.
     Prevents: DeepSpeedConfigError: Checkpoint config contains invalid tag_validation
-    Fix: write "Warn", "Ignore" or "Fail"
-    """
+    Fix: write "Warn", "Ignore" or "Fail" """
     yield from _one_of(config, "/checkpoint/tag_validation", ("WARN", "IGNORE", "FAIL"), str.upper)
     # deepspeed/runtime/model_checkpointing/constants.py
     yield from _one_of(config, "/checkpoint/writer/type", ("FAST", "PYTHON", "MOCK"), str.upper)

@@ -18,7 +18,6 @@ _LEGACY: Final = "/curriculum_learning"
 _LTD: Final = "/data_efficiency/data_routing/random_ltd"
 _SCHEDULER: Final = "runtime/data_pipeline/curriculum_scheduler.py"
 _ROUTING: Final = "runtime/data_pipeline/data_routing"
-
 _SCHEDULES: Final = {
     "fixed_discrete": ("difficulty", "max_step"),
     "fixed_root": ("total_curriculum_step", "difficulty_step", "root_degree"),
@@ -146,7 +145,6 @@ def difficulties_rise(curriculum: _Curriculum) -> Violations:
 
 
 _BLOCK: Final = "/compression_training"
-
 #: What the parameters of each group must have.
 _NEEDED: Final = {
     "weight_quantization": ("start_bits", "target_bits"),

@@ -13,19 +13,9 @@ from ....findings import Edit, Severity, Violation, printable
 from ....job.wording import dots, escape, show
 from ...launching.program_options import reads_key
 from ...lookup import is_slip
+from .. import schema as tables
 from ..config import HANDED_ON, OFFLOADED, ZERO, Config
-from ..schema import (
-    DeepSpeedSchema,
-    Deprecation,
-    Key,
-    Section,
-    Version,
-    first_version_of,
-    last_version_of,
-    load_schema,
-    table_for,
-    versions,
-)
+from ..schema import DeepSpeedSchema, Deprecation, Key, Section, Version, last_version_of, load_schema, versions
 from .subjects import Fix, Place, Problem, named
 
 _COMPRESSION: Final = "/compression_training/"  # whose keys other rules check, but for slips
@@ -267,7 +257,8 @@ def _until(last: Version) -> str:
 def _of_another_release(place: Place, name: str, refused: bool) -> Problem | None:
     """A key that another release has in this place."""
     section, release = place.section.pointer, place.config.release
-    first, last = first_version_of(section, name, table_for(release.version)), last_version_of(section, name)
+    first = tables.first_version_of(section, name, tables.table_for(release.version))
+    last = last_version_of(section, name)
     if last is None:
         return None
     newer = first is not None

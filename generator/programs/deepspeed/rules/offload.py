@@ -151,8 +151,7 @@ def offload_is_pinned(config: Config) -> Violations:
 def nvme_has_a_path(config: Config) -> Violations:
     """Offload to NVMe has an nvme_path.
     Prevents: an assertion, or a TypeError where the path is joined
-    Fix: add "nvme_path"
-    """
+    Fix: add "nvme_path" """
     for what, pointer in _OFFLOADS:
         path = config.value(f"{pointer}/nvme_path")
         if config.stage == 3 and config.offload(what) == "nvme" and path in (None, ""):

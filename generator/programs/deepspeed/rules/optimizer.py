@@ -160,8 +160,7 @@ def clipping_is_a_norm(config: Config) -> Violations:
 def optimizer_has_a_type(config: Config) -> Violations:
     """The optimizer block names its type: without one, DeepSpeed ignores the block.
     Prevents: DeepSpeed builds no optimizer: `zero stage N requires an optimizer`, or the script's is used
-    Fix: add "type"
-    """
+    Fix: add "type" """
     block = config.block(_OPTIMIZER)
     if block and block.get("type") is None:
         message = f"optimizer has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"

@@ -18,8 +18,6 @@ _MODELS: Final = ("llama", "bloom", "chatglm", "mixtral", "deepseek_v2", "qwen2"
 _DATA: Final = "/data_parallel_size"
 #: What the pipeline engine reads of its block; `stages`, `partition` and `seed_layers` have defaults and no reader.
 _READ: Final = ("activation_checkpoint_interval", "pipe_partitioned", "grad_partitioned", "use_reentrant")
-
-
 #: The configs that split a model, or sequences.
 _autotp: Final = runs.where(lambda run: (run.config.whole(_AUTOTP) or 0) > 1)
 _ulysses: Final = runs.where(lambda run: (run.config.whole(_ULYSSES) or 0) > 1)
@@ -166,7 +164,6 @@ def elastic_jobs_have_no_stages(run: Run) -> Violations:
 _EXPERTS: Final = "/expert_parallel"
 _SIZE: Final = f"{_EXPERTS}/autoep_size"
 _BACKEND: Final = f"{_EXPERTS}/comm_backend"
-
 #: The choices of AutoEP's keys.
 _CHOICES: Final = {
     "score_apply": ("auto", "pre", "post"),
@@ -176,7 +173,6 @@ _CHOICES: Final = {
     "comm_backend": ("comm", "deepep"),
     "score_func": ("auto", "softmax", "sigmoid"),
 }
-
 #: Sizes that are refused with AutoEP at stage 3: from which value on, in which release first, and in which no more
 #: (deepspeed/runtime/engine.py:1771, :1781 @ 0.19.3; :2176 @ 0.19.7).
 _REFUSED_WITH_AUTOEP: Final[tuple[tuple[str, int, Version, Version], ...]] = (

@@ -223,8 +223,6 @@ CMP001: Final = _found("CMP001", deepspeed_now("compile/config.py:9; compile/con
     Each pass is one of DeepCompile's.
     Prevents: `ValidationError: Input should be 'z1', 'z3', 'autosp' or 'autotp'`
     Fix: use a known pass""")
-
-
 _COMPRESSION: Final = "compression/compress.py:24, check_deepspeed_config"
 _WITH_SCRIPTS: Final = ("DeepSpeed config", "launch script")
 _JSON: Final = deepspeed(f"runtime/config.py:699; {_COMPRESSION}, reads by json")
@@ -304,20 +302,14 @@ def text_can_be_read(config: Config) -> Violations:
         less = NOTE if config.unclaimed else None
         yield violation(config, "", "the file is empty: there is no config in it", hint, severity=less)
     elif broken is not None:
-        where = config.json.lines.locate(broken.offset)
-        yield Violation(where, f"the config can't be read: {broken.message}", _correction(broken.message))
-
-
-def _correction(message: str) -> str:
-    """Return a correction that would let the text be read."""
-    opened = re.search(r"the `([{\[])` in line \d+ is not closed", message)
-    if opened:
-        return f"add the missing `{'}' if opened[1] == '{' else ']'}`"
-    if "quote is missing" in message:
-        return 'add the missing `"`'
-    if message.startswith("`,` stands"):
-        return "remove a comma: there is one too many"
-    return "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
+        hint = "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
+        if opened := re.search(r"the `([{\[])` in line \d+ is not closed", broken.message):
+            hint = f"add the missing `{'}' if opened[1] == '{' else ']'}`"
+        elif "quote is missing" in broken.message:
+            hint = 'add the missing `"`'
+        elif broken.message.startswith("`,` stands"):
+            hint = "remove a comma: there is one too many"
+        yield Violation(config.json.lines.locate(broken.offset), f"the config can't be read: {broken.message}", hint)
 
 
 @submissions.rule("PARSE015", ERROR, "parse", _STAGES, reads=_WITH_SCRIPTS)

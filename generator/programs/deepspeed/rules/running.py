@@ -11,7 +11,6 @@ from ..config import OFFLOADED, Config
 from .subjects import Run, configs, counted_from_1, refused_with, runs, said, shown, unused, while_on
 
 _PRINTED: Final = "/steps_per_print"
-
 _ACT: Final = "/activation_checkpointing"
 _CONTIGUOUS: Final = f"{_ACT}/contiguous_memory_optimization"
 _PARTITIONED: Final = f"{_ACT}/partition_activations"
@@ -211,8 +210,6 @@ _SWITCH: Final = f"{_COMPILE}/deepcompile"
 _PASSES: Final = f"{_COMPILE}/passes"
 _NON_MOE: Final = f"{_COMPILE}/autoep_non_moe"
 _OFFLOADS: Final = ("offload_parameters", "offload_opt_states", "offload_activation")
-
-
 #: The configs with DeepCompile.
 _compiled: Final = configs.where(lambda config: config.switch(_SWITCH))
 

@@ -16,7 +16,6 @@ from .subjects import PARAMS, building, counted_from_1, said, shown
 _SCHEDULER: Final = "/scheduler"
 _TYPE: Final = "/scheduler/type"
 _PARAMS: Final = "/scheduler/params"
-
 #: DeepSpeed's own; their constructors also take the last step, which is not for a config.
 _OWN: Final = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle")
 #: Classes of torch.optim.lr_scheduler in torch 2.13.
@@ -54,8 +53,7 @@ _warming: Final = _of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 def scheduler_has_a_type(config: Config) -> Violations:
     """The scheduler block names its type: without one, DeepSpeed ignores the block.
     Prevents: There is no schedule: the rate silently stays as it is.
-    Fix: add "type"
-    """
+    Fix: add "type" """
     block = config.block(_SCHEDULER)
     if block and block.get("type") is None:
         message = f"scheduler has no type, so DeepSpeed ignores it: {', '.join(list(block)[:4])} with it"

@@ -26,7 +26,6 @@ OPTIMIZER: Final = "/optimizer/type"
 PARAMS: Final = "/optimizer/params"
 ACCUMULATION: Final = "/gradient_accumulation_steps"
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
-
 #: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
 _PLACEHOLDER: Final = re.compile(
     r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|[A-Z][A-Z0-9]*(?:_[A-Za-z0-9]+)+",
@@ -102,7 +101,6 @@ def is_filled_in(submission: Submission, config: Config) -> bool:
 
 Fix = Callable[[JsonText], tuple[Edit, ...]]
 Problem = tuple[str, Violation]  #: the rule that is broken, by its id, and how
-
 _MAX_SHOWN: Final = 60  # characters of a value in a message
 #: Finding a safe change may read the text again; in a text that nobody wrote by hand that is too slow.
 _MOST_CHARACTERS: Final = 200_000

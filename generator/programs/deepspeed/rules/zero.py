@@ -41,8 +41,7 @@ _HUGE_BUCKET: Final = 4_000_000_000
 def zero_has_a_stage(config: Config) -> Violations:
     """zero_optimization sets its stage: without one it is stage 0, and all else in it has no effect.
     Prevents: The whole block silently has no effect: no sharding, no offload.
-    Fix: set "stage"
-    """
+    Fix: set "stage" """
     block = config.block(ZERO)
     if block and "stage" not in block:
         message = f"zero_optimization has no stage, so it is 0: {_listed(block)} no effect"

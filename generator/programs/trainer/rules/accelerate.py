@@ -49,8 +49,6 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
 groups: Final = clusters.where(
     lambda run: run.config.machines > 1 and not run.overridden("--num_machines"), "accelerate config", "launch script"
 )
-
-
 _LONGEST: Final = 200  # characters of a name
 
 

@@ -37,8 +37,6 @@ _REFUSED: Final = (
     *("offload_param_device", "offload_param_nvme_path", "zero3_save_16bit_model"),
 )
 _DEVICES: Final = ("none", "cpu", "nvme")
-
-
 _sections: Final = clusters.where(lambda run: run.config.deepspeed)
 
 

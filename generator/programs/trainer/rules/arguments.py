@@ -175,8 +175,6 @@ def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
 _CHECKED: Final = transformers("src/transformers/training_args.py (TrainingArguments._validate_args)")
 _SCALE: Final = 1_000_000  # transformers compares fractions of the run as whole millionths
 _TRIAL: Final = 100  # steps: fewer try whether a program runs, whatever their learning rate
-
-
 _OLD: Final = "evaluation_strategy"  # up to 4.46
 
 

@@ -144,8 +144,7 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
     """train_batch_size is per_device_train_batch_size × gradient_accumulation_steps × the processes, or "auto".
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
     values.
-    Fix: set "train_batch_size" to "auto"
-    """
+    Fix: set "train_batch_size" to "auto" """
     batch, value, config = pair.arguments.batch, whole_number(pair.config.value("/train_batch_size")), pair.config
     parts = (config.whole("/train_micro_batch_size_per_gpu"), config.whole("/gradient_accumulation_steps"))
     if batch is None or value is None or pair.gpus is None or None not in parts:  # of all three BATCH001 says it
