@@ -118,7 +118,7 @@ ACCESSORS: dict[str, tuple[Callable[[Config], object], Callable[[Held], object]]
         lambda held: held.get(f"{ZERO}/offload_param/device", "none"),
     ),
     "optimizer": (lambda config: config.optimizer, lambda held: held["/optimizer/type"]),
-    "clipping": (lambda config: config.clipping, lambda held: _number(held["/gradient_clipping"])),
+    "clipping": (lambda config: config.number("/gradient_clipping"), lambda held: _number(held["/gradient_clipping"])),
     "switch in a model": (
         lambda config: [config.switch(f"{ZERO}/{name}") for name in ("overlap_comm", "reduce_scatter")],
         lambda held: [held[f"{ZERO}/{name}"] for name in ("overlap_comm", "reduce_scatter")],
@@ -190,7 +190,7 @@ def test_auto_is_not_known_where_it_is_filled_in() -> None:
     """What Transformers will fill in is not known from the file."""
     text = '{"zero_optimization": {"stage": "auto"}, "bf16": {"enabled": "auto"}, "gradient_clipping": "auto"}'
     config = reading(text, "huggingface")
-    assert (config.stage, config.precision, config.clipping) == (None, None, None)
+    assert (config.stage, config.precision, config.number("/gradient_clipping")) == (None, None, None)
 
 
 def test_old_releases_convert_less() -> None:

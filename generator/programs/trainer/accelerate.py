@@ -23,11 +23,6 @@ class AccelerateConfig(YamlDocument):
     document_kind: ClassVar[Kind] = "accelerate config"
 
     @property
-    def for_sagemaker(self) -> bool:
-        """Return whether SageMaker starts the processes."""
-        return self.value("compute_environment", "LOCAL_MACHINE") == "AMAZON_SAGEMAKER"
-
-    @property
     def uses_deepspeed(self) -> bool:
         """Return whether the processes run under DeepSpeed."""
         return self.value("distributed_type") == "DEEPSPEED"

@@ -63,7 +63,7 @@ def _warmup(plan: Plan) -> Value:
     return None if gives(plan.job.launch.arguments, "--warmup_ratio") else warmup_steps(plan)
 
 
-def _not_negative(value: object) -> int | float | None:
+def not_negative(value: object) -> int | float | None:
     """A number that is finite, and no switch."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -71,7 +71,7 @@ def _not_negative(value: object) -> int | float | None:
 
 
 def _positive(value: object) -> int | float | None:
-    return _not_negative(value) or None
+    return not_negative(value) or None
 
 
 def _count(value: object) -> int | None:
@@ -117,13 +117,11 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
             lambda value: _OPTIMIZERS.get(str(value)),
         ),
         Row("learning_rate", "training.learning_rate", None, _positive, _RATES, by_default=True),
-        Row(
-            "weight_decay", "training.weight_decay", None, _not_negative, (f"{_PARAMS}/weight_decay",), by_default=True
-        ),
+        Row("weight_decay", "training.weight_decay", None, not_negative, (f"{_PARAMS}/weight_decay",), by_default=True),
         Row("adam_beta1", encode=lambda _: BETA1),
         Row("adam_beta2", encode=lambda plan: beta2(plan.job)),
         Row("adam_epsilon", encode=lambda _: EPSILON, pointers=(f"{_PARAMS}/eps",)),
-        Row("max_grad_norm", _CLIPPING, None, _not_negative, ("/gradient_clipping",), by_default=True),
+        Row("max_grad_norm", _CLIPPING, None, not_negative, ("/gradient_clipping",), by_default=True),
     ),
     "duration, warm-up, and a line of the log a minute": (
         Row("max_steps", "training.duration.steps", lambda plan: plan.job.training.steps, _count),

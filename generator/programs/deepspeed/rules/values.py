@@ -25,30 +25,16 @@ _OWN_RULES: Final[Mapping[tuple[str, str], tuple[str, str | None]]] = {
     (f"{ZERO}/allgather_bucket_size", "bound"): ("ZERO025", None),
     (f"{ZERO}/prefetch_bucket_size", "bound"): ("ZERO025", None),
 }
-#: Sections that are no objects in a config: what to write.
+#: Sections that are no objects in a config: what to write, where they have no switch.
 _EXAMPLES: Final = {
-    "fp16": '{"enabled": true}',
-    "bf16": '{"enabled": true}',
-    "bfloat16": '{"enabled": true}',
     "zero_optimization": '{"stage": 2}',
     "offload_optimizer": '{"device": "cpu"}',
     "offload_param": '{"device": "cpu"}',
     "optimizer": '{"type": "AdamW", "params": {"lr": 1e-4}}',
     "scheduler": '{"type": "WarmupLR", "params": {"warmup_num_steps": 100}}',
-    "comms_logger": '{"enabled": true}',
     "activation_checkpointing": '{"partition_activations": true}',
     "aio": '{"block_size": 1048576, "queue_depth": 8}',
-    "checkpoint": '{"tag_validation": "Warn"}',
-    "compile": '{"deepcompile": true}',
-    "data_types": '{"grad_accum_dtype": "fp32"}',
-    "leaf_module": '{"classes": ["MixtralSparseMoeBlock"]}',
     "params": '{"lr": 1e-4}',
-    "parallel_write": '{"pipeline_stage": true}',
-    "pipeline": '{"stages": "auto"}',
-    "tensor_parallel": '{"autotp_size": 2}',
-    "tp": '{"tp_size": 2}',
-    "writer": '{"type": "FAST"}',
-    "zenflow": '{"topk_ratio": 0.1}',
 }
 _LISTED: Final = {"null": "null", "bool": "true or false", "int": "an integer", "float": "a number"} | {
     "str": "a string",
@@ -170,8 +156,10 @@ def _no_object(place: Place, key: Key) -> Problem:
         return place.problem("PARSE011", message, answer={"device": value})
     if value is True and key.written in ("fp16", "bf16", "bfloat16"):
         return place.problem("PARSE011", message, answer={"enabled": True})
-    example = _EXAMPLES.get(key.written)
-    hint = f"write {example or _EXAMPLES['fp16']}"
+    section = place.config.schema.section(key.type.section or "-")
+    switch = '{"enabled": true}' if section is not None and "enabled" in section.keys else None
+    example = _EXAMPLES.get(key.written, switch)
+    hint = f"write {example or 'an object such as {}'}"
     if value is None or value is False:
         hint = "remove it" if example is None else f"remove it, or {hint}"
     return place.problem("PARSE011", message, hint)

@@ -41,7 +41,7 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
     """The configs of clusters, not of SageMaker, that could be read to their end."""
     launches = tuple(accelerate_calls(submission))
     for config in submission.accelerate_configs:
-        if config.readable and not config.for_sagemaker:
+        if config.readable and config.value("compute_environment") != "AMAZON_SAGEMAKER":
             yield Accelerated(config, launches, submission)
 
 

@@ -22,7 +22,7 @@ from ...subjects import subject, training_arguments
 from ...submission import Submission
 from ...world import world_of
 from ..accelerate import is_digits, number_of_text
-from ..table import LENGTHS
+from ..table import LENGTHS, not_negative
 from ..training_arguments import FLAGS, TrainingArguments, gone_arguments, known_arguments
 
 _PARSER: Final = "src/transformers/hf_argparser.py"
@@ -173,7 +173,6 @@ def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
 
 
 _CHECKED: Final = transformers("src/transformers/training_args.py (TrainingArguments._validate_args)")
-_SCALE: Final = 1_000_000  # transformers compares fractions of the run as whole millionths
 _TRIAL: Final = 100  # steps: fewer try whether a program runs, whatever their learning rate
 _OLD: Final = "evaluation_strategy"  # up to 4.46
 
@@ -206,26 +205,18 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     evaluation steps
     Fix: use a multiple of eval_steps"""
     by_steps = _strategies(arguments) == ("steps", "steps")
-    saved, own = _steps(arguments, "save_steps") or 0, arguments.has("eval_steps")
-    evaluated = _steps(arguments, "eval_steps") if own else 0 if arguments.lacks("eval_steps") else None
-    evaluated = _steps(arguments, "logging_steps") or 0 if evaluated == 0 else evaluated or 0  # as transformers does
-    if not by_steps or not arguments.is_on("load_best_model_at_end") or saved <= 0 or evaluated <= 0:
+    save, evaluate, log = (not_negative(arguments.setting(f"{what}_steps")) for what in ("save", "eval", "logging"))
+    saved, evaluated = save or 0, (log if evaluate == 0 or arguments.lacks("eval_steps") else evaluate) or 0
+    if not by_steps or not arguments.is_on("load_best_model_at_end") or not saved or not evaluated:
         return
     mixed = (saved < 1) != (evaluated < 1)
-    scale = _SCALE if saved < 1 and evaluated < 1 else 1
+    scale = 1_000_000 if saved < 1 and evaluated < 1 else 1  # transformers compares them as whole millionths
     if mixed or (saved % evaluated and (saved * scale) % (evaluated * scale)):
         message = f"save_steps {saved:g} is not a multiple of eval_steps {evaluated:g}"
         multiple = evaluated * max(1, round(saved / evaluated))
         hint = f"set save_steps to {multiple:g}" if not mixed else "give both as steps, or both as fractions"
         name = "save_steps" if arguments.has("save_steps") else "load_best_model_at_end"
         yield violation(arguments, name, message, hint)
-
-
-def _steps(arguments: TrainingArguments, name: str) -> float | None:
-    value = arguments.setting(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return value if isfinite(value) else None
 
 
 @training_arguments.rule("HF032", ERROR, "init", _CHECKED)
