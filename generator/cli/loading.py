@@ -16,7 +16,7 @@ import click
 
 from .. import InvalidJob, check_job
 from ..findings import ERROR, Finding, Flag
-from ..job.codes import WRONG_VALUE, error
+from ..job.codes import WRONG_VALUE
 from ..job.load import load as load_spec
 from ..job.records import Job
 from ..job.resolve import DEFAULT_FRAMEWORK
@@ -230,7 +230,7 @@ def _check_target(job: Job) -> None:
         able = " or ".join(name for name, launcher in LAUNCHERS.items() if launcher.pick is not None)
         key = "gpus" if "/gpus" in job.origin.locations else "nodes"
         message = f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
-        stop((error(WRONG_VALUE, job.origin.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"),))
+        stop((WRONG_VALUE.at(job.origin.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"),))
 
 
 def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from ..findings import ERROR, WARNING, Finding, Location
-from ..rule import Rule, rule_of_reader
+from ..findings import WARNING
+from ..rule import rule_of_reader
 
 _spec = partial(rule_of_reader, checks="spec", source="the job spec's own form")
 _warning = partial(_spec, severity=WARNING, when="silent")
@@ -82,13 +82,3 @@ LEFT_OUT: Final = _warning("""SPEC021: A model's configuration describes nothing
 NETWORK: Final = _warning("""SPEC022: The network between counted machines is known.
     Prevents: No error: step times rest on a rate that may not be that of these machines.
     Fix: use a node type of the catalog, or set cluster.network_gbits_per_s_per_node""")
-
-
-def error(rule: Rule, where: Location, message: str, hint: str | None = None) -> Finding:
-    """A finding that stops the job."""
-    return rule.at(where, message, hint, ERROR)
-
-
-def warning(rule: Rule, where: Location, message: str, hint: str | None = None) -> Finding:
-    """A finding that doesn't stop the job."""
-    return rule.at(where, message, hint, WARNING)

@@ -10,7 +10,7 @@ from ..catalog.names import closest, most_like
 from ..catalog.records import Model
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, routed_experts
-from .hf_shape import LONG, ConfigReader, Problem, Shape, gpt_block, read_head_dim, read_kv_heads, read_rotary
+from .hf_shape import ConfigReader, Family, Problem, Shape
 from .wording import show
 
 #: How each Hugging Face `model_type` spells a transformer's shape.
@@ -197,7 +197,6 @@ def _left_out(outer: str, place: str) -> str:
     return f"{outer} is multimodal: its language model alone is planned, as {place} describes it"
 
 
-_ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function")
 _EXPERTS = "num_experts num_local_experts n_routed_experts"
 #: What other classes, Megatron and Meta's params.json call the keys; transformers takes those of the model's own class.
 _FOREIGN: Final[Mapping[str, str]] = {
@@ -277,42 +276,41 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     return "", {}
 
 
+#: What an inline model's keys may be called; it has no layers of different kinds.
+_INLINE_NAMES: Final[Mapping[str, str]] = {
+    "num_experts": _EXPERTS,
+    "hidden_act": "hidden_act hidden_activation activation_function",
+    "rms_norm_eps": "rms_norm_eps layer_norm_eps layer_norm_epsilon",
+    "attention_dropout": "attention_dropout attention_probs_dropout_prob attn_pdrop",
+    "hidden_dropout": "hidden_dropout hidden_dropout_prob resid_pdrop dropout",
+    "layer_types": "",
+}
+
+
 def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
     """Read a model described in the job spec itself, with Hugging Face's keys: the nearest `model_type`, and the shape.
 
     `gated_mlp` stands for Llama's block (RMSNorm, no biases, untied head) and its absence for GPT's (LayerNorm,
     biases, tied head); `attention_bias`, `mlp_bias` and `tie_word_embeddings` say otherwise.
     """
-    read.names = {"num_experts": _EXPERTS}
     gated = read.boolean("gated_mlp", read.config.get("position_embedding") != "learned")
-    bias = read.boolean("attention_bias", not gated)
-    hidden = read.integer("hidden_size", example=4096)
-    heads = read.integer("num_attention_heads", example=32)
-    shape: Shape = {
-        **({"gated_mlp": True} if gated else gpt_block()),
-        "qkv_bias": bias,
-        "output_bias": bias,
-        "mlp_bias": read.boolean("mlp_bias", not gated),
-        "norm_epsilon": read.positive("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", default=1e-5),
-        "activation": read.text(*_ACTIVATION_KEYS, default="silu" if gated else "gelu"),
-        "tied_embeddings": read.boolean("tie_word_embeddings", not gated),
-        "dropout": read.fraction("hidden_dropout", "hidden_dropout_prob", "resid_pdrop", "dropout"),
-        "attention_dropout": read.fraction("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop"),
-        "vocab": read.integer("vocab_size", example=32000),
-        "hidden": hidden,
-        "layers": read.integer("num_hidden_layers", example=32),
-        "heads": heads,
-        "kv_heads": read_kv_heads(read, heads, None),
-        "head_dim": read_head_dim(read, hidden, heads),
-        "ffn": read.integer("intermediate_size", default=None if gated else 4 * hidden, example=11008),
-        "position_embedding": read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned"),
-    }
-    if shape["position_embedding"] == "learned":
-        shape["position_rows"] = shape["max_positions"] = read.integer("max_position_embeddings", example=2048)
-    else:
-        limit = read.integer("max_position_embeddings", default=_POSITIONS_WITHOUT_TABLE, high=LONG)
-        shape.update(max_positions=limit, **(read_rotary(read) if shape["position_embedding"] == "rotary" else {}))
-    shape.update(_inline_parts(read, shape))
+    positions = read.choice("position_embedding", _POSITIONS, "rotary" if gated else "learned")
+    family = Family(
+        required=True,
+        ffn=11008 if gated else None,
+        positions=2048 if positions == "learned" else _POSITIONS_WITHOUT_TABLE,
+        activation="silu" if gated else "gelu",
+        tied=not gated,
+        position_embedding=positions,
+        epsilon=1e-5,
+        attention_bias=not gated,
+        mlp_bias=not gated,
+        names=_INLINE_NAMES,
+        dropout="hidden_dropout",
+        fields={} if gated else {"gated_mlp": False, "norm": "layernorm"},
+        more=_inline_parts,
+    )
+    shape = family(read)
     if shape.get("kv_lora_rank"):
         return "deepseek_v3", shape
     return "mixtral" if shape.get("experts") else "llama" if gated else "gpt2", shape

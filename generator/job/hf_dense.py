@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from .hf_shape import (
     ConfigReader,
-    GptLike,
-    LlamaLike,
+    Family,
+    More,
     Shape,
     biases,
     gpt_block,
-    local_layers,
+    gpt_like,
     read_kv_heads,
-    read_rotary,
     read_window,
     switch,
+    switched_window,
     windows,
     without_rotary,
 )
@@ -30,12 +30,9 @@ _MULTIPLIERS = ("embedding_multiplier", "logits_scaling", "residual_multiplier",
 
 def qwen_windows(read: ConfigReader, shape: Shape, *, layers: int = 28, always: bool = False) -> Shape:
     """Local attention from layer `max_window_layers` on, where `use_sliding_window` asks for it."""
-    first, window = read.integer("max_window_layers", default=layers, low=0), read_window(read, 4096)
-    if not (always or read.boolean("use_sliding_window", False)):
-        window = None
-    if read.has("layer_types"):
-        return windows(read, shape["layers"], window)
-    return local_layers(shape["layers"], window, range(min(first, shape["layers"])))
+    first = read.integer("max_window_layers", default=layers, low=0)
+    window = read_window(read, 4096) if always else switched_window(read, 4096)
+    return windows(read, shape["layers"], window, range(min(first, shape["layers"])))
 
 
 def multipliers(read: ConfigReader, _: Shape) -> tuple[str, ...]:
@@ -47,11 +44,6 @@ def multipliers(read: ConfigReader, _: Shape) -> tuple[str, ...]:
 def clipped(read: ConfigReader, _: Shape) -> tuple[str, ...]:
     """Return what `clip_qkv` does, in words."""
     return ("clipped queries, keys and values",) if read.has("clip_qkv") else ()
-
-
-def _whole(_: ConfigReader, shape: Shape) -> tuple[int, ...]:
-    """Return the layers without a window."""
-    return cast("tuple[int, ...]", shape.get("full_attention_layers", ()))
 
 
 def _gemma(
@@ -77,12 +69,8 @@ def _gemma(
 
 
 def _smollm3(read: ConfigReader, shape: Shape) -> Shape:
-    layers, bare = shape["layers"], without_rotary(read, shape["layers"], 4)
-    window = read_window(read, None) if read.boolean("use_sliding_window", False) else None
-    if read.has("layer_types"):
-        local = windows(read, layers, window)
-    else:
-        local = local_layers(layers, window, sorted(set(range(layers)) - set(bare)))
+    layers, bare = shape["layers"], without_rotary(read, shape["layers"])
+    local = windows(read, layers, switched_window(read, None), (i for i in range(layers) if i not in bare))
     return {**local, "layers_without_rotary": bare}
 
 
@@ -100,7 +88,6 @@ def _falcon(read: ConfigReader, shape: Shape) -> Shape:
     # One norm before attention and MLP together, or, as in Falcon-40B, one before each.
     norms = (read.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1)) if side_by_side else 2
     return {
-        **read_rotary(read),
         "kv_heads": read_kv_heads(read, shape["heads"], None) if new else shared,
         "norms_per_layer": 2 if norms == 2 else 1,
     }
@@ -131,73 +118,84 @@ def _opt(read: ConfigReader, shape: Shape) -> Shape:
 
 _GPT2_NAMES: Final[Mapping[str, str]] = {
     "hidden_size": "hidden_size n_embd", "num_hidden_layers": "num_hidden_layers n_layer",
-    "num_attention_heads": "num_attention_heads n_head",
-    "max_position_embeddings": "max_position_embeddings n_positions",
+    "num_attention_heads": "num_attention_heads n_head", "intermediate_size": "n_inner",
+    "max_position_embeddings": "max_position_embeddings n_positions", "hidden_act": "activation_function",
 }  # fmt: skip
-_GPT2 = partial(
-    GptLike, vocab=50257, hidden=768, layers=12, heads=12, positions=1024, ffn_key="n_inner", names=_GPT2_NAMES
-)
-_MISTRAL = LlamaLike(
+_GPT2 = partial(gpt_like, _GPT2_NAMES, vocab=50257, hidden=768, layers=12, heads=12, positions=1024)
+_MISTRAL = Family(
     vocab=32000, hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, positions=131072,
     has_window=True, window=4096, names={"layer_types": ""},
 )  # fmt: skip
-_GLM = LlamaLike(
+_GLM = Family(
     vocab=151552, hidden=4096, ffn=13696, layers=40, heads=32, kv_heads=2, positions=131072, head_dim=128,
     rotary_fraction=0.5, epsilon=1.5625e-7, fields={"qkv_bias": switch("attention_bias", True)},
 )  # fmt: skip
+_WHOLE: Final[More] = lambda _, shape: shape.get("full_attention_layers", ())  # noqa: E731 - layers without a window
 _COHERE: Final[Shape] = {
     "norm": "layernorm-no-bias",
     "norms_per_layer": 1,
     "extras": lambda read, _: ("a factor on the logits",) if read.positive("logit_scale", default=0.0625) != 1 else (),
 }
 
-DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
-    "bert": GptLike(
-        vocab=30522, hidden=768, layers=12, heads=12, positions=512, ffn=3072, ffn_key="intermediate_size",
-        activation=("hidden_act", "gelu"), epsilon=("layer_norm_eps", 1e-12),
-        dropouts=("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout_defaults=(0.1, 0.1),
+DENSE: Final[Mapping[str, Family]] = {
+    "bert": gpt_like(
+        vocab=30522, hidden=768, layers=12, heads=12, positions=512, ffn=3072, epsilon=1e-12,
+        dropout="hidden_dropout_prob", dropouts=(0.1, 0.1),
+        names={
+            "intermediate_size": "intermediate_size", "hidden_act": "hidden_act", "rms_norm_eps": "layer_norm_eps",
+            "attention_dropout": "attention_probs_dropout_prob",
+        },
         fields={
             "type_rows": lambda read, _: read.integer("type_vocab_size", default=2), "embedding_norms": 1,
             "final_norms": 0, "head_bias": True, "pooler": True, "mlm_head": True, "causal": False,
         },
     ),
-    "bloom": GptLike(
-        vocab=250880, hidden=64, layers=2, heads=8, positions=2048, learned=False,
-        dropouts=("hidden_dropout", "attention_dropout"),
-        names={**_GPT2_NAMES, "hidden_size": "n_embed hidden_size", "max_position_embeddings": "seq_length"},
-        fields={"position_embedding": "alibi", "embedding_norms": 1},
+    "bloom": gpt_like(
+        vocab=250880, hidden=64, layers=2, heads=8, positions=2048, position_embedding="alibi",
+        dropout="hidden_dropout", fields={"embedding_norms": 1},
+        names={
+            "hidden_size": "n_embed hidden_size", "num_hidden_layers": "num_hidden_layers n_layer",
+            "num_attention_heads": "num_attention_heads n_head", "max_position_embeddings": "seq_length",
+            "attention_dropout": "attention_dropout",
+        },
     ),
-    "falcon": GptLike(
-        vocab=65024, hidden=4544, layers=32, heads=71, positions=2048, learned=False, ffn_key="ffn_hidden_size",
-        dropouts=("hidden_dropout", "attention_dropout"), activation=("activation", "gelu"),
-        names={"hidden_size": "n_embed hidden_size", "num_key_value_heads": "num_kv_heads"},
+    "falcon": gpt_like(
+        vocab=65024, hidden=4544, layers=32, heads=71, positions=2048, position_embedding="rotary",
+        dropout="hidden_dropout",
+        names={
+            "hidden_size": "n_embed hidden_size", "num_key_value_heads": "num_kv_heads", "hidden_act": "activation",
+            "intermediate_size": "ffn_hidden_size", "attention_dropout": "attention_dropout",
+        },
         fields={**biases("bias", False), "position_embedding": switch("alibi", False, "alibi", "rotary")}, more=_falcon,
     ),
-    "gpt2": _GPT2(activation=("activation_function", "gelu_new"), dropout_defaults=(0.1, 0.1)),
+    "gpt2": _GPT2(activation="gelu_new", dropouts=(0.1, 0.1)),
     "gpt_bigcode": _GPT2(
-        activation=("activation_function", "gelu_pytorch_tanh"), dropout_defaults=(0.1, 0.1),
+        activation="gelu_pytorch_tanh", dropouts=(0.1, 0.1),
         fields={"kv_heads": lambda read, shape: 1 if read.boolean("multi_query", True) else shape["heads"]},
     ),
-    "gptj": _GPT2(  # attention and MLP read the same input
-        vocab=50400, hidden=4096, layers=28, heads=16, positions=2048, learned=False, tied=False,
-        activation=("activation_function", "gelu_new"),
+    "gptj": _GPT2(  # attention and MLP read the same input; no key changes the base of its rotary positions
+        vocab=50400, hidden=4096, layers=28, heads=16, positions=2048, position_embedding="none", tied=False,
+        activation="gelu_new",
         fields={
             "position_embedding": "rotary", "rotary_fraction": _gptj, "norms_per_layer": 1, "head_bias": True,
             "qkv_bias": False, "output_bias": False,
         },
     ),
-    "mpt": GptLike(
-        vocab=50368, hidden=2048, layers=24, heads=16, positions=2048, learned=False,
+    "mpt": gpt_like(
+        vocab=50368, hidden=2048, layers=24, heads=16, positions=2048, position_embedding="alibi",
         names={
             "hidden_size": "hidden_size d_model", "num_hidden_layers": "num_hidden_layers n_layers",
             "num_attention_heads": "num_attention_heads n_heads", "max_position_embeddings": "max_seq_len",
         },
-        fields={**gpt_block(bias=False), "norm": "layernorm-no-bias", "position_embedding": "alibi"}, more=_mpt,
+        fields={**gpt_block(bias=False), "norm": "layernorm-no-bias"}, more=_mpt,
     ),
-    "opt": GptLike(
-        vocab=50272, hidden=768, layers=12, heads=12, positions=2048, ffn=3072, ffn_key="ffn_dim", epsilon=None,
-        activation=("activation_function", "relu"), dropouts=("dropout", "attention_dropout"),
-        dropout_defaults=(0.1, 0.0),
+    "opt": gpt_like(
+        vocab=50272, hidden=768, layers=12, heads=12, positions=2048, ffn=3072, activation="relu", dropout="dropout",
+        dropouts=(0.1, 0.0),
+        names={
+            "intermediate_size": "ffn_dim", "hidden_act": "activation_function", "rms_norm_eps": "",
+            "attention_dropout": "attention_dropout",
+        },
         fields={
             **biases("enable_bias", True),
             "norm": switch("layer_norm_elementwise_affine", True, "layernorm", "none"),
@@ -205,46 +203,46 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
         },
         more=_opt,
     ),
-    "llama": LlamaLike(attention_bias=False, mlp_bias=False),
+    "llama": Family(attention_bias=False, mlp_bias=False),
     "mistral": _MISTRAL,
     "ministral": replace(_MISTRAL, names={}),
-    "ministral3": LlamaLike(
+    "ministral3": Family(
         vocab=131072, ffn=14336, layers=34, kv_heads=8, positions=262144, head_dim=128, rotary_base=1e6, epsilon=1e-5,
         has_window=True, more=_ministral3, names={"layer_types": ""},
     ),
-    "qwen2": LlamaLike(
+    "qwen2": Family(
         vocab=151936, ffn=22016, kv_heads=32, positions=32768, fields={"qkv_bias": True}, more=qwen_windows,
     ),
-    "qwen2_vl_text": LlamaLike(
+    "qwen2_vl_text": Family(
         vocab=152064, hidden=8192, ffn=29568, layers=80, heads=64, kv_heads=8, positions=32768, rotary_base=1e6,
         epsilon=1e-5, names={"head_dim": ""}, fields={"qkv_bias": True}, more=partial(qwen_windows, layers=80),
     ),
-    "qwen3": LlamaLike(
+    "qwen3": Family(
         vocab=151936, ffn=22016, kv_heads=32, positions=32768, head_dim=128, attention_bias=False,
         fields={"qk_norm": "head"}, more=qwen_windows,
     ),
-    "qwen3_vl_text": LlamaLike(
+    "qwen3_vl_text": Family(
         vocab=151936, ffn=22016, kv_heads=32, positions=128000, head_dim=128, rotary_base=500000.0,
         attention_bias=False, fields={"qk_norm": "head"},
     ),
-    "gemma": LlamaLike(
+    "gemma": Family(
         vocab=256000, hidden=3072, ffn=24576, layers=28, heads=16, kv_heads=16, positions=8192, head_dim=256,
         activation="gelu_pytorch_tanh", tied=True, attention_bias=False, fields={"extras": _gemma},
     ),
-    "gemma2": LlamaLike(
+    "gemma2": Family(
         vocab=256000, hidden=2304, ffn=9216, layers=26, heads=8, kv_heads=4, positions=8192, head_dim=256,
         activation="gelu_pytorch_tanh", tied=True, attention_bias=False, has_window=True, window=4096, every=2,
         fields={"norms_per_layer": 4, "extras": partial(_gemma, scalar=256, caps=(50.0, 30.0))},
         names={"hidden_act": "hidden_activation", "sliding_window_pattern": ""},
     ),
-    "gemma3_text": LlamaLike(
+    "gemma3_text": Family(
         vocab=262208, hidden=2304, ffn=9216, layers=26, heads=8, kv_heads=4, positions=131072, head_dim=256,
         activation="gelu_pytorch_tanh", tied=True, attention_bias=False, rotary_base=1e6, has_window=True, window=4096,
         every=6,
         fields={"norms_per_layer": 4, "qk_norm": "head", "extras": partial(_gemma, scalar=256, local_base=True)},
         names={"hidden_act": "hidden_activation"},
     ),
-    "phi": LlamaLike(  # attention and MLP read the same normalised input
+    "phi": Family(  # attention and MLP read the same normalised input
         vocab=51200, hidden=2048, ffn=8192, layers=24, heads=32, kv_heads=None, positions=2048, activation="gelu_new",
         rotary_fraction=0.5, epsilon=1e-5, dropout="resid_pdrop",
         fields={
@@ -253,11 +251,11 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
         },
         names={"rms_norm_eps": "layer_norm_eps"},
     ),
-    "phi3": LlamaLike(
+    "phi3": Family(
         vocab=32064, hidden=3072, ffn=8192, positions=4096, epsilon=1e-5, dropout="resid_pdrop", has_window=True,
         names={"layer_types": ""},
     ),
-    "gpt_neox": LlamaLike(
+    "gpt_neox": Family(
         vocab=50432, hidden=6144, ffn=24576, layers=44, heads=64, activation="gelu", rotary_fraction=0.25,
         epsilon=1e-5, dropout="hidden_dropout", attention_bias=True,
         names={
@@ -269,52 +267,50 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
             "extras": switch("use_parallel_residual", True, ("attention and MLP side by side",), ()),
         },
     ),
-    "olmo": LlamaLike(
+    "olmo": Family(
         vocab=50304, epsilon=1e-5, attention_bias=False, names={"rms_norm_eps": ""},
         fields={"norm": "none", "extras": clipped},
     ),
-    "olmo2": LlamaLike(
+    "olmo2": Family(
         vocab=50304, epsilon=1e-5, attention_bias=False, fields={"qk_norm": "full", "norm_after": True},
     ),
-    "olmo3": LlamaLike(
+    "olmo3": Family(
         vocab=50304, epsilon=1e-5, rotary_base=500000.0, attention_bias=False, has_window=True, window=4096, every=4,
         fields={"qk_norm": "full", "norm_after": True}, names={"sliding_window_pattern": ""},
     ),
-    "ernie4_5": LlamaLike(
+    "ernie4_5": Family(
         vocab=103424, hidden=1024, ffn=3072, layers=18, heads=16, kv_heads=2, positions=131072, head_dim=128,
         tied=True, rotary_base=500000.0, epsilon=1e-5, fields=biases("use_bias", False),
     ),
-    "smollm3": LlamaLike(
+    "smollm3": Family(
         vocab=128256, hidden=2048, layers=36, heads=16, kv_heads=4, positions=32768, tied=True, rotary_base=2e6,
         attention_bias=False, mlp_bias=False, more=_smollm3,
     ),
-    "seed_oss": LlamaLike(
+    "seed_oss": Family(
         vocab=155136, hidden=4096, ffn=27648, layers=64, heads=80, kv_heads=8, positions=524288, head_dim=128,
-        mlp_bias=False,
+        mlp_bias=False, dropout="residual_dropout", dropouts=(0.1, 0.1),
         fields={
             "qkv_bias": switch("attention_bias", True),
             "output_bias": switch("attention_out_bias", False),
-            "dropout": lambda read, _: read.fraction("residual_dropout", default=0.1),
-            "attention_dropout": lambda read, _: read.fraction("attention_dropout", default=0.1),
         },
     ),
-    "granite": LlamaLike(attention_bias=False, mlp_bias=False, fields={"extras": multipliers}),
-    "cohere": LlamaLike(
+    "granite": Family(attention_bias=False, mlp_bias=False, fields={"extras": multipliers}),
+    "cohere": Family(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, positions=8192, tied=True, rotary_base=500000.0,
         epsilon=1e-5, attention_bias=False, fields={**_COHERE, "qk_norm": switch("use_qk_norm", False, "full", "none")},
         names={"rms_norm_eps": "layer_norm_eps"},
     ),
-    "cohere2": LlamaLike(
+    "cohere2": Family(
         vocab=256000, hidden=8192, ffn=22528, layers=40, heads=64, positions=8192, tied=True, epsilon=1e-5,
         attention_bias=False, has_window=True, window=4096, every=4,
-        fields={**_COHERE, "layers_without_rotary": _whole}, names={"rms_norm_eps": "layer_norm_eps"},
+        fields={**_COHERE, "layers_without_rotary": _WHOLE}, names={"rms_norm_eps": "layer_norm_eps"},
     ),
-    "starcoder2": LlamaLike(
+    "starcoder2": Family(
         vocab=49152, hidden=3072, ffn=12288, layers=30, heads=24, kv_heads=2, positions=4096, tied=True,
         activation="gelu_pytorch_tanh", epsilon=1e-5, dropout="residual_dropout", has_window=True,
         fields={**gpt_block(), **biases("use_bias", True)}, names={"rms_norm_eps": "norm_epsilon", "layer_types": ""},
     ),
-    "stablelm": LlamaLike(
+    "stablelm": Family(
         vocab=50304, hidden=2560, ffn=6912, layers=32, heads=32, kv_heads=32, positions=4096, rotary_fraction=0.25,
         epsilon=1e-5, dropout="hidden_dropout",
         fields={
@@ -323,22 +319,22 @@ DENSE: Final[Mapping[str, GptLike | LlamaLike]] = {
         },
         names={"rms_norm_eps": "layer_norm_eps", "head_dim": ""},
     ),
-    "nemotron": LlamaLike(
+    "nemotron": Family(
         vocab=256000, hidden=6144, ffn=24576, heads=48, positions=4096, activation="relu2",
         rotary_fraction=0.5, epsilon=1e-5, attention_bias=False, mlp_bias=False,
         fields={"gated_mlp": False, "norm": "layernorm"}, names={"rms_norm_eps": "norm_eps"},
     ),
     "glm": _GLM,
     "glm4": replace(_GLM, fields={**_GLM.fields, "norms_per_layer": 4}),
-    "hunyuan_v1_dense": LlamaLike(
+    "hunyuan_v1_dense": Family(
         vocab=290943, epsilon=1e-5, attention_bias=False,
         fields={"qk_norm": switch("use_qk_norm", True, "head", "none")},
     ),
-    "exaone4": LlamaLike(
+    "exaone4": Family(
         vocab=102400, ffn=16384, kv_heads=32, epsilon=1e-5, has_window=True, window=4096, every=4,
-        fields={"qk_norm": "head", "norm_after": True, "layers_without_rotary": _whole},
+        fields={"qk_norm": "head", "norm_after": True, "layers_without_rotary": _WHOLE},
     ),
-    "arcee": LlamaLike(
+    "arcee": Family(
         hidden=2560, ffn=18432, positions=4096, activation="relu2", epsilon=1e-5, attention_bias=False, mlp_bias=False,
         fields={"gated_mlp": False},
     ),

@@ -10,14 +10,14 @@ from typing import Any, Final
 from .hf_dense import clipped, multipliers, qwen_windows
 from .hf_shape import (
     ConfigReader,
-    LlamaLike,
+    Family,
     Shape,
     biases,
     dense_layers,
-    local_layers,
     mlp_layer_types,
     read_window,
     switch,
+    switched_window,
     windows,
     without_rotary,
 )
@@ -75,19 +75,16 @@ def _qwen(read: ConfigReader, shape: Shape, *, experts: int, top_k: int, width: 
     step, dense = read.integer("decoder_sparse_step", default=1), read.layer_indices("mlp_only_layers")
     found.update(dense_layers(shape["layers"], (i for i in range(shape["layers"]) if i in dense or (i + 1) % step)))
     if local:
-        window = read_window(read, 4096) if read.boolean("use_sliding_window", False) else None
-        found.update(windows(read, shape["layers"], window))
+        found.update(windows(read, shape["layers"], switched_window(read, 4096)))
     return found
 
 
 def _qwen2_moe(read: ConfigReader, shape: Shape) -> Shape:
     layers, last = shape["layers"], read.integer("max_window_layers", default=28, low=0)
-    window = read_window(read, 4096) if read.boolean("use_sliding_window", False) else None
     full = (i for i in range(layers) if i % 2 or i >= last)
-    local = windows(read, layers, window) if read.has("layer_types") else local_layers(layers, window, full)
     return {
         **_qwen(read, shape, experts=60, top_k=4, width=1408),
-        **local,
+        **windows(read, layers, switched_window(read, 4096), full),
         "shared_ffn": read.integer("shared_expert_intermediate_size", default=5632),
     }
 
@@ -167,14 +164,13 @@ def _llama4(read: ConfigReader, shape: Shape) -> Shape:
     """Experts in the layers of `moe_layers`, else in every `interleave_moe_layer_step`-th; chunked local attention."""
     layers, step = shape["layers"], read.integer("interleave_moe_layer_step", default=1)
     routed = read.layer_indices("moe_layers") if read.has("moe_layers") else range(step - 1, layers, step)
-    bare, chunk = without_rotary(read, layers, 4), read_window(read, 8192, "attention_chunk_size")
-    local = windows(read, layers, chunk) if read.has("layer_types") else local_layers(layers, chunk, bare, chunked=True)
+    bare, chunk = without_rotary(read, layers), read_window(read, 8192, "attention_chunk_size")
     return {
         **read_experts(read, shape, experts=16, top_k=1),
         "ffn": read.integer("intermediate_size_mlp", default=16384),
         "shared_ffn": shape["ffn"],
         "layers_without_rotary": bare,
-        **local,
+        **windows(read, layers, chunk, bare, chunked=True),
         **dense_layers(layers, set(range(layers)) - set(routed)),
     }
 
@@ -220,22 +216,22 @@ _ROUTED = {"num_experts": "num_local_experts n_routed_experts", "mlp_layer_types
 _NORMALIZES: Final[Shape] = {"router_normalizes": switch("norm_topk_prob", False)}
 _SIGMOID: Final[Shape] = {"router_scores": "sigmoid", "router_normalizes": switch("norm_topk_prob", True)}
 
-_GRANITE = LlamaLike(
+_GRANITE = Family(
     vocab=32000, hidden=4096, ffn=11008, layers=32, heads=32, kv_heads=None, positions=2048,
     attention_bias=False, names=_LOCAL, fields={"extras": multipliers}, more=_granite,
 )  # fmt: skip
 
-MOE: Final[Mapping[str, LlamaLike]] = {
-    "mixtral": LlamaLike(
+MOE: Final[Mapping[str, Family]] = {
+    "mixtral": Family(
         ffn=14336, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, has_window=True,
         more=partial(read_experts, experts=8, top_k=2), names=_BOTH,
     ),
-    "phimoe": LlamaLike(
+    "phimoe": Family(
         vocab=32064, ffn=6400, kv_heads=8, positions=131072, rotary_base=1e6, epsilon=1e-5, attention_bias=False,
         has_window=True, fields={"norm": "layernorm", "head_bias": switch("lm_head_bias", False)},
         more=partial(read_experts, experts=16, top_k=2), names=_LOCAL,
     ),
-    "gpt_oss": LlamaLike(
+    "gpt_oss": Family(
         vocab=201088, hidden=2880, ffn=2880, layers=36, heads=64, kv_heads=8, positions=131072, head_dim=64,
         rotary_base=150000.0, epsilon=1e-5, attention_bias=True, has_window=True, window=128, every=2,
         fields={
@@ -244,32 +240,32 @@ MOE: Final[Mapping[str, LlamaLike]] = {
         },
         more=_gpt_oss, names={"num_experts": "num_experts num_local_experts", "sliding_window_pattern": ""},
     ),
-    "qwen2_moe": LlamaLike(
+    "qwen2_moe": Family(
         vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=32768,
         fields={"qkv_bias": switch("qkv_bias", True), "shared_experts": 1, "shared_gate": True, **_NORMALIZES},
         more=_qwen2_moe,
     ),
-    "qwen3_moe": LlamaLike(
+    "qwen3_moe": Family(
         vocab=151936, hidden=2048, ffn=6144, layers=24, kv_heads=4, positions=32768, attention_bias=False, names=_BOTH,
         fields={"qk_norm": "head", **_NORMALIZES}, more=partial(_qwen, experts=128, top_k=8, width=768, local=True),
     ),
-    "qwen3_vl_moe_text": LlamaLike(
+    "qwen3_vl_moe_text": Family(
         vocab=151936, hidden=2048, ffn=5632, layers=24, heads=16, kv_heads=16, positions=128000,
         tied=True, rotary_base=500000.0, attention_bias=False, fields={"qk_norm": "head"},
         more=partial(_qwen, experts=60, top_k=4, width=1408), names=_BOTH,
     ),
-    "deepseek_v2": LlamaLike(
+    "deepseek_v2": Family(
         vocab=102400, head_dim=64, attention_bias=False, mlp_bias=False, fields={"router_normalizes": False},
         more=partial(_deepseek, experts=64, top_k=0, moe_ffn=1407, shared=2, dense=0, groups=0, top=0, scale=1.0),
         names={"num_experts": "num_experts n_routed_experts", "mlp_layer_types": ""},
     ),
-    "deepseek_v3": LlamaLike(
+    "deepseek_v3": Family(
         vocab=129280, hidden=7168, ffn=18432, layers=61, heads=128, kv_heads=128, positions=4096, head_dim=64,
         attention_bias=False, fields=_SIGMOID,
         more=partial(_deepseek, experts=256, top_k=8, moe_ffn=2048, shared=1, dense=3, groups=8, top=4, scale=2.5),
         names=_ROUTED,
     ),
-    "glm4_moe": LlamaLike(
+    "glm4_moe": Family(
         vocab=151552, hidden=4096, ffn=10944, layers=46, heads=96, kv_heads=8, positions=131072, rounds_heads=True,
         rotary_fraction=0.5, epsilon=1e-5,
         more=partial(routed_experts, experts=128, top_k=8, moe_ffn=1408, shared=1, dense=1),
@@ -279,7 +275,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
         },
         names=_ROUTED,
     ),
-    "glm4_moe_lite": LlamaLike(
+    "glm4_moe_lite": Family(
         vocab=154880, hidden=2048, ffn=10240, layers=47, heads=20, kv_heads=20, positions=202752, head_dim=64,
         epsilon=1e-5, attention_bias=False, fields=_SIGMOID,
         more=partial(
@@ -291,12 +287,12 @@ MOE: Final[Mapping[str, LlamaLike]] = {
             "first_k_dense_replace": "",
         },
     ),
-    "minimax_m2": LlamaLike(
+    "minimax_m2": Family(
         vocab=200064, hidden=3072, ffn=1536, layers=62, heads=48, kv_heads=8, positions=196608, head_dim=128,
         rotary_base=5e6, more=_minimax_m2, names=_BOTH,
         fields={"qk_norm": switch("use_qk_norm", True, "full", "none"), "router_scores": "sigmoid"},
     ),
-    "ernie4_5_moe": LlamaLike(
+    "ernie4_5_moe": Family(
         vocab=103424, hidden=2560, ffn=12288, layers=28, heads=20, kv_heads=4, positions=131072, tied=True,
         rotary_base=500000.0, epsilon=1e-5, more=_ernie_moe,
         fields={
@@ -306,7 +302,7 @@ MOE: Final[Mapping[str, LlamaLike]] = {
         },
         names={"num_experts": "num_experts moe_num_experts", "num_experts_per_tok": "num_experts_per_tok moe_k"},
     ),
-    "llama4_text": LlamaLike(
+    "llama4_text": Family(
         vocab=202048, hidden=5120, ffn=8192, layers=48, heads=40, kv_heads=8, positions=131072, head_dim=128,
         rotary_base=500000.0, epsilon=1e-5, attention_bias=False, more=_llama4,
         fields={
@@ -315,19 +311,19 @@ MOE: Final[Mapping[str, LlamaLike]] = {
         },
         names={"num_experts": "num_local_experts"},
     ),
-    "olmoe": LlamaLike(
+    "olmoe": Family(
         vocab=50304, hidden=2048, ffn=2048, layers=16, heads=16, positions=4096, epsilon=1e-5, attention_bias=False,
         fields={"qk_norm": "full", "extras": clipped, **_NORMALIZES}, more=partial(read_experts, experts=64, top_k=8),
         names={"num_experts": "num_local_experts num_experts"},
     ),
     "granitemoe": replace(_GRANITE, names={**_LOCAL, "shared_intermediate_size": ""}),
     "granitemoeshared": _GRANITE,
-    "hunyuan_v1_moe": LlamaLike(
+    "hunyuan_v1_moe": Family(
         vocab=290943, epsilon=1e-5, attention_bias=False,
         fields={"qk_norm": switch("use_qk_norm", True, "head", "none")}, more=_hunyuan,
         names={"num_experts": "num_local_experts num_experts", "num_experts_per_tok": "num_experts_per_tok moe_topk"},
     ),
-    "dots1": LlamaLike(
+    "dots1": Family(
         vocab=152064, hidden=4608, ffn=10944, layers=62, kv_heads=32, attention_bias=False, more=_dots1,
         fields={"qk_norm": "head", "router_scores": "sigmoid", **_NORMALIZES},
         names=_ROUTED,

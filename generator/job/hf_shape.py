@@ -16,7 +16,7 @@ from .wording import show
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 
 _LARGEST_NUMBER = 1e12  # of a base or a factor
-_LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
+LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
 
 _Value = TypeVar("_Value")
 
@@ -43,7 +43,7 @@ class ConfigReader:
         self.problems.append((key, message, hint))
 
     def integer(
-        self, *keys: str, default: int | None = None, example: int | None = None, low: int = 1, high: int = _LARGEST
+        self, *keys: str, default: int | None = None, example: int | None = None, low: int = 1, high: int = LARGEST
     ) -> int:
         """An integer from `low` to `high`; no default: required.
 
@@ -66,7 +66,7 @@ class ConfigReader:
             return value
         return fallback
 
-    def optional_integer(self, *keys: str, low: int = 1, high: int = _LARGEST) -> int | None:
+    def optional_integer(self, *keys: str, low: int = 1, high: int = LARGEST) -> int | None:
         """As `integer`, where null or no key is an answer: `None`."""
         present = self.given(*keys)
         return None if present is None else self.integer(present, low=low, high=high)
@@ -160,20 +160,10 @@ class ConfigReader:
         return default
 
 
-_FULL, _SLIDING, _CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-_LONG = 2**30
-#: What `layer_types` names beside attention: no layer of these is modelled.
-_NOT_MODELLED = {
-    "linear_attention": "linear attention",
-    "mamba": "state-space (Mamba)",
-    "conv": "convolution",
-    "recurrent": "recurrent",
-    "hybrid": "hybrid (attention and Mamba)",
-    "compressed_sparse_attention": "sparse attention",
-    "heavily_compressed_attention": "sparse attention",
-}
-
+MOST_LAYERS = 100_000  #: as the job's schema has it
+LONG = 2**30  #: positions need no table, so only absurd values are refused
 Shape = dict[str, Any]  #: fields of `Model`
+More = Callable[[ConfigReader, Shape], Any]  #: one or several of them, from a config and the fields found so far
 
 
 def dense_layers(layers: int, dense: Iterable[int]) -> Shape:
@@ -189,18 +179,14 @@ def mlp_layer_types(read: ConfigReader, layers: int) -> Shape | None:
     return None if types is None else dense_layers(layers, (i for i, kind in enumerate(types) if kind == "dense"))
 
 
-def windows(read: ConfigReader, layers: int, window: int | None, every: int | None = None) -> Shape:
-    """Local attention over `window` tokens, but in every `every`-th layer, if there are such; `layer_types` rules."""
-    types = _layer_list(read, "layer_types", layers, (_FULL, _SLIDING, _CHUNKED))
-    if types is None:
-        full = [index for index in range(layers) if every and (index + 1) % every == 0]
-    else:
-        full = [index for index, kind in enumerate(types) if kind == _FULL]
-    return local_layers(layers, window, full, chunked=types is not None and _CHUNKED in types)
-
-
-def local_layers(layers: int, window: int | None, full: Iterable[int], *, chunked: bool = False) -> Shape:
-    """Local attention in all layers but `full`."""
+def windows(
+    read: ConfigReader, layers: int, window: int | None, full: Iterable[int] = (), *, chunked: bool = False
+) -> Shape:
+    """Local attention over `window` tokens, but in the layers `full`; `layer_types` rules."""
+    types = _layer_list(read, "layer_types", layers, ("full_attention", "sliding_attention", "chunked_attention"))
+    if types is not None:
+        full = (index for index, kind in enumerate(types) if kind == "full_attention")
+        chunked = "chunked_attention" in types
     whole = tuple(full)
     if window is None or len(whole) == layers:
         return {"sliding_window": None}
@@ -209,16 +195,21 @@ def local_layers(layers: int, window: int | None, full: Iterable[int], *, chunke
 
 def read_window(read: ConfigReader, default: int | None, key: str = "sliding_window") -> int | None:
     """The width of local attention; null means none."""
-    return read.optional_integer(key, high=_LONG) if key in read.config else default
+    return read.optional_integer(key, high=LONG) if key in read.config else default
 
 
-def without_rotary(read: ConfigReader, layers: int, interval: int) -> tuple[int, ...]:
+def switched_window(read: ConfigReader, default: int | None) -> int | None:
+    """The width of local attention where `use_sliding_window` asks for it."""
+    return read_window(read, default) if read.boolean("use_sliding_window", False) else None
+
+
+def without_rotary(read: ConfigReader, layers: int) -> tuple[int, ...]:
     """Layers without positions: 0 in `no_rope_layers`, else every `no_rope_layer_interval`-th."""
-    every = read.integer("no_rope_layer_interval", default=interval)
+    every = read.integer("no_rope_layer_interval", default=4)
     if read.config.get("no_rope_layers"):  # an empty list counts as none, in transformers too
         rotary = _layer_list(read, "no_rope_layers", layers, (0, 1))
         return tuple(index for index, kind in enumerate(rotary or ()) if kind == 0)
-    return tuple(index for index in range(layers) if (index + 1) % every == 0)
+    return tuple(range(every - 1, layers, every))
 
 
 def _layer_list(read: ConfigReader, key: str, layers: int, known: tuple[object, ...]) -> list[object] | None:
@@ -231,20 +222,14 @@ def _layer_list(read: ConfigReader, key: str, layers: int, known: tuple[object, 
         return None
     odd = next((kind for kind in value if kind not in known or isinstance(kind, bool)), None)
     if odd is not None:
-        name = _NOT_MODELLED.get(odd) if isinstance(odd, str) else None
-        message = f"{key} has {show(odd)}: {f'{name} layers are' if name else 'such layers are'} not modelled"
-        read.report(key, message, f"use a model whose layers are {' or '.join(map(str, known))}")
+        kind = odd.replace("_", " ") if isinstance(odd, str) else "such"
+        hint = f"use a model whose layers are {' or '.join(map(str, known))}"
+        read.report(key, f"{key} has {show(odd)}: {kind} layers are not modelled", hint)
         return None
     if len(value) < layers:
         read.report(key, f"{key} has {len(value)} values for {layers} layers", f"set num_hidden_layers: {len(value)}")
         return None
     return list(value[:layers])
-
-
-More = Callable[[ConfigReader, Shape], Any]  #: one or several of them, from a config and the fields found so far
-
-MOST_LAYERS = 100_000  #: as the job's schema has it
-LONG = 2**30  #: positions need no table, so only absurd values are refused
 
 
 def gpt_block(bias: bool = True) -> Shape:
@@ -255,16 +240,11 @@ def gpt_block(bias: bool = True) -> Shape:
 def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     """`head_dim`, or hidden over heads, which must then be whole."""
     given = read.optional_integer("head_dim")
-    return split_heads(read, hidden, heads) if given is None else given
-
-
-def split_heads(read: ConfigReader, hidden: int, heads: int) -> int:
-    """Hidden over heads; reports a remainder."""
-    if hidden % heads:
+    if given is None and hidden % heads:
         key = read.given("hidden_size") or "hidden_size"
         multiple = max(1, round(hidden / heads)) * heads
         read.report(key, f"{key} is {hidden}, not a multiple of the {heads} attention heads", f"set {key}: {multiple}")
-    return max(1, hidden // heads)
+    return given or max(1, hidden // heads)
 
 
 def read_kv_heads(read: ConfigReader, heads: int, default: int | None) -> int:
@@ -282,23 +262,24 @@ def read_kv_heads(read: ConfigReader, heads: int, default: int | None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LlamaLike:
-    """Llama or one of its many relatives: what its config class takes a missing key for, by default Llama's own values.
+class Family:
+    """What the config class of a `model_type` takes a missing key for, by default Llama's values; calling it reads one.
 
-    They share rotary positions, a gated MLP, RMSNorm and grouped queries. Calling it reads a config.
+    Most share Llama's rotary positions, gated MLP, RMSNorm and grouped queries; `gpt_like` has the others.
     """
 
     vocab: int = 32000
     hidden: int = 4096
-    ffn: int = 11008
+    ffn: int | None = 11008  #: None: four times hidden
     layers: int = 32
     heads: int = 32
-    kv_heads: int | None = None  #: None: as many as heads
+    kv_heads: int | None = None  #: None: as many as heads; 0: as many, without a key
     positions: int = 2048
     head_dim: int | None = None  #: None: hidden over heads
     rounds_heads: bool = False  #: hidden over heads is rounded down where it isn't whole
     activation: str = "silu"
     tied: bool = False
+    position_embedding: str = "rotary"
     rotary_base: float = 10000.0
     rotary_fraction: float = 1.0
     epsilon: float = 1e-6
@@ -308,109 +289,73 @@ class LlamaLike:
     has_window: bool = False
     every: int | None = None  #: which layers have no window: every how many-th, of `sliding_window_pattern`
     names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
-    dropout: str | None = None  #: the key
+    dropout: str | None = None  #: the key of hidden dropout
+    dropouts: tuple[float, float] = (0.0, 0.0)  #: hidden and attention dropout
     fields: Shape = field(default_factory=dict)  #: what the model's code decides, or a `More` for a key of its own
     more: More = lambda read, shape: {}  #: several fields at once
+    required: bool = False  #: for a model without a class: what is missing is an error, and sizes here are examples
 
     def __call__(self, read: ConfigReader) -> Shape:
         """Return the shape that a config of this class describes."""
         read.names = self.names
-        hidden = read.integer("hidden_size", default=self.hidden)
-        heads = read.integer("num_attention_heads", default=self.heads)
+        learned, rotary = (self.position_embedding == kind for kind in ("learned", "rotary"))
+
+        def size(key: str, usual: int, needed: bool = self.required, high: int = LARGEST) -> int:
+            return read.integer(key, default=None if needed else usual, example=usual, high=high)
+
+        hidden, heads = size("hidden_size", self.hidden), size("num_attention_heads", self.heads)
         default = max(1, hidden // heads) if self.rounds_heads else self.head_dim
         own = read.integer("head_dim", default=default) if default else None
+        wide = "intermediate_size"
+        ffn = read.optional_integer(wide) or 4 * hidden if self.ffn is None else size(wide, self.ffn)
+        places = self.required and learned, LARGEST if learned else LONG
+        positions = size("max_position_embeddings", self.positions, *places)
         shape: Shape = {
-            "vocab": read.integer("vocab_size", default=self.vocab),
+            "vocab": size("vocab_size", self.vocab),
             "hidden": hidden,
-            "ffn": read.integer("intermediate_size", default=self.ffn),
-            "layers": read.integer("num_hidden_layers", default=self.layers, high=MOST_LAYERS),
+            "ffn": ffn,
+            "layers": size("num_hidden_layers", self.layers, high=MOST_LAYERS),
             "heads": heads,
-            "kv_heads": read_kv_heads(read, heads, self.kv_heads),
+            "kv_heads": heads if self.kv_heads == 0 else read_kv_heads(read, heads, self.kv_heads),
             "head_dim": own or read_head_dim(read, hidden, heads),
-            "max_positions": read.integer("max_position_embeddings", default=self.positions, high=LONG),
+            "max_positions": positions,
+            "position_rows": positions if learned else 0,
             "gated_mlp": True,
             "activation": read.text("hidden_act", default=self.activation),
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
-            "position_embedding": "rotary",
-            **read_rotary(read, self.rotary_base, self.rotary_fraction),
+            "position_embedding": self.position_embedding,
+            **(read_rotary(read, self.rotary_base, self.rotary_fraction) if rotary else {}),
             "norm_epsilon": read.positive("rms_norm_eps", default=self.epsilon),
-            "attention_dropout": read.fraction("attention_dropout"),
+            "attention_dropout": read.fraction("attention_dropout", default=self.dropouts[1]),
         }
         if self.attention_bias is not None:  # of the query, key, value and output projections
             shape["qkv_bias"] = shape["output_bias"] = read.boolean("attention_bias", self.attention_bias)
         if self.mlp_bias is not None:
             shape["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
         if self.dropout is not None:
-            shape["dropout"] = read.fraction(self.dropout)
+            shape["dropout"] = read.fraction(self.dropout, default=self.dropouts[0])
+        shape.update(self._windows(read, shape["layers"]))
+        for name, value in self.fields.items():
+            shape[name] = value(read, shape) if callable(value) else value
+        return {**shape, **self.more(read, shape)}
+
+    def _windows(self, read: ConfigReader, layers: int) -> Shape:
         every, window = self.every, read_window(read, self.window) if self.has_window else None
         if every is not None and not read.has("layer_types"):
             every = read.integer("sliding_window_pattern", default=every)
-        shape.update(windows(read, shape["layers"], window, every))
-        fill(read, shape, self.fields)
-        return {**shape, **self.more(read, shape)}
+        return windows(read, layers, window, range(every - 1, layers, every) if every else ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GptLike:
-    """GPT or a relative of the generation before Llama: what its config class takes a missing key for.
+def gpt_like(names: Mapping[str, str] | None = None, fields: Shape | None = None, **values: Any) -> Family:
+    """GPT or a relative of the generation before Llama.
 
     They share LayerNorm, a plain MLP, as many key and value heads as query heads, and tied embeddings.
     """
-
-    vocab: int
-    hidden: int
-    layers: int
-    heads: int
-    positions: int
-    ffn: int | None = None  #: None: four times hidden
-    ffn_key: str | None = None  #: None: no key changes it
-    learned: bool = True  #: positions from a table
-    activation: tuple[str, str] | None = None  #: the key and its default; None: as `Model` has it
-    epsilon: tuple[str, float] | None = ("layer_norm_epsilon", 1e-5)
-    dropouts: tuple[str, str] = ("resid_pdrop", "attn_pdrop")  #: the keys of hidden and of attention dropout
-    dropout_defaults: tuple[float, float] = (0.0, 0.0)
-    tied: bool = True
-    names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
-    fields: Shape = field(default_factory=dict)  #: as those of `LlamaLike`
-    more: More = lambda read, shape: {}
-
-    def __call__(self, read: ConfigReader) -> Shape:
-        """Return the shape that a config of this class describes."""
-        read.names = self.names
-        hidden = read.integer("hidden_size", default=self.hidden)
-        heads = read.integer("num_attention_heads", default=self.heads)
-        ffn = self.ffn
-        if self.ffn_key:
-            ffn = read.optional_integer(self.ffn_key) if ffn is None else read.integer(self.ffn_key, default=ffn)
-        longest = {} if self.learned else {"high": LONG}
-        positions = read.integer("max_position_embeddings", default=self.positions, **longest)
-        shape: Shape = {
-            **gpt_block(),
-            "heads": heads,
-            "kv_heads": heads,
-            "head_dim": split_heads(read, hidden, heads),
-            "vocab": read.integer("vocab_size", default=self.vocab),
-            "hidden": hidden,
-            "ffn": ffn or 4 * hidden,
-            "layers": read.integer("num_hidden_layers", default=self.layers, high=MOST_LAYERS),
-            "max_positions": positions,
-            **({"position_embedding": "learned", "position_rows": positions} if self.learned else {}),
-            "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
-        }
-        if self.activation is not None:
-            shape["activation"] = read.text(self.activation[0], default=self.activation[1])
-        if self.epsilon is not None:
-            shape["norm_epsilon"] = read.positive(self.epsilon[0], default=self.epsilon[1])
-        shape["dropout"] = read.fraction(self.dropouts[0], default=self.dropout_defaults[0])
-        shape["attention_dropout"] = read.fraction(self.dropouts[1], default=self.dropout_defaults[1])
-        fill(read, shape, self.fields)
-        return {**shape, **self.more(read, shape)}
-
-
-def fill(read: ConfigReader, shape: Shape, fields: Shape) -> None:
-    """Put `fields` into `shape`, one after another."""
-    for name, value in fields.items():
-        shape[name] = value(read, shape) if callable(value) else value
+    none = dict.fromkeys(("head_dim", "hidden_act", "intermediate_size", "layer_types"), "")
+    usual: dict[str, Any] = {"ffn": None, "kv_heads": 0, "activation": "gelu", "tied": True, "epsilon": 1e-5}
+    usual |= {"position_embedding": "learned", "dropout": "resid_pdrop", **values}
+    called = {**none, "rms_norm_eps": "layer_norm_epsilon", "attention_dropout": "attn_pdrop", **(names or {})}
+    return Family(names=called, fields={**gpt_block(), **(fields or {})}, **usual)
 
 
 def switch(key: str, default: bool, on: object = True, off: object = False) -> More:

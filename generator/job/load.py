@@ -22,7 +22,6 @@ from .codes import (
     SECRET,
     WRONG_TYPE,
     WRONG_VALUE,
-    error,
 )
 from .overrides import apply_overrides, plain_source
 from .quantities import written_out
@@ -102,9 +101,9 @@ def _check(
 def _not_a_mapping(source: Source) -> Finding:
     where = source.locations.get("", Location(path=source.path, line=1, column=1))
     if source.data is None:
-        return error(MISSING_KEY, where, "the job spec is empty", STRICT.empty_hint)
+        return MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
     message = f"a job spec is a mapping of keys to values; this is {kind_of_value(source.data)}"
-    return error(WRONG_TYPE, where, message, "write `model: gpt3-175b` and so on, one key a line")
+    return WRONG_TYPE.at(where, message, "write `model: gpt3-175b` and so on, one key a line")
 
 
 def _without_empty(data: object) -> object:
@@ -127,7 +126,7 @@ def check_text(source: Source) -> Iterator[Finding]:
     for pointer, value in walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
             message = f"`{dotted(pointer)}` is {value}; expected a finite number"
-            yield error(WRONG_VALUE, source.locate(pointer), message, "write a number, or remove the key")
+            yield WRONG_VALUE.at(source.locate(pointer), message, "write a number, or remove the key")
         elif isinstance(value, str):
             yield from _text(source, pointer, value)
         elif isinstance(value, Mapping):
@@ -135,20 +134,20 @@ def check_text(source: Source) -> Iterator[Finding]:
                 if _CONTROL.search(key):
                     where = source.locate_key(f"{pointer}/{escape(key)}")
                     message = f"the key {show(key)} has a control character"
-                    yield error(FORBIDDEN_CHARACTER, where, message, "remove it")
+                    yield FORBIDDEN_CHARACTER.at(where, message, "remove it")
 
 
 def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
     control = _CONTROL.search(value)
     if control:
         message = f"`{dotted(pointer)}` has the control character U+{ord(control.group()):04X}"
-        yield error(FORBIDDEN_CHARACTER, source.locate(pointer), message, "remove it")
+        yield FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "remove it")
     elif "\r" in value and pointer.startswith("/launch/"):
         message = f"`{dotted(pointer)}` has a carriage return, with which sbatch refuses a script"
-        yield error(FORBIDDEN_CHARACTER, source.locate(pointer), message, "end lines with a line feed alone")
+        yield FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "end lines with a line feed alone")
     elif _LINE_BREAK.search(value) and not pointer.startswith(_MANY_LINES):
         message = f"`{dotted(pointer)}` has a line break or tab; expected one line of text"
-        yield error(FORBIDDEN_CHARACTER, source.locate(pointer), message, "write it on one line")
+        yield FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "write it on one line")
 
 
 def check_environment(source: Source) -> Iterator[Finding]:
@@ -160,7 +159,7 @@ def check_environment(source: Source) -> Iterator[Finding]:
             message = f"invalid name of an environment variable: {show(name)}"
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
             hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
-            yield error(ENVIRONMENT_NAME, where, message, hint)
+            yield ENVIRONMENT_NAME.at(where, message, hint)
 
 
 _ARGUMENTS: Final = "/launch/arguments/"
@@ -197,7 +196,7 @@ def check_secrets(source: Source, secrets: tuple[SpecSecret, ...]) -> Iterator[F
         way = known["ways"].get(str(source.value("/launch/target", known["usual_target"]))) or known["ways"]["other"]
         other = known["alternatives"].get(name) if "a file" in way else None
         hint = f"remove it; {way.format(name=name or 'TOKEN')}{f'; {other}' if other else ''}"
-        yield error(SECRET, where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint)
+        yield SECRET.at(where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint)
 
 
 def _of_options(source: Source) -> Iterator[SpecSecret]:

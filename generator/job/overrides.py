@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from ..findings import Flag, Location
-from .codes import OVERRIDE, TOO_LARGE, WRONG_TYPE, error
+from .codes import OVERRIDE, TOO_LARGE, WRONG_TYPE
 from .schema_check import takes_text
 from .source import FLAGS as PATH
 from .source import MAX_DEPTH, MAX_NODES, Source, escape, parse
@@ -43,7 +43,7 @@ def plain_value(value: object, path: str, pointer: str = "") -> object:
         where = Location(path=path, pointer=pointer)
         if depth > MAX_DEPTH or next(nodes) > MAX_NODES:
             message = f"the mapping is nested more than {MAX_DEPTH} deep, or has more than {MAX_NODES:,} values"
-            raise UnreadableText(error(TOO_LARGE, where, message, "pass a smaller mapping"))
+            raise UnreadableText(TOO_LARGE.at(where, message, "pass a smaller mapping"))
         if isinstance(value, Mapping):
             items = ((str(key), inner) for key, inner in value.items())
             return {key: plain(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items}
@@ -53,7 +53,7 @@ def plain_value(value: object, path: str, pointer: str = "") -> object:
         if convert is None:
             message = f"a value of type {type(value).__name__} can't be part of a job spec"
             hint = "pass text, numbers, true or false, lists or mappings"
-            raise UnreadableText(error(WRONG_TYPE, where, message, hint))
+            raise UnreadableText(WRONG_TYPE.at(where, message, hint))
         return convert(value)
 
     return plain(value, pointer, 0)
@@ -112,7 +112,7 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
         problem = _set(data, path, _read(path, pointer, flag.value))
         if problem is not None:
             message = f"`{'.'.join(path)}` can't be set: {problem}"
-            findings.append(error(OVERRIDE, where, message, "name a key as in layout.zero_stage=1"))
+            findings.append(OVERRIDE.at(where, message, "name a key as in layout.zero_stage=1"))
             continue
         made = {
             parent: replace(where, pointer=parent)

@@ -11,7 +11,7 @@ from ..catalog import Accelerator, Model
 from ..findings import Finding, Location, Severity
 from ..units import DAY, GB, MINUTE
 from .arguments import is_fine_tuning
-from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE, error
+from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE
 from .quantities import read_batch_tokens, read_counts, read_time_limit, read_tokens
 from .records import (
     BatchRamp,
@@ -99,7 +99,7 @@ def _check_training(source: Source, data: Keys, model: Model | None, broken: tup
         return
     if training.get("global_batch") is None:
         hint = "add `global_batch: 512`, in sequences, or `global_batch: {tokens: 4194304}`"
-        yield error(MISSING_KEY, source.locate("/training"), "`training.global_batch` is missing", hint)
+        yield MISSING_KEY.at(source.locate("/training"), "`training.global_batch` is missing", hint)
     elif isinstance(training["global_batch"], Mapping):
         tokens = training["global_batch"]["tokens"]
         problems = tuple(_refused(source, f"{batch}/tokens", _TOKENS.format("4194304"), partial(read_tokens, tokens)))
@@ -114,7 +114,7 @@ def _refused(source: Source, pointer: str, hint: str, read: Callable[[], object]
     try:
         read()
     except ValueError as problem:
-        yield error(WRONG_VALUE, source.locate(pointer), f"{name}{problem}", hint)
+        yield WRONG_VALUE.at(source.locate(pointer), f"{name}{problem}", hint)
 
 
 def _check_sequences(where: Location, written: int | float | str, length: int) -> Iterator[Finding]:
@@ -123,7 +123,7 @@ def _check_sequences(where: Location, written: int | float | str, length: int) -
     choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
     if tokens % length:
         message = f"{tokens} tokens are {tokens / length:.2f} sequences of {length} tokens"
-        yield error(PARTIAL_SEQUENCES, where, message, f"use {' or '.join(choices)}")
+        yield PARTIAL_SEQUENCES.at(where, message, f"use {' or '.join(choices)}")
     elif tokens != decimal:
         message = f"`tokens: {written}` is read as {tokens}, {below} sequences of {length} tokens;"
         message += f" {decimal} would be {decimal / length:.2f}"
@@ -144,7 +144,7 @@ def _check_choices(source: Source, data: Keys, broken: tuple[str, ...], framewor
         if value not in (None, only) and _sound(where, broken):
             in_half = " in fp16" if half and key == "gradient_dtype" else ""
             problem = f"`training.{key}: {value}` is not available with framework: {name}{in_half}"
-            yield error(WRONG_VALUE, source.locate(where), problem, f"write `{key}: {only}`, or remove the key")
+            yield WRONG_VALUE.at(source.locate(where), problem, f"write `{key}: {only}`, or remove the key")
 
 
 def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:

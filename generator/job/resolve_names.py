@@ -16,7 +16,6 @@ from ..findings import Finding, Severity
 from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
 from . import codes
-from .codes import error, warning
 from .hf_config import ConfigError, model_from_config, unknown_keys
 from .records import Calibration, Cluster
 from .schema_check import violations
@@ -73,7 +72,7 @@ def _named(source: Source, pointer: str, value: str) -> _Cluster:
     nodes = [f"8x{value}", *(node.name for node in nodes_with(accelerator))]
     hint = f"count the cards of a node, or use a node type with it: {', '.join(nodes)}"
     message = f"{show(value)} is an accelerator; `{dotted(pointer)}` is a node type"
-    return None, (error(codes.UNKNOWN_NAME, source.locate(pointer), message, hint),)
+    return None, (codes.UNKNOWN_NAME.at(source.locate(pointer), message, hint),)
 
 
 def _from_counted(source: Source, value: str, machines: Machines, accelerator: Accelerator) -> _Cluster:
@@ -82,16 +81,14 @@ def _from_counted(source: Source, value: str, machines: Machines, accelerator: A
     gpus = source.integer("/gpus") or (source.integer("/nodes") or 0) * per_node
     if machines.nodes is not None and gpus not in (0, machines.nodes * per_node):
         message = f"`cluster: {value}` is {machines.nodes * per_node} GPUs; the job has {gpus}"
-        return None, (error(codes.CONFLICTING_KEYS, where, message, f"write `cluster: {per_node}x{accelerator.name}`"),)
+        return None, (codes.CONFLICTING_KEYS.at(where, message, f"write `cluster: {per_node}x{accelerator.name}`"),)
     rate = assumed_gbits(accelerator, per_node)
     described = {"accelerators_per_node": per_node, "network_gbits_per_s_per_node": rate}
     cluster = _from_mapping(described, accelerator)
     if 0 < gpus <= per_node:
         return cluster, ()
     message = f"{show(value)} says nothing of the network between nodes: {rate:g} Gbit/s a node is assumed"
-    return cluster, (
-        warning(codes.NETWORK, where, message, "use a node type, or set cluster.network_gbits_per_s_per_node"),
-    )
+    return cluster, (codes.NETWORK.at(where, message, "use a node type, or set cluster.network_gbits_per_s_per_node"),)
 
 
 def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
@@ -144,7 +141,7 @@ def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str 
     hint = f"did you mean `{near}`?" if near else f"write a name such as `{_EXAMPLES[kind]}`"
     hint += f"{' Or' if near else ', or'} give the path of a config.json" if kind == "model" else ""
     message = f"unknown {kind} {show(value)}{rest}"
-    return error(codes.UNKNOWN_NAME, source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)")
+    return codes.UNKNOWN_NAME.at(source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)")
 
 
 _HINT = "give a file that `dsgen calibrate` wrote"
@@ -163,11 +160,11 @@ def resolve_calibration(
         document = parse(read_path(path))
     except UnreadableText as problem:
         message = f"the calibration {show(value)}: {problem.finding.message}"
-        return None, (error(codes.CALIBRATION, where, message, _HINT),)
+        return None, (codes.CALIBRATION.at(where, message, _HINT),)
     written_so = isinstance(document.data, dict) and "factors" in document.data and not document.findings
     if not written_so:  # another file may be private, so that nothing of it is shown
         message = f"the calibration {show(value)} is not a file that `dsgen calibrate` wrote: it has no factors"
-        return None, (error(codes.CALIBRATION, where, message, _HINT),)
+        return None, (codes.CALIBRATION.at(where, message, _HINT),)
     if problems := tuple(_violations(document)):
         return None, problems
     data: Any = document.data
@@ -177,13 +174,13 @@ def resolve_calibration(
     if foreign:
         message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
         hint = "calibrate with runs of this machine, or remove the calibration"
-        return None, (error(codes.CALIBRATION_MACHINE, where, message + " and ".join(now for _, now in foreign), hint),)
+        return None, (codes.CALIBRATION_MACHINE.at(where, message + " and ".join(now for _, now in foreign), hint),)
     written = data.get("dsgen_version", __version__)
     if written == __version__:
         return _calibration(data, value), ()
     # The factors multiply constants, which another version may have changed.
     message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
-    return _calibration(data, value), (warning(codes.CALIBRATION_AGE, where, message, "run `dsgen calibrate` again"),)
+    return _calibration(data, value), (codes.CALIBRATION_AGE.at(where, message, "run `dsgen calibrate` again"),)
 
 
 def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
@@ -202,10 +199,10 @@ def _violations(document: Source) -> Iterator[Finding]:
         if problem.validator == "additionalProperties":
             for key in (key for key in problem.instance if key not in problem.schema["properties"]):
                 where = document.locate_key(f"{pointer}/{escape(key)}")
-                yield error(codes.CALIBRATION, where, f"unknown key {show(key)} in a calibration", f"remove {key}")
+                yield codes.CALIBRATION.at(where, f"unknown key {show(key)} in a calibration", f"remove {key}")
         else:
             name = f"`{dotted(pointer)}`: " if pointer else ""
-            yield error(codes.CALIBRATION, document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT)
+            yield codes.CALIBRATION.at(document.locate(pointer), f"{name}{problem.message[:_LONGEST]}", _HINT)
 
 
 _MOST_FOLDERS: Final = 1000  # that are looked into
@@ -224,7 +221,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     if path is None and _PLACE.match(value):  # of what is a path the nearest name is no help
         message = f"there is no {show(value)}, and so no config.json of a model"
         hint = "give the path of a Hugging Face config.json, or of its folder, relative to the job spec"
-        return None, (error(codes.UNUSABLE_MODEL, source.locate("/model"), message, hint),)
+        return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), message, hint),)
     if path is None:
         return None, (unknown_name(source, "/model", value, "model", ", and no such config.json"),)
     if outside := source.refused(codes.UNUSABLE_MODEL, "/model", path):
@@ -233,7 +230,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
         found = sorted(inner.parent.name for inner in islice(path.glob("*/config.json"), _MOST_FOLDERS))
         near = f"use {value.rstrip('/')}/{found[0]}" if found else "give the folder that holds the model's config.json"
         message = f"the folder {show(value)} has no config.json"
-        return None, (error(codes.UNUSABLE_MODEL, source.locate("/model"), message, near),)
+        return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), message, near),)
     config: object = None
     hint = "give the path of a Hugging Face config.json, relative to the job spec"
     try:
@@ -243,7 +240,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     else:
         problem = f"the model's config {show(value)} is {kind_of_value(config)}, not a mapping"
     if not isinstance(config, dict):
-        return None, (error(codes.UNUSABLE_MODEL, source.locate("/model"), problem, hint),)
+        return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), problem, hint),)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     return _build(source, config, name=stem or "custom", origin=value, file=value)
 
@@ -253,7 +250,7 @@ def check_model_keys(source: Source) -> Iterator[Finding]:
     model = source.value("/model")
     for key, meant in unknown_keys(model).items() if isinstance(model, dict) else ():
         where = source.locate_key(f"/model/{escape(key)}")
-        yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in `model`", f"did you mean `{meant}`?")
+        yield codes.UNKNOWN_KEY.at(where, f"unknown key {show(key)} in `model`", f"did you mean `{meant}`?")
 
 
 def _config_path(source: Source, value: str) -> Path | None:
@@ -276,12 +273,12 @@ def _build(
     where = source.locate("/model")
     try:
         model = model_from_config(config, name=name, source=origin or "the job spec")
-        return model, tuple(warning(codes.LEFT_OUT, where, f"{name}: {note}", None) for note in model.notes)
+        return model, tuple(codes.LEFT_OUT.at(where, f"{name}: {note}", None) for note in model.notes)
     except ConfigError as problem:
         prefix = f"{file}: " if file else ""
         known = {} if file else unknown_keys(config)  # said already, and so are the keys that they stand for
         return None, tuple(
-            error(codes.UNUSABLE_MODEL, where if file else source.locate(f"/model/{key}"), prefix + message, hint)
+            codes.UNUSABLE_MODEL.at(where if file else source.locate(f"/model/{key}"), prefix + message, hint)
             for key, message, hint in problem.problems
             if key not in known.values()
         )

@@ -12,7 +12,6 @@ from ..catalog import closest
 from ..findings import Finding
 from ..rule import Rule
 from . import codes
-from .codes import error
 from .quantities import length_of
 from .schema import conforms, load_schema
 from .source import Source, escape
@@ -116,14 +115,14 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
         elif problem.validator == "dependentRequired":
             where = source.locate_key(f"{pointer}/epochs")
             message = f"`{dotted(pointer)}.epochs` counts passes over `samples`, which is missing"
-            findings.append(error(codes.MISSING_KEY, where, message, "add `samples: 1000000`, or remove epochs"))
+            findings.append(codes.MISSING_KEY.at(where, message, "add `samples: 1000000`, or remove epochs"))
         elif pointer not in refused:  # a value's first violation is the most general
             refused.add(pointer)
             shown = source.texts.get(pointer) or show(problem.instance)
             rule, message, hint = _value_problem(dotted(pointer), shown, problem)
             if pointer.startswith("/layout/") and problem.instance == "auto":
                 hint = "leave the key out: dsgen chooses its value"
-            findings.append(error(rule, source.locate(pointer), message, hint))
+            findings.append(rule.at(source.locate(pointer), message, hint))
     lacks = (lack for lack, paths in lacking if meant.isdisjoint(paths))
     return (*findings, *lacks), tuple(f"/{path.replace('.', '/')}" for path in meant)
 
@@ -137,11 +136,11 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[tuple[
     for key in unknown[:_MOST_KEYS]:
         where, paths = source.locate_key(f"{pointer}/{escape(key)}"), _meant_keys(key, known, section)
         hint = _key_hint(key, paths, section) if paths else f"use one of {', '.join(known)}"
-        yield error(codes.UNKNOWN_KEY, where, f"unknown key {show(key)} in {place}", hint), paths
+        yield codes.UNKNOWN_KEY.at(where, f"unknown key {show(key)} in {place}", hint), paths
     if len(unknown) > _MOST_KEYS:
         where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
         message = f"{len(unknown) - _MOST_KEYS:,} more unknown keys in {place}"
-        yield error(codes.UNKNOWN_KEY, where, message, "remove keys that are no part of a job spec"), ()
+        yield codes.UNKNOWN_KEY.at(where, message, "remove keys that are no part of a job spec"), ()
 
 
 def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ...]:
@@ -209,7 +208,7 @@ def _missing_key(source: Source, pointer: str, problem: Any) -> tuple[Finding, s
             hint += f", or `preset: {_example(load_schema()['properties']['cluster'])}`"
     empty = source.keys.get(f"{pointer}/{key}")  # there, but without a value
     message = f"`{dotted(f'{pointer}/{key}')}` is {'empty' if empty else 'missing'}"
-    return error(codes.MISSING_KEY, empty or source.locate(pointer), message, hint), paths
+    return codes.MISSING_KEY.at(empty or source.locate(pointer), message, hint), paths
 
 
 def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, set[str]]:
@@ -219,11 +218,11 @@ def _alternatives(source: Source, pointer: str, problem: Any) -> tuple[Finding, 
     if not given:
         hint = f"add `{choices[0]}: {_example(problem.schema['properties'][choices[0]])}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
-        return error(codes.MISSING_KEY, source.locate(pointer), message, hint), {f"{prefix}{key}" for key in choices}
+        return codes.MISSING_KEY.at(source.locate(pointer), message, hint), {f"{prefix}{key}" for key in choices}
     message = f"{' and '.join(f'`{prefix}{key}`' for key in given)} exclude each other"
     where = source.locate_key(f"{pointer}/{given[-1]}")
     kept = str(source.texts.get(f"{pointer}/{given[0]}", problem.instance[given[0]]))
-    return error(codes.CONFLICTING_KEYS, where, message, f"keep `{given[0]}: {kept[:60]}`"), set()
+    return codes.CONFLICTING_KEYS.at(where, message, f"keep `{given[0]}: {kept[:60]}`"), set()
 
 
 def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str | None]:

@@ -17,7 +17,7 @@ import yaml
 from ..dataclass import dataclass
 from ..findings import NOTE, Finding, Location
 from ..rule import Rule
-from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML, error
+from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAML
 from .text import Text
 from .wording import NOTHING, value_at, whole_number
 from .wording import escape as escape
@@ -88,7 +88,7 @@ def parse(text: Text, dialect: Dialect = STRICT) -> Source:
     reader = _Reader(text, dialect)
     if not text.content.strip():
         reader.complete = False
-        reader.findings.append(error(UNREADABLE, text.locate(0, 0), "the file is empty", dialect.empty_hint))
+        reader.findings.append(UNREADABLE.at(text.locate(0, 0), "the file is empty", dialect.empty_hint))
     else:
         reader.run()
     places: dict[str, Any] = {"locations": reader.locations, "keys": reader.keys, "odd_keys": reader.odd_keys}
@@ -163,18 +163,18 @@ class _Reader:
                 and ("mapping values" in str(problem.problem) or not before.strip())
             ):
                 hint = "indent the keys of one mapping by the same number of spaces"
-            self.findings.append(error(SYNTAX, where, syntax_message(problem), hint))
+            self.findings.append(SYNTAX.at(where, syntax_message(problem), hint))
             raise _Stop from None
         except (yaml.YAMLError, ValueError, OverflowError) as problem:  # escapes that name no character
             known = isinstance(problem, yaml.YAMLError)
             reason = str(problem).splitlines()[0] if known else "an escape of no character"
             where = self.text.locate(*self._reached)
-            self.findings.append(error(SYNTAX, where, f"invalid YAML: {reason}"))
+            self.findings.append(SYNTAX.at(where, f"invalid YAML: {reason}"))
             raise _Stop from None
 
     def _refuse(self, event: Any, rule: Rule, message: str, hint: str | None = None) -> None:
         where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
-        self.findings.append(error(rule, where, message, hint))
+        self.findings.append(rule.at(where, message, hint))
 
     def _pointer(self) -> str:
         """Return the pointer at which the value that comes next goes."""
@@ -266,7 +266,7 @@ class _Reader:
                 self.locations[pointer] = self.keys[pointer] = replace(where, pointer=pointer)
             for where in bad:
                 hint = "name an anchor of a mapping, such as *common"
-                self.findings.append(error(SYNTAX, where, "`<<` merges mappings, and this is not one", hint))
+                self.findings.append(SYNTAX.at(where, "`<<` merges mappings, and this is not one", hint))
         if closed.anchor:
             self._anchors[closed.anchor] = (closed.value, 1 + self._nodes - closed.nodes_before)
 

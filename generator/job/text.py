@@ -17,7 +17,7 @@ from typing import Final, TextIO
 from ..dataclass import dataclass
 from ..findings import Finding, Location, printable
 from ..secrets import Secret, find, mask
-from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE, error
+from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE
 
 MAX_BYTES: Final = 1_000_000
 _PATIENCE_MS: Final = 1_000  # for the writer of a named pipe to open it
@@ -77,7 +77,7 @@ def text_of(content: str, path: str, folder: Path | None = None) -> Text:
     if control:
         where = text.locate_offset(control.start())
         message = f"the file has the control character U+{ord(control.group()):04X}: it is not a text file"
-        raise UnreadableText(error(FORBIDDEN_CHARACTER, where, message, "save it as plain text"))
+        raise UnreadableText(FORBIDDEN_CHARACTER.at(where, message, "save it as plain text"))
     return text
 
 
@@ -173,16 +173,16 @@ def _decode(content: bytes, path: str, limit: int) -> str:
         line = before[-1] + LINE_BREAK.split(rest)[0]
         text = Text(path=path, content=line, lines=[*before[:-1], line])  # what can be read around the byte
         where = text.locate(len(before) - 1, len(before[-1]))
-        raise UnreadableText(error(UNREADABLE, where, message, "save it as UTF-8")) from None
+        raise UnreadableText(UNREADABLE.at(where, message, "save it as UTF-8")) from None
 
 
 def _unreadable(path: str, message: str, hint: str | None = None) -> UnreadableText:
-    return UnreadableText(error(UNREADABLE, Location(path=path), message, hint))
+    return UnreadableText(UNREADABLE.at(Location(path=path), message, hint))
 
 
 def _too_large(path: str, limit: int) -> UnreadableText:
     message = f"the file is larger than {limit:,} bytes, the limit"
-    return UnreadableText(error(TOO_LARGE, Location(path=path), message, "name the job's own files, not its data"))
+    return UnreadableText(TOO_LARGE.at(Location(path=path), message, "name the job's own files, not its data"))
 
 
 _MOST_DEPTH: Final = 100  # lists and mappings in each other; config.json and plan.json have fewer than 10
