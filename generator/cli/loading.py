@@ -17,7 +17,7 @@ import click
 from .. import InvalidJob, check_job
 from ..findings import ERROR, Finding, Flag
 from ..job.codes import WRONG_VALUE
-from ..job.load import load as load_spec
+from ..job.load import load_with_findings
 from ..job.records import Job
 from ..job.resolve import DEFAULT_FRAMEWORK
 from ..programs.frameworks import FRAMEWORKS
@@ -63,7 +63,7 @@ class JobLoader:
             job, findings = check_job(self._again(), overrides=self._overrides, check_pins=check_pins)
         except InvalidJob as invalid:
             with suppress(InvalidJob):
-                job = load_spec(self._again(), FRAMEWORKS, overrides=self._overrides)
+                job = load_with_findings(self._again(), FRAMEWORKS, overrides=self._overrides)[0]
                 stop([*invalid.findings, *beside(job)])
             stop(invalid.findings)
         print_below(findings)
@@ -76,7 +76,7 @@ class JobLoader:
     def unchecked(self, values: Mapping[str, object]) -> Job:
         """As `checked`, without rules. Errors of the spec are printed and end the program."""
         try:
-            return load_spec(self._again(), FRAMEWORKS, overrides=self._with(values))
+            return load_with_findings(self._again(), FRAMEWORKS, overrides=self._with(values))[0]
         except InvalidJob as invalid:
             stop(invalid.findings)
 

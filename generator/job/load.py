@@ -13,16 +13,7 @@ from typing import Final, TextIO
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, printable, without
 from ..secrets import find, holds, likeness, patterns
-from .codes import (
-    DUPLICATE_KEY,
-    ENVIRONMENT_NAME,
-    FORBIDDEN_CHARACTER,
-    LEFT_OUT,
-    MISSING_KEY,
-    SECRET,
-    WRONG_TYPE,
-    WRONG_VALUE,
-)
+from . import codes
 from .overrides import apply_overrides, plain_source
 from .quantities import written_out
 from .records import Frameworks, Job
@@ -40,15 +31,6 @@ _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags", "deepspeed_confi
 SpecSource = str | os.PathLike[str] | TextIO | Mapping[str, object]
 
 
-def load(source: SpecSource, frameworks: Frameworks, *, overrides: Mapping[str, object] | None = None) -> Job:
-    """The job of a spec: a path, an open text stream, or the spec's keys as a mapping.
-
-    `overrides` maps dotted paths (`gpus`, `layout.zero_stage`) to values that go over the spec's; text is read as YAML.
-    Raises `InvalidJob`, and nothing else for bad input, with every finding at once.
-    """
-    return load_with_findings(source, frameworks, overrides=overrides)[0]
-
-
 def load_with_findings(
     source: SpecSource,
     frameworks: Frameworks,
@@ -56,7 +38,11 @@ def load_with_findings(
     overrides: Mapping[str, object] | None = None,
     may_read: Callable[[Path, Path], bool] | None = None,
 ) -> tuple[Job, tuple[Finding, ...]]:
-    """As `load`, with the warnings that didn't stop the job, in file order; `may_read` is as in `Source`."""
+    """The job of a spec (path, open text stream, or its keys), and the warnings that didn't stop it, in file order.
+
+    `overrides` maps dotted paths (`gpus`, `layout.zero_stage`) to values that go over the spec's; text is read as YAML.
+    Raises `InvalidJob`, and nothing else for bad input, with every finding at once. `may_read` is as in `Source`.
+    """
     try:
         if isinstance(source, Mapping):
             read = plain_source(source)
@@ -87,23 +73,23 @@ def _check(
     reported = {
         finding.where.pointer
         for finding in textual
-        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != DUPLICATE_KEY.id
+        if finding.where.pointer and finding.severity is Severity.ERROR and finding.rule != codes.DUPLICATE_KEY.id
     }
     violations, meant = check_schema(source)
     shape = tuple(finding for finding in violations if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
     job, unresolved = resolve(source, (*(finding.where.pointer for finding in errors), *meant), frameworks)
     if slips:  # the model is another
-        return None, (*textual, *slips, *shape, *(each for each in unresolved if each.rule != LEFT_OUT.id))
+        return None, (*textual, *slips, *shape, *(each for each in unresolved if each.rule != codes.LEFT_OUT.id))
     return (None if errors else job), (*textual, *shape, *unresolved)
 
 
 def _not_a_mapping(source: Source) -> Finding:
     where = source.locations.get("", Location(path=source.path, line=1, column=1))
     if source.data is None:
-        return MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
+        return codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
     message = f"a job spec is a mapping of keys to values; this is {kind_of_value(source.data)}"
-    return WRONG_TYPE.at(where, message, "write `model: gpt3-175b` and so on, one key a line")
+    return codes.WRONG_TYPE.at(where, message, "write `model: gpt3-175b` and so on, one key a line")
 
 
 def _without_empty(data: object) -> object:
@@ -117,8 +103,9 @@ def _without_empty(data: object) -> object:
 
 _CONTROL: Final = re.compile(f"{CONTROL.pattern}|\x85")
 _LINE_BREAK: Final = re.compile("[\t\n\r\u2028\u2029]")
-_MANY_LINES: Final = ("/launch/arguments/", "/launch/environment/", "/model/")  # text that may have several lines
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_ARGUMENTS: Final = "/launch/arguments/"
+_ENVIRONMENT: Final = "/launch/environment/"
+_MODEL: Final = "/model/"  # keys of a config.json, whose tokens are words of a vocabulary
 
 
 def check_text(source: Source) -> Iterator[Finding]:
@@ -126,7 +113,7 @@ def check_text(source: Source) -> Iterator[Finding]:
     for pointer, value in walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
             message = f"`{dotted(pointer)}` is {value}; expected a finite number"
-            yield WRONG_VALUE.at(source.locate(pointer), message, "write a number, or remove the key")
+            yield codes.WRONG_VALUE.at(source.locate(pointer), message, "write a number, or remove the key")
         elif isinstance(value, str):
             yield from _text(source, pointer, value)
         elif isinstance(value, Mapping):
@@ -134,37 +121,31 @@ def check_text(source: Source) -> Iterator[Finding]:
                 if _CONTROL.search(key):
                     where = source.locate_key(f"{pointer}/{escape(key)}")
                     message = f"the key {show(key)} has a control character"
-                    yield FORBIDDEN_CHARACTER.at(where, message, "remove it")
+                    yield codes.FORBIDDEN_CHARACTER.at(where, message, "remove it")
 
 
 def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
     control = _CONTROL.search(value)
     if control:
         message = f"`{dotted(pointer)}` has the control character U+{ord(control.group()):04X}"
-        yield FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "remove it")
+        yield codes.FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "remove it")
     elif "\r" in value and pointer.startswith("/launch/"):
         message = f"`{dotted(pointer)}` has a carriage return, with which sbatch refuses a script"
-        yield FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "end lines with a line feed alone")
-    elif _LINE_BREAK.search(value) and not pointer.startswith(_MANY_LINES):
+        yield codes.FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "end lines with a line feed alone")
+    elif _LINE_BREAK.search(value) and not pointer.startswith((_ARGUMENTS, _ENVIRONMENT, _MODEL)):
         message = f"`{dotted(pointer)}` has a line break or tab; expected one line of text"
-        yield FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "write it on one line")
+        yield codes.FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "write it on one line")
 
 
 def check_environment(source: Source) -> Iterator[Finding]:
     """A finding for every variable that no shell can set."""
     environment = source.value("/launch/environment")
     for name in environment if isinstance(environment, dict) else ():
-        where = source.locate_key(f"/launch/environment/{escape(name)}")
-        if not _IDENTIFIER.match(name):
-            message = f"invalid name of an environment variable: {show(name)}"
+        if not (name.isascii() and name.isidentifier()):
+            where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
             hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
-            yield ENVIRONMENT_NAME.at(where, message, hint)
-
-
-_ARGUMENTS: Final = "/launch/arguments/"
-_ENVIRONMENT: Final = "/launch/environment/"
-_MODEL: Final = "/model/"  # keys of a config.json, whose tokens are words of a vocabulary
+            yield codes.ENVIRONMENT_NAME.at(where, f"invalid name of an environment variable: {show(name)}", hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +162,7 @@ class SpecSecret:
 def spec_secrets(source: Source) -> tuple[SpecSecret, ...]:
     """Every secret in a spec, one for each value."""
     found: dict[str, SpecSecret] = {}
-    for secret in (*_of_options(source), *_of_values(source), *_of_keys(source)):
+    for secret in sorted((*_of_options(source), *_of_values(source)), key=lambda secret: secret.in_key):
         found.setdefault(secret.pointer, secret)
     return tuple(found.values())
 
@@ -196,7 +177,7 @@ def check_secrets(source: Source, secrets: tuple[SpecSecret, ...]) -> Iterator[F
         way = known["ways"].get(str(source.value("/launch/target", known["usual_target"]))) or known["ways"]["other"]
         other = known["alternatives"].get(name) if "a file" in way else None
         hint = f"remove it; {way.format(name=name or 'TOKEN')}{f'; {other}' if other else ''}"
-        yield SECRET.at(where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint)
+        yield codes.SECRET.at(where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint)
 
 
 def _of_options(source: Source) -> Iterator[SpecSecret]:
@@ -217,8 +198,13 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
 
 
 def _of_values(source: Source) -> Iterator[SpecSecret]:
-    """Values of keys with a secret's name, and texts with a secret in them."""
+    """Values of keys with a secret's name, texts with a secret in them, and secrets in the place of a key."""
     for pointer, value in walk("", source.data):
+        for key in value if isinstance(value, Mapping) else ():
+            for secret in find(key):
+                what = f"a key of `{dotted(pointer)}` has {secret.what or f'the secret `{secret.name}`'}"
+                place = f"{pointer}/{escape(key)}"
+                yield SpecSecret(pointer=place, value=secret.value_in(key), name="", what=what, in_key=True)
         if value is None or isinstance(value, (bool, dict, list)):
             continue
         text = value if isinstance(value, str) else source.texts.get(pointer, str(value))
@@ -236,13 +222,3 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
             label = secret.name or (name if likeness(name) else "")
             found = secret.value_in(text)
             yield SpecSecret(pointer=pointer, value=found, name=label, what=f"`{dotted(pointer)}` has {what}")
-
-
-def _of_keys(source: Source) -> Iterator[SpecSecret]:
-    """Secrets in the place of a key."""
-    for pointer, value in walk("", source.data):
-        for key in value if isinstance(value, Mapping) else ():
-            for secret in find(key):
-                what = f"a key of `{dotted(pointer)}` has {secret.what or f'the secret `{secret.name}`'}"
-                place = f"{pointer}/{escape(key)}"
-                yield SpecSecret(pointer=place, value=secret.value_in(key), name="", what=what, in_key=True)

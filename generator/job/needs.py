@@ -100,7 +100,13 @@ def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
 
 
 def _of_program(job: Job) -> Iterator[Missing]:
-    given = _given(job)
+    given = set(spec_values(job))  # the needs that the spec's own keys meet
+    if job.data.tokenizer.given:
+        given.add("data.tokenizer")
+    if job.output.checkpoints is not None or not job.output.resume:
+        given.add(_RESUME)
+    if job.training.duration_tokens is not None:
+        given.add("training.duration")
     script = job.launch.script.replace("\\", "/").rpartition("/")[2]
     every = job.framework.needs
     asked = [n for n in every if not n.scripts or any(fnmatchcase(script, pattern) for pattern in n.scripts)]
@@ -125,18 +131,6 @@ def _of_program(job: Job) -> Iterator[Missing]:
     elif framework.starts_anew and gives(arguments, framework.starts_anew):
         instead = instead or f": take {framework.starts_anew} out when the run has saved"
         yield Missing("resume", _RESUME, f"every start with {framework.starts_anew} is at step 0{instead}")
-
-
-def _given(job: Job) -> set[str]:
-    """The needs that the spec's own keys meet."""
-    given = set(spec_values(job))
-    if job.data.tokenizer.given:
-        given.add("data.tokenizer")
-    if job.output.checkpoints is not None or not job.output.resume:
-        given.add(_RESUME)
-    if job.training.duration_tokens is not None:
-        given.add("training.duration")
-    return given
 
 
 def _met(need: Need, arguments: Sequence[str]) -> bool:
@@ -167,41 +161,30 @@ def continuation(job: Job) -> str:
     return str(options.get("continue", "requeue" if signalled or kept else "none"))
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A program's version, or the versions that another one requires of it; and where that is written."""
-
-    name: str
-    version: str
-    source: str
-
-
 #: An image with PyTorch for each vendor's accelerators.
 IMAGES: Final = {
     "nvidia": "nvcr.io/nvidia/pytorch:25.11-py3",
     "amd": "rocm/pytorch:latest",
     "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/pytorch-installer-2.6.0:latest",
 }
-_LM: Final = "NVIDIA/Megatron-LM @ core_v0.16.1"
-#: By the software of a framework. DeepSpeed's version is the job's.
-_VERSIONS: Final[Mapping[Software, tuple[Version, ...]]] = {
-    "Megatron-LM": (
-        Version("Megatron-LM", "core_v0.16.1", f"{_LM} megatron/training/arguments.py"),
-        Version("Transformer Engine", ">=2.9,<2.12", f"{_LM} pyproject.toml:70"),
-        Version("torch", ">=2.6.0", f"{_LM} pyproject.toml:23"),
-        Version("image", IMAGES["nvidia"], f"{_LM} docker/.ngc_version.dev"),
-    ),
-    "Megatron-DeepSpeed": (
-        Version("Megatron-DeepSpeed", "4efb479d", "deepspeedai/Megatron-DeepSpeed @ 4efb479d megatron/arguments.py"),
-    ),
-    "Trainer": (
-        Version("transformers", "5.23.0", "huggingface/transformers @ 5.23.0 src/transformers/training_args.py"),
-        Version("accelerate", "1.15.0", "huggingface/accelerate @ 1.15.0 src/accelerate/accelerator.py"),
-        Version("torch", ">=2.6", "huggingface/transformers @ 5.23.0 setup.py, the extra `torch`"),
-    ),
-    "DeepSpeed engine": (Version("torch", ">=2.0.0", "deepspeedai/DeepSpeed @ 0.19.8 requirements/requirements.txt"),),
+#: By the software of a framework, versions of programs, or those that one requires. DeepSpeed's version is the job's.
+_VERSIONS: Final[Mapping[Software, Mapping[str, str]]] = {
+    # Source: NVIDIA/Megatron-LM @ core_v0.16.1: megatron/training/arguments.py, pyproject.toml:23, 70,
+    # docker/.ngc_version.dev
+    "Megatron-LM": {
+        "Megatron-LM": "core_v0.16.1",
+        "Transformer Engine": ">=2.9,<2.12",
+        "torch": ">=2.6.0",
+        "image": IMAGES["nvidia"],
+    },
+    # Source: deepspeedai/Megatron-DeepSpeed @ 4efb479d megatron/arguments.py
+    "Megatron-DeepSpeed": {"Megatron-DeepSpeed": "4efb479d"},
+    # Source: huggingface/transformers @ 5.23.0 src/transformers/training_args.py and setup.py, the extra `torch`;
+    # huggingface/accelerate @ 1.15.0 src/accelerate/accelerator.py
+    "Trainer": {"transformers": "5.23.0", "accelerate": "1.15.0", "torch": ">=2.6"},
+    # Source: deepspeedai/DeepSpeed @ 0.19.8 requirements/requirements.txt
+    "DeepSpeed engine": {"torch": ">=2.0.0"},
 }
-_ADAPTERS: Final = Version("peft", "0.21", "huggingface/peft @ 0.21 src/peft/tuners/lora/config.py")
 
 
 def written_for(job: Job) -> dict[str, str]:
@@ -209,14 +192,13 @@ def written_for(job: Job) -> dict[str, str]:
     found: dict[str, str] = {}
     for software, versions in _VERSIONS.items():
         if job.framework.runs(software):
-            for each in versions:
-                found.setdefault(each.name, each.version)
+            found |= {name: version for name, version in versions.items() if name not in found}
     vendor = job.cluster.accelerator.vendor
     if vendor != "nvidia":
         found.pop("Transformer Engine", None)  # ROCm's fork is in its images
         found |= {"image": IMAGES[vendor]} if "image" in found else {}
     if job.training.lora is not None:
-        found[_ADAPTERS.name] = _ADAPTERS.version
+        found["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
     found |= job.framework.packages(job)
     if job.framework.runs("DeepSpeed engine"):
         found["DeepSpeed"] = dots(job.deepspeed_version)
@@ -232,7 +214,6 @@ def listed_versions(job: Job) -> str:
 EXPRESSION: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 ASSET: Final = re.compile(r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?")  #: and a path within it
 _URI: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\S.*", re.IGNORECASE)
-_OWN_URI: Final = "azureml:"  #: that no program but the target can read
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _OUTPUTS: Final = ("output.checkpoints", "output.logs")
 _FILES: Final = ("data.tokenizer.vocab_file", "data.tokenizer.merges_file")
@@ -249,10 +230,6 @@ class Bindings:
     inputs: dict[str, Entry] = field(default_factory=dict)
     outputs: dict[str, Entry] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)  #: a URI of the spec, and what the program gets for it
-
-    def has(self, section: str, name: str) -> bool:
-        """Return whether an expression stands for anything."""
-        return name in self.section(section)
 
     def section(self, name: str) -> dict[str, Entry]:
         """The inputs, or the outputs."""
@@ -283,7 +260,7 @@ def is_uri(text: str) -> bool:
 
 def only_mounted(text: str) -> bool:
     """Return whether a path means something only to a target that mounts data."""
-    return text.lower().startswith(_OWN_URI) or EXPRESSION.search(text) is not None
+    return text.lower().startswith("azureml:") or EXPRESSION.search(text) is not None
 
 
 def bindings(job: Job) -> Bindings:

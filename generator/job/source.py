@@ -1,16 +1,17 @@
 """A document's text as plain data, with the place of every key and value: YAML 1.2 (core schema) and JSON for job
 specs, other dialects for other programs' files.
 
-The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, without recursion, so that
-places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the machine.
+The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, so that places are kept,
+duplicate keys are seen, and neither deep nesting nor aliases can exhaust the machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import yaml
 
@@ -21,7 +22,7 @@ from .codes import DUPLICATE_KEY, SYNTAX, TOO_LARGE, UNREADABLE, UNSUPPORTED_YAM
 from .text import Text
 from .wording import NOTHING, value_at, whole_number
 from .wording import escape as escape
-from .yaml_core import STRICT, Dialect, Open, short_tag, syntax_message, yaml_text
+from .yaml_core import STRICT, Dialect, short_tag, syntax_message, yaml_text
 
 FLAGS: Final = "<flags>"  #: the path of what the command line gives
 MAX_DEPTH: Final = 32
@@ -113,29 +114,22 @@ class _Reader:
         self.texts: dict[str, str] = {}
         self.odd_keys: dict[str, object] = {}
         self.complete = True
-        self._stack: list[Open] = []
         self._anchors: dict[str, tuple[object, int]] = {}
-        self._nodes = 0
-        self._documents = 0
+        self._nodes = self._depth = 0
         self._reached = (0, 0)  #: line and column of the end of the last event
+        self._coming = self._events()
 
     def run(self) -> None:
         """Read every event; ends early, with a finding, where the text can't be read on."""
+        documents = 0
         try:
-            for event in self._events():
-                if isinstance(event, yaml.ScalarEvent):
-                    self._scalar(event)
-                elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-                    self._open(event)
-                elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-                    self._close()
-                elif isinstance(event, yaml.AliasEvent):
-                    self._alias(event)
+            for event in self._coming:
+                if isinstance(event, yaml.NodeEvent):
+                    self._value(event, "", lambda value: setattr(self, "root", value))
                 elif isinstance(event, yaml.DocumentStartEvent):
-                    self._documents += 1
-                    if self._documents > 1:
-                        self._refuse(event, UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
-                        raise _Stop
+                    documents += 1
+                    if documents > 1:
+                        self._stop(event, "", UNSUPPORTED_YAML, "a second document starts here", self.dialect.single)
         except _Stop:
             self.complete = False
 
@@ -163,7 +157,10 @@ class _Reader:
                 and ("mapping values" in str(problem.problem) or not before.strip())
             ):
                 hint = "indent the keys of one mapping by the same number of spaces"
-            self.findings.append(SYNTAX.at(where, syntax_message(problem), hint))
+            if "nesting depth" in str(problem.problem):  # libyaml's own limit, in PyYAML since 6.0.4
+                self.findings.append(TOO_LARGE.at(where, syntax_message(problem), self.dialect.deep_hint))
+            else:
+                self.findings.append(SYNTAX.at(where, syntax_message(problem), hint))
             raise _Stop from None
         except (yaml.YAMLError, ValueError, OverflowError) as problem:  # escapes that name no character
             known = isinstance(problem, yaml.YAMLError)
@@ -172,141 +169,141 @@ class _Reader:
             self.findings.append(SYNTAX.at(where, f"invalid YAML: {reason}"))
             raise _Stop from None
 
-    def _refuse(self, event: Any, rule: Rule, message: str, hint: str | None = None) -> None:
-        where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
-        self.findings.append(rule.at(where, message, hint))
+    def _refuse(self, event: Any, pointer: str, rule: Rule, message: str, hint: str) -> None:
+        self.findings.append(rule.at(self._locate(event, pointer), message, hint))
 
-    def _pointer(self) -> str:
-        """Return the pointer at which the value that comes next goes."""
-        if not self._stack:
-            return ""
-        top = self._stack[-1]
-        part = str(len(top.value)) if isinstance(top.value, list) else escape(top.key or "")
-        return f"{top.pointer}/{part}"
+    def _stop(self, event: Any, pointer: str, rule: Rule, message: str, hint: str) -> NoReturn:
+        self._refuse(event, pointer, rule, message, hint)
+        raise _Stop
 
-    def _expects_key(self) -> bool:
-        return bool(self._stack) and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None
+    def _locate(self, event: Any, pointer: str) -> Location:
+        return self.text.locate(event.start_mark.line, event.start_mark.column, pointer)
 
-    def _scalar(self, event: Any) -> None:
-        if self._expects_key():
-            self._key(event)
-            return
-        try:
-            value: object = self.dialect.scalar(event.value, plain=event.implicit[0], tag=event.tag)
-        except ValueError as problem:
-            self._refuse(event, UNSUPPORTED_YAML, str(problem), "quote the text, or write a plain value")
-            value = event.value
-        self._count(event, 1)
-        if isinstance(value, (int, float)):
-            self.texts[self._pointer()] = event.value
-        self._place(event, value)
-        if event.anchor:
-            self._anchors[event.anchor] = (value, 1)
-
-    def _key(self, event: Any) -> None:
-        top, key = self._stack[-1], event.value
-        top.key, line = key, event.start_mark.line + 1
-        where = self.text.locate(event.start_mark.line, event.start_mark.column, self._pointer())
-        if key == "<<" and event.implicit[0] and self.dialect.merges:
-            top.merging = where
-            return
-        if key == "<<" and event.implicit[0]:
-            top.dropped = True
-            self._refuse(event, UNSUPPORTED_YAML, "merge keys (`<<`) are not supported", "write the keys out")
-        elif key in top.key_lines:
-            top.dropped = not self.dialect.last_wins
-            first = top.key_lines[key]
-            self._refuse(event, DUPLICATE_KEY, f"duplicate key `{key}`, first on line {first}", "keep one of them")
-        elif self.dialect.typed_keys:
-            try:
-                typed = self.dialect.scalar(key, plain=event.implicit[0], tag=event.tag)
-            except ValueError as problem:
-                self._refuse(event, UNSUPPORTED_YAML, str(problem), "quote the key")
-                typed = key
-            if not isinstance(typed, str):
-                self.odd_keys[where.pointer] = typed
-        elif event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-            self._refuse(
-                event, UNSUPPORTED_YAML, f"unsupported tag {short_tag(event.tag)} on a key", "write a plain key"
-            )
-        if not top.dropped:
-            top.key_lines[key] = line
-            if not top.unplaced:
-                self.keys[where.pointer] = where
-
-    def _open(self, event: Any) -> None:
-        kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
-        if self._expects_key():
-            self._refuse(event, UNSUPPORTED_YAML, "a key is text, not a list or a mapping", "quote it if it is text")
-            raise _Stop
-        if event.tag not in (None, "!", f"tag:yaml.org,2002:{kind}"):
-            self._refuse(event, UNSUPPORTED_YAML, f"unsupported tag {short_tag(event.tag)}", "remove the tag")
-        if len(self._stack) >= MAX_DEPTH:
-            self._refuse(event, TOO_LARGE, f"nested more than {MAX_DEPTH} levels deep", self.dialect.deep_hint)
-            raise _Stop
-        self._count(event, 1)
-        if event.anchor:
-            self._anchors.pop(event.anchor, None)
-        value: dict[str, object] | list[object] = {} if kind == "map" else []
-        opened = Open(
-            value=value,
-            pointer=self._pointer(),
-            anchor=event.anchor,
-            nodes_before=self._nodes,
-            unplaced=bool(self._stack) and self._stack[-1].hides,
-        )
-        self._place(event, value)
-        self._stack.append(opened)
-
-    def _close(self) -> None:
-        closed = self._stack.pop()
-        if closed.merged:
-            taken, bad = closed.merge()
-            for pointer, where in taken.items():
-                self.locations[pointer] = self.keys[pointer] = replace(where, pointer=pointer)
-            for where in bad:
-                hint = "name an anchor of a mapping, such as *common"
-                self.findings.append(SYNTAX.at(where, "`<<` merges mappings, and this is not one", hint))
-        if closed.anchor:
-            self._anchors[closed.anchor] = (closed.value, 1 + self._nodes - closed.nodes_before)
-
-    def _alias(self, event: Any) -> None:
-        known = self._anchors.get(event.anchor)
-        if self._expects_key() or known is None:
-            problem = "can't be a key" if known else "refers to no anchor, or to one that is still open"
-            self._refuse(event, UNSUPPORTED_YAML, f"the alias *{event.anchor} {problem}", "write the value out")
-            raise _Stop
-        value, nodes = known
-        self._count(event, nodes)
-        self._place(event, value)
-
-    def _count(self, event: Any, nodes: int) -> None:
+    def _value(self, event: Any, pointer: str, put: Callable[[Any], None], hidden: bool = False) -> None:
+        """Read a value, and hand it on before what it holds; `hidden`: it has no place, as another has its pointer."""
+        nodes, value = 1, self._begun(event, pointer)
+        if isinstance(event, yaml.AliasEvent):
+            value, nodes = self._aliased(event, pointer)
         self._nodes += nodes
         if self._nodes > MAX_NODES:
             message = f"more than {MAX_NODES:,} values, with aliases expanded"
-            self._refuse(event, TOO_LARGE, message, self.dialect.many_hint)
-            raise _Stop
-
-    def _place(self, event: Any, value: object) -> None:
-        pointer = self._pointer()
-        where = self.text.locate(event.start_mark.line, event.start_mark.column, pointer)
-        if not self._stack:
-            self.root = value
-            self.locations[pointer] = where
+            self._stop(event, pointer, TOO_LARGE, message, self.dialect.many_hint)
+        if isinstance(event, yaml.ScalarEvent) and isinstance(value, (int, float)):
+            self.texts[pointer] = event.value
+        put(value)
+        if not hidden:
+            self.locations[pointer] = self._locate(event, pointer)
+        if isinstance(event, yaml.AliasEvent):
             return
-        top = self._stack[-1]
-        if top.merging is not None:
-            top.merged.append((value, top.merging))
-        elif isinstance(top.value, list):
-            top.value.append(value)
-        elif not top.dropped:
-            key = top.key or ""
-            before, scalar = top.value.get(key), not isinstance(value, (dict, list))
-            refused = bool(self.findings) and self.findings[-1].rule == DUPLICATE_KEY.id
-            alike = before is None or (type(before) is type(value) and before == value)
-            if refused and scalar and alike:  # the key of just now
-                self.findings[-1] = replace(self.findings[-1], severity=NOTE)
-            top.value[key] = value
-        if not top.hides:
-            self.locations[pointer] = where
-        top.key, top.dropped, top.merging = None, False, None
+        before, anchor = self._nodes, event.anchor
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._anchors.pop(anchor, None)
+            self._depth += 1
+            (self._list if isinstance(value, list) else self._mapping)(value, pointer, hidden)
+            self._depth -= 1
+        if anchor:
+            self._anchors[anchor] = (value, 1 + self._nodes - before)
+
+    def _begun(self, event: Any, pointer: str) -> Any:
+        """The value of a scalar, else an empty collection."""
+        if isinstance(event, yaml.ScalarEvent):
+            try:
+                return self.dialect.scalar(event.value, plain=event.implicit[0], tag=event.tag)
+            except ValueError as problem:
+                self._refuse(event, pointer, UNSUPPORTED_YAML, str(problem), "quote the text, or write a plain value")
+            return event.value
+        if isinstance(event, yaml.CollectionStartEvent):
+            kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
+            if event.tag not in (None, "!", f"tag:yaml.org,2002:{kind}"):
+                message = f"unsupported tag {short_tag(event.tag)}"
+                self._refuse(event, pointer, UNSUPPORTED_YAML, message, "remove the tag")
+            if self._depth >= MAX_DEPTH:
+                message = f"nested more than {MAX_DEPTH} levels deep"
+                self._stop(event, pointer, TOO_LARGE, message, self.dialect.deep_hint)
+            return {} if kind == "map" else []
+        return None
+
+    def _aliased(self, event: Any, pointer: str, is_key: bool = False) -> tuple[object, int]:
+        """What an alias stands for, and how many values that is."""
+        known = self._anchors.get(event.anchor)
+        if is_key or known is None:
+            problem = "can't be a key" if known else "refers to no anchor, or to one that is still open"
+            message = f"the alias *{event.anchor} {problem}"
+            self._stop(event, pointer, UNSUPPORTED_YAML, message, "write the value out")
+        return known
+
+    def _list(self, value: list[object], pointer: str, hidden: bool) -> None:
+        for event in self._coming:
+            if isinstance(event, yaml.SequenceEndEvent):
+                return
+            self._value(event, f"{pointer}/{len(value)}", value.append, hidden)
+
+    def _mapping(self, value: dict[str, object], pointer: str, hidden: bool) -> None:
+        lines: dict[str, int] = {}  # of the keys
+        merged: list[object] = []  # what `<<` names
+        merges: list[Location] = []  # and the place of each
+        for event in self._coming:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            if isinstance(event, yaml.AliasEvent):
+                self._aliased(event, f"{pointer}/", is_key=True)
+            if not isinstance(event, yaml.ScalarEvent):
+                message = "a key is text, not a list or a mapping"
+                self._stop(event, f"{pointer}/", UNSUPPORTED_YAML, message, "quote it if it is text")
+            key, at = event.value, f"{pointer}/{escape(event.value)}"
+            where = self._locate(event, at)
+            if key == "<<" and event.implicit[0] and self.dialect.merges:
+                merges.append(where)
+                self._value(next(self._coming), at, merged.append, True)
+            elif self._keeps(event, at, lines):
+                lines[key] = where.line or 1
+                if not hidden:
+                    self.keys[at] = where
+                self._value(next(self._coming), at, partial(self._set, value, key), hidden)
+            else:
+                self._value(next(self._coming), at, lambda _: None, True)
+        for part, where in zip(merged, merges, strict=True):
+            self._merge(value, pointer, part, where, hidden)
+
+    def _keeps(self, event: Any, at: str, lines: Mapping[str, int]) -> bool:
+        """Return whether the value of a key counts; reports what is wrong with the key."""
+        key, plain = event.value, event.implicit[0]
+        if key == "<<" and plain:
+            message = "merge keys (`<<`) are not supported"
+            self._refuse(event, at, UNSUPPORTED_YAML, message, "write the keys out")
+            return False
+        if key in lines:
+            message = f"duplicate key `{key}`, first on line {lines[key]}"
+            self._refuse(event, at, DUPLICATE_KEY, message, "keep one of them")
+            return self.dialect.last_wins
+        if self.dialect.typed_keys:
+            try:
+                typed = self.dialect.scalar(key, plain=plain, tag=event.tag)
+            except ValueError as problem:
+                self._refuse(event, at, UNSUPPORTED_YAML, str(problem), "quote the key")
+                typed = key
+            if not isinstance(typed, str):
+                self.odd_keys[at] = typed
+        elif event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+            message = f"unsupported tag {short_tag(event.tag)} on a key"
+            self._refuse(event, at, UNSUPPORTED_YAML, message, "write a plain key")
+        return True
+
+    def _set(self, mapping: dict[str, object], key: str, value: object) -> None:
+        before, scalar = mapping.get(key), not isinstance(value, (dict, list))
+        alike = before is None or (type(before) is type(value) and before == value)
+        if scalar and alike and self.findings and self.findings[-1].rule == DUPLICATE_KEY.id:  # the key of just now
+            self.findings[-1] = replace(self.findings[-1], severity=NOTE)
+        mapping[key] = value
+
+    def _merge(self, own: dict[str, object], pointer: str, merged: object, where: Location, hidden: bool) -> None:
+        """Take in the keys that a `<<` names, as far as the mapping has none of its own; the first to give one wins."""
+        for part in merged if isinstance(merged, list) else [merged]:
+            if not isinstance(part, dict):
+                hint = "name an anchor of a mapping, such as *common"
+                self.findings.append(SYNTAX.at(where, "`<<` merges mappings, and this is not one", hint))
+                continue
+            for key in [key for key in part if key not in own]:
+                own[key], at = part[key], f"{pointer}/{escape(key)}"
+                if not hidden:
+                    self.locations[at] = self.keys[at] = replace(where, pointer=at)

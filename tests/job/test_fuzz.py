@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsgen.findings import InvalidJob
-from dsgen.job.load import load
+from dsgen.job.load import load_with_findings
 from dsgen.job.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
 
@@ -72,7 +72,7 @@ WORDS = ("null", "true", "0", "-1", "1e400", ".nan", "1e18", "0.1", "[]", "{}", 
 def is_answered(source: Any, overrides: dict[str, object]) -> bool:
     """Ask whether a spec loads, or raises `InvalidJob` with findings of its own rules, and nothing else."""
     try:
-        load(source, FRAMEWORKS, overrides=overrides)
+        load_with_findings(source, FRAMEWORKS, overrides=overrides)
     except InvalidJob as invalid:
         told = all(finding.message and finding.rule.startswith("SPEC") for finding in invalid.findings)
         return bool(invalid.findings) and told
@@ -104,7 +104,7 @@ def mutate(text: str, rng: random.Random) -> str:
 def test_damaged_text_is_told_not_raised() -> None:
     """A thousand random damages of a whole spec load or raise `InvalidJob`."""
     rng = random.Random(20_26)
-    load(io.StringIO(TEXT), FRAMEWORKS)
+    load_with_findings(io.StringIO(TEXT), FRAMEWORKS)
     for _ in range(1000):
         assert is_answered(io.StringIO(mutate(TEXT, rng)), {})
 

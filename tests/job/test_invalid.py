@@ -8,7 +8,7 @@ import pytest
 
 from dsgen.findings import Finding, InvalidJob
 from dsgen.job import codes
-from dsgen.job.load import load
+from dsgen.job.load import load_with_findings
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.rule import rules_in
 
@@ -30,7 +30,7 @@ def test_every_finding_is_told_in_file_order(case: str, monkeypatch: pytest.Monk
     """An invalid spec raises `InvalidJob` with all its findings, worded and placed as expected."""
     monkeypatch.chdir(FOLDER)
     with pytest.raises(InvalidJob) as caught:
-        load(f"{case}.yaml", FRAMEWORKS)
+        load_with_findings(f"{case}.yaml", FRAMEWORKS)
     told = "".join(as_text(finding) for finding in caught.value.findings)
     expected = FOLDER / f"{case}.out"
     if update_golden:

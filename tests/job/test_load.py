@@ -38,7 +38,7 @@ SHAPE: dict[str, Any] = {
 
 def load(source: Any, **overrides: object) -> Job:
     """The job of a spec in any form."""
-    return spec.load(source, FRAMEWORKS, overrides=overrides)
+    return spec.load_with_findings(source, FRAMEWORKS, overrides=overrides)[0]
 
 
 def with_(**changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dsgen.findings import InvalidJob
-from dsgen.job.load import load
+from dsgen.job.load import load_with_findings
 from dsgen.job.overrides import parse_value
 from dsgen.programs.frameworks import FRAMEWORKS
 
@@ -28,9 +28,9 @@ launch:
 
 def job(**overrides: Any) -> Any:
     """The job with overrides; two underscores stand for a dot."""
-    return load(
+    return load_with_findings(
         io.StringIO(TEXT), FRAMEWORKS, overrides={key.replace("__", "."): value for key, value in overrides.items()}
-    )
+    )[0]
 
 
 def test_an_override_goes_over_the_file() -> None:
@@ -76,7 +76,9 @@ def test_text_stays_text_where_text_is_taken() -> None:
 def test_hints_name_what_is_near(overrides: dict[str, str], hint: str | None) -> None:
     """A hint gives the number that was meant, or the nearest word; where none is near, the message lists all."""
     with pytest.raises(InvalidJob) as refused:
-        load(io.StringIO(TEXT.replace("nodes: 128\n", "")), FRAMEWORKS, overrides={"gpus": 1024, **overrides})
+        load_with_findings(
+            io.StringIO(TEXT.replace("nodes: 128\n", "")), FRAMEWORKS, overrides={"gpus": 1024, **overrides}
+        )
     (finding,) = refused.value.findings
     assert finding.hint == hint and "; expected " in finding.message
 
@@ -98,7 +100,7 @@ def test_hints_name_what_is_near(overrides: dict[str, str], hint: str | None) ->
 def test_a_bad_override_is_located_at_the_flags(overrides: dict[str, object], pointer: str, rule: str) -> None:
     """What is wrong with a flag's value is a finding at `<flags>` that names the key."""
     with pytest.raises(InvalidJob) as caught:
-        load(io.StringIO(TEXT), FRAMEWORKS, overrides=overrides)
+        load_with_findings(io.StringIO(TEXT), FRAMEWORKS, overrides=overrides)
     found = [(finding.where.path, finding.where.pointer, finding.rule) for finding in caught.value.findings]
     assert found == [("<flags>", pointer, rule)]
 

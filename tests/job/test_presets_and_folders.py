@@ -14,7 +14,7 @@ import pytest
 import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.findings import Finding, InvalidJob
-from dsgen.job.load import load, load_with_findings
+from dsgen.job.load import load_with_findings
 from dsgen.job.records import Cluster
 from dsgen.programs.frameworks import FRAMEWORKS
 
@@ -34,18 +34,18 @@ OVERRIDES: dict[str, tuple[object, str, object]] = {
 
 def cluster(**keys: object) -> Cluster:
     """The cluster of a mapping."""
-    return load({**SPEC, "cluster": keys}, FRAMEWORKS).cluster
+    return load_with_findings({**SPEC, "cluster": keys}, FRAMEWORKS)[0].cluster
 
 
 def preset(name: str = NAME) -> Cluster:
     """The cluster of a preset's name."""
-    return load({**SPEC, "cluster": name}, FRAMEWORKS).cluster
+    return load_with_findings({**SPEC, "cluster": name}, FRAMEWORKS)[0].cluster
 
 
 def refused(spec: dict[str, Any] | io.StringIO, **overrides: object) -> tuple[Finding, ...]:
     """What is wrong with a spec."""
     with pytest.raises(InvalidJob) as caught:
-        load(spec, FRAMEWORKS, overrides=overrides)
+        load_with_findings(spec, FRAMEWORKS, overrides=overrides)
     return caught.value.findings
 
 
@@ -92,7 +92,7 @@ def test_a_price_that_is_a_whole_number_stays_one() -> None:
 def test_set_goes_over_a_preset(how: str) -> None:
     """`--set cluster.price_per_node_hour=20` on a preset's name is the same as in its mapping."""
     spec = {**SPEC, "cluster": NAME if how == "name" else {"preset": NAME}}
-    found = load(spec, FRAMEWORKS, overrides={"cluster.price_per_node_hour": "20"}).cluster
+    found = load_with_findings(spec, FRAMEWORKS, overrides={"cluster.price_per_node_hour": "20"})[0].cluster
     assert found == cluster(preset=NAME, price_per_node_hour=20)
 
 
@@ -100,7 +100,7 @@ def test_set_goes_over_a_preset(how: str) -> None:
 def test_set_goes_over_the_cluster_of_a_flag(order: int) -> None:
     """`--cluster` and `--set cluster.KEY` belong together, in either order."""
     overrides = dict([("cluster", RACK), ("cluster.network_gbits_per_s_per_node", "400")][::order])
-    found = load(SPEC, FRAMEWORKS, overrides=overrides).cluster
+    found = load_with_findings(SPEC, FRAMEWORKS, overrides=overrides)[0].cluster
     assert (found.name, found.network_bytes_per_s_per_node) == (RACK, 50e9)
 
 
@@ -116,7 +116,9 @@ def test_set_leaves_the_place_of_the_name() -> None:
 def test_the_price_is_that_of_the_plan() -> None:
     """What is estimated costs what the spec says."""
     by_price = {
-        price: dsgen.search(load({**SPEC, "cluster": {"preset": NAME, "price_per_node_hour": price}}, FRAMEWORKS))
+        price: dsgen.search(
+            load_with_findings({**SPEC, "cluster": {"preset": NAME, "price_per_node_hour": price}}, FRAMEWORKS)[0]
+        )
         for price in (10, 20)
     }
     costs = [plans.plans[0].job.cluster.price_per_node_hour for plans in by_price.values()]
@@ -147,23 +149,23 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_folder_is_a_model(models: Path, value: str) -> None:
     """A folder stands for its config.json, whether or not its name has a slash, in the file and in a flag."""
     (models / "job.yaml").write_text(json.dumps({**SPEC, "model": value}), encoding="utf-8")
-    by_flag = load(SPEC, FRAMEWORKS, overrides={"model": value}).model
+    by_flag = load_with_findings(SPEC, FRAMEWORKS, overrides={"model": value})[0].model
     assert (by_flag.name, by_flag.hidden, by_flag.source) == ("one", 1024, value)
-    assert load(models / "job.yaml", FRAMEWORKS).model == by_flag
+    assert load_with_findings(models / "job.yaml", FRAMEWORKS)[0].model == by_flag
 
 
 def test_the_spec_s_folder_counts_not_where_the_command_runs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder in a spec is beside the spec."""
     (models / "job.yaml").write_text(json.dumps({**SPEC, "model": "one"}), encoding="utf-8")
     monkeypatch.chdir(models / "empty")
-    assert load(models / "job.yaml", FRAMEWORKS).model.name == "one"
+    assert load_with_findings(models / "job.yaml", FRAMEWORKS)[0].model.name == "one"
 
 
 def test_a_preset_comes_before_a_folder(models: Path) -> None:
     """A folder that is called like a preset doesn't hide it."""
     (models / "llama-3.1-8b").mkdir()
-    assert load(SPEC, FRAMEWORKS, overrides={"model": "llama-3.1-8b"}).model.hidden == 4096
-    assert load(SPEC, FRAMEWORKS, overrides={"model": "./one"}).model.hidden == 1024
+    assert load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "llama-3.1-8b"})[0].model.hidden == 4096
+    assert load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "./one"})[0].model.hidden == 1024
 
 
 @pytest.mark.parametrize(

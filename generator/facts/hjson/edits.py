@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from ...findings import Edit
 from ...job.text import Text
-from ...job.wording import escape, value_at
+from ...job.wording import NOTHING, escape, value_at
 from .text import JsonText, read_json
 from .tokens import Tokens, dump
 
@@ -46,57 +46,32 @@ def apply_edits(content: str, edits: Iterable[Edit]) -> str:
 
 def rename_key(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
     """The key of the member at `pointer` becomes `name`."""
-    parent, key = _split(pointer)
-    span = doc.spans.get(pointer)
+    span, renamed = doc.spans.get(pointer), f"{_split(pointer)[0]}/{escape(name)}"
     if span is None or span.key_start is None or span.key_end is None:
         return ()
-    if not _is_safe(doc, pointer) or doc.has(f"{parent}/{escape(name)}"):
+    if not _is_safe(doc, pointer) or doc.has(renamed):
         return ()
-
-    def renamed(data: Any) -> Any:
-        members: Any = value_at(data, parent)
-        renamed_members = {name if old == key else old: value for old, value in members.items()}
-        members.clear()
-        members.update(renamed_members)
-        return data
-
     change = _Change(span.key_start, span.key_end, _key_like(doc, span.key_start, name))
-    return _checked(doc, [change], renamed, adds=f"{parent}/{escape(name)}")
+    return _checked(doc, [change], {pointer: NOTHING, renamed: doc.value(pointer)}, adds=renamed)
 
 
 def remove_member(doc: JsonText, pointer: str) -> tuple[Edit, ...]:
     """The member (or list item) at `pointer` goes, with its comma, and with its line if that has nothing else."""
-    parent, key = _split(pointer)
     if not pointer or not doc.has(pointer) or not _is_safe(doc, pointer):
         return ()
-
-    def removed(data: Any) -> Any:
-        holder: Any = value_at(data, parent)
-        del holder[int(key) if isinstance(holder, list) else key]
-        return data
-
-    return _checked(doc, _removals(doc, pointer), removed)
+    return _checked(doc, _removals(doc, pointer), {pointer: NOTHING})
 
 
 def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...]:
     """The value at `pointer` becomes `value`, as JSON in one line; `()` also for NaN and infinities."""
-    parent, key = _split(pointer)
     span = doc.spans.get(pointer)
     if span is None or not _is_safe(doc, pointer):
         return ()
     try:
-        text = dump(value)
+        change = _Change(span.start, span.end, dump(value))
     except ValueError:
         return ()
-
-    def replaced(data: Any) -> Any:
-        if not pointer:
-            return value
-        holder: Any = value_at(data, parent)
-        holder[int(key) if isinstance(holder, list) else key] = value
-        return data
-
-    return _checked(doc, [_Change(span.start, span.end, text)], replaced)
+    return _checked(doc, [change], {pointer: value})
 
 
 def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> tuple[Edit, ...]:
@@ -104,45 +79,37 @@ def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> 
 
     At the top level that object may be missing: it is then created.
     """
-    parent, key = _split(pointer)
-    holder, new_key = _split(parent_pointer)
+    parent, (holder, new_key) = _split(pointer)[0], _split(parent_pointer)
     span, into = doc.spans.get(pointer), parent_pointer if doc.has(parent_pointer) else ""
+    adds = f"{parent_pointer}/{escape(name)}"
     if parent == parent_pointer:
         return rename_key(doc, pointer, name)
     stays = not parent and into != parent_pointer  # where it is, in a new object
     if span is None or span.key_start is None or not _is_safe(doc, pointer) or not (stays or _can_grow(doc, into)):
         return ()
-    if f"{parent_pointer}/".startswith(f"{pointer}/") or doc.has(f"{parent_pointer}/{escape(name)}"):
+    if f"{parent_pointer}/".startswith(f"{pointer}/") or doc.has(adds):
         return ()
-    text = doc.text.content[span.start : span.end]
-    if not text.startswith('"') and isinstance(doc.value(pointer), str):
-        text = dump(doc.value(pointer))  # as a string without quotes it would take in what follows
+    text, value = doc.text.content[span.start : span.end], doc.value(pointer)
+    if not text.startswith('"') and isinstance(value, str):
+        text = dump(value)  # as a string without quotes it would take in what follows
     member = f"{_key_like(doc, span.key_start, name)}: {text}"
     if into != parent_pointer:
         if holder or not parent_pointer.startswith("/"):
             return ()
         member = f"{_key_like(doc, span.key_start, new_key)}: {{{member}}}"
-
-    def moved(data: Any) -> Any:
-        held: Any = value_at(data, parent)
-        value = held.pop(key)
-        members: Any = value_at(data, into) if into == parent_pointer else data.setdefault(new_key, {})
-        members[name] = value
-        return data
-
-    adds = f"{parent_pointer}/{escape(name)}" if into == parent_pointer else parent_pointer
+        adds, value = parent_pointer, {name: value}
+    meant = {pointer: NOTHING, adds: value}
     if stays:
-        return _checked(doc, [_Change(span.key_start, span.end, member)], moved, adds=adds)
+        return _checked(doc, [_Change(span.key_start, span.end, member)], meant, adds=adds)
     lines = _insertions(doc, into, member, _line_indent(doc, span.key_start))
-    return _checked(doc, [*_removals(doc, pointer), *lines], moved, adds=adds)
+    return _checked(doc, [*_removals(doc, pointer), *lines], meant, adds=adds)
 
 
 def to_strict(doc: JsonText) -> tuple[Edit, ...]:
     """The same document as strict JSON, in the same order and layout; comments are lost."""
     if doc.broken or doc.hjson_broken or doc.duplicates:
         return ()
-    changes = [_Change(mark.start, mark.end, mark.strict) for mark in doc.marks]
-    return _checked(doc, changes, lambda data: data, strict=True)
+    return _checked(doc, [_Change(mark.start, mark.end, mark.strict) for mark in doc.marks], {}, strict=True)
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
@@ -162,9 +129,9 @@ def _can_grow(doc: JsonText, pointer: str) -> bool:
 
 
 def _checked(
-    doc: JsonText, changes: Iterable[_Change], change: Callable[[Any], Any], *, adds: str = "", strict: bool = False
+    doc: JsonText, changes: Iterable[_Change], values: Mapping[str, object], *, adds: str = "", strict: bool = False
 ) -> tuple[Edit, ...]:
-    """The changes as edits, if they give what `change` makes of the data. Strict JSON isn't read again."""
+    """The changes as edits, if they put `values` at their pointers (`NOTHING`: none). Strict JSON isn't read again."""
     edits = tuple(
         Edit(path=doc.text.path, start=start, end=end, replacement=text, adds=adds)
         for start, end, text in sorted(changes, key=lambda change: (change.start, change.end))
@@ -172,11 +139,22 @@ def _checked(
     )
     if not doc.marks and not doc.json_only:
         return edits
+    meant: Any = deepcopy(doc.data)
+    for pointer, value in values.items():
+        if not pointer:
+            meant = value
+            continue
+        parent, key = _split(pointer)
+        holder: Any = value_at(meant, parent)
+        place = int(key) if isinstance(holder, list) else key
+        if value is NOTHING:
+            del holder[place]
+        else:
+            holder[place] = value
     content = apply_edits(doc.text.content, edits)
     again = read_json(Text(path=doc.text.path, content=content, lines=(content,)))
     reads = again.json_reads if strict else not again.hjson_broken or (doc.hjson_broken and not again.broken)
-    meant = json.dumps(change(deepcopy(doc.data)), sort_keys=True) == json.dumps(again.data, sort_keys=True)
-    return edits if reads and meant else ()
+    return edits if reads and json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True) else ()
 
 
 def _split(pointer: str) -> tuple[str, str]:

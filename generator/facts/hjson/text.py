@@ -1,4 +1,4 @@
-"""DeepSpeed's JSON with the place of every key and value, as both of its readers see it, read without recursion.
+"""DeepSpeed's JSON with the place of every key and value, as both of its readers see it.
 
 DeepSpeed reads its config with hjson, which accepts comments, bare keys and much more; accelerate, Hugging Face and
 Megatron-DeepSpeed read the same file with Python's strict `json`. A `JsonText` has what each of them reads.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial
 from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
@@ -23,13 +24,6 @@ MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 20_000  # as many as of a YAML document
 MAX_POINTER_CHARACTERS: Final = 100_000_000  # of all pointers together: long keys around many values would fill memory
 
-# What nearly every word is: blanks, then a plain text, number or name with nothing odd after it.
-_KEY: Final = re.compile(r'"([^"\\\x00-\x1f]*)"[ \t\n\r]*:[ \t\n\r]*')
-_WORD: Final = re.compile(
-    r'"([^"\\\x00-\x1f]*)"'
-    r"|(-?(?:0|[1-9][0-9]{0,17}))(?=[ \t]*[,}\]\r\n])"
-    r"|(?:(true)|(false)|null)(?=[ \t]*[,}\]\r\n])"
-)
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
 
@@ -74,19 +68,14 @@ def read_document(content: str, line_of: Callable[[int], int], *, constants: boo
     return first
 
 
-@dataclass(slots=True)
-class _Open:
-    """A collection that is being read."""
+class _Slot(NamedTuple):
+    """Where a value goes: its pointer, what takes it, and its key's place."""
 
-    value: dict[str, object] | list[object]
     pointer: str
-    closer: str  #: empty: it has no braces and ends with the text
-    start: int
-    key_start: int | None
-    key_end: int | None
-    hidden: bool  #: it belongs to a key that was there before: its values are not kept
-    keys: dict[str, int] = field(default_factory=dict)  #: offsets, in an object
-    twice: bool = False  #: it has a key twice
+    put: Callable[[object], None]
+    key_start: int | None = None
+    key_end: int | None = None
+    hidden: bool = False  #: it belongs to a key that was there before: it is not kept
 
 
 class _Document:
@@ -103,15 +92,9 @@ class _Document:
         self._content = content
         self._line = line_of
         self._start = start
-        self._stack: list[_Open] = []
         self._room = MAX_POINTER_CHARACTERS
-        self._values = 0
-        # the next value's place
-        self._key: str | None = None
-        self._key_start: int | None = None
-        self._key_end: int | None = None
-        self._pointer = ""
-        self._hidden = False
+        self._values = self._depth = 0
+        self._unclosed: list[tuple[int, str]] = []  # where the reading broke off, innermost first: offset and closer
 
     def run(self, *, braces: bool | None) -> None:
         """Read to the end, or to where it can't be read on. `braces` None: an object may have none around it."""
@@ -123,10 +106,8 @@ class _Document:
             if at_end and swallowed is not None and self._line(swallowed) < self._line(where):
                 where = swallowed  # which took the bracket that is missed
             self.broken = Broken(offset=where, message=problem.message + self._hint(problem.offset))
-            without = bool(self._stack) and self._stack[0].closer == ""
+            without = bool(self._unclosed) and self._unclosed[-1][1] == ""
             self.one_value_next = without and not problem.final and not self.twice
-            for opened in self._stack:
-                self._place(opened, len(self._content))
 
     def _document(self, braces: bool | None) -> None:
         content, marks = self._content, self.tokens.marks
@@ -140,147 +121,110 @@ class _Document:
             return
         if braces is None and content[pos : pos + 1] not in ("{", "["):
             marks.append(Mark("no braces around the whole", pos, pos, "{"))
-            self._push({}, "", pos)
-            end = self._members(self._next_key(pos))
+            end = self._collection({}, "", pos, _Slot("", partial(setattr, self, "root")))
         else:
-            end = self._members(pos)
+            end = self._value(pos, _Slot("", partial(setattr, self, "root")))
         end = self.tokens.skip(end)
         if end != len(content):
             raise Refused(end, "the document ends before this, but more text follows")
 
-    def _members(self, pos: int) -> int:
-        """The value at `pos` and all that follows it up to the end of the outermost collection."""
-        content, tokens, stack = self._content, self.tokens, self._stack
-        while True:
-            first = content[pos : pos + 1]
-            if first == "{" or first == "[":
-                self._push({} if first == "{" else [], "}" if first == "{" else "]", pos)
-                pos = tokens.skip(pos + 1)
-                if content.startswith(stack[-1].closer, pos):
-                    pos += 1
-                    self._place(stack.pop(), pos)
-                else:
-                    pos = self._next(pos)
-                    continue
-            else:
-                pos = self._scalar(pos)
-            while stack:
-                pos, closed = self._after(pos)
-                if not closed:
-                    break
-            if not stack:
-                return pos
-            pos = self._next(pos)
+    def _value(self, pos: int, slot: _Slot) -> int:
+        """Read the value at `pos`, whose end is returned."""
+        first = self._content[pos : pos + 1]
+        if first == "{" or first == "[":
+            return self._collection({} if first == "{" else [], "}" if first == "{" else "]", pos, slot)
+        value, end = self.tokens.word(pos)
+        self._keep(value, slot, pos, end)
+        return end
 
-    def _after(self, pos: int) -> tuple[int, bool]:
-        """Past what follows a value: a comma, the end of its collection, or nothing where the comma is left out."""
-        content, opened, value_end = self._content, self._stack[-1], pos
-        pos = self._skip(pos)
-        comma = pos
-        comes = content[pos : pos + 1]
-        if comes == ",":
-            pos = self._skip(pos + 1)
+    def _collection(self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot) -> int:
+        """Read what is between `closer` and its opener at `pos`; an empty one: there are no braces up to the end."""
+        if self._depth >= MAX_DEPTH:
+            raise Refused(pos, f"this is nested more than {MAX_DEPTH} deep", final=True)
+        self._keep(value, slot, pos, pos)  # the end comes when it is closed
+        self._depth += 1
+        end = len(self._content)
+        try:
+            first = self.tokens.skip(pos + 1) if closer else pos
+            if closer and self._content.startswith(closer, first):
+                end = behind = first + 1
+            else:
+                end, behind = self._members(value, closer, first, slot)
+        except Refused:
+            self._unclosed.append((pos, closer))
+            raise
+        finally:
+            self._depth -= 1
+            self._place(slot, pos, end)
+        return behind
+
+    def _members(self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot) -> tuple[int, int]:
+        """Read values up to the closer: the end of the collection, and where to read on."""
+        content, marks, count = self._content, self.tokens.marks, 0
+        keys: dict[str, int] = {}  # offsets, in an object
+        while True:
+            if isinstance(value, list):
+                inner = _Slot(f"{slot.pointer}/{len(value)}", value.append, hidden=slot.hidden)
+            else:
+                pos, inner = self._key(value, keys, pos, slot)
+                count += 1
+            value_end = self._value(pos, inner)
+            pos = comma = self._skip(value_end)
             comes = content[pos : pos + 1]
-            if comes == opened.closer:
-                self.tokens.marks.append(Mark("a trailing comma", comma, comma + 1, ""))
-        elif comes != opened.closer:
-            self.tokens.marks.append(Mark("a missing comma", value_end, value_end, ","))
-        if comes != opened.closer:
-            return pos, False
-        pos += len(comes)
-        self._stack.pop()
-        self.twice = self.twice or opened.twice
-        if opened.closer:
-            self._place(opened, pos)
-        else:
-            self.tokens.marks.append(Mark("", pos, pos, "}"))
-            self._place(opened, comma if comma < pos else value_end)
-        return pos, True
+            if comes == ",":
+                pos = self._skip(pos + 1)
+                comes = content[pos : pos + 1]
+                if comes == closer:
+                    marks.append(Mark("a trailing comma", comma, comma + 1, ""))
+            elif comes != closer:
+                marks.append(Mark("a missing comma", value_end, value_end, ","))
+            if comes == closer:
+                break
+        self.twice = self.twice or count > len(keys)
+        if closer:
+            return pos + 1, pos + 1
+        marks.append(Mark("", pos, pos, "}"))
+        return comma if comma < pos else value_end, pos
 
     def _skip(self, pos: int) -> int:
         blank = _BLANK.match(self._content, pos)
         pos = blank.end() if blank else pos
         return self.tokens.skip(pos) if self._content[pos : pos + 1] in ("#", "/") else pos
 
-    def _next(self, pos: int) -> int:
-        """Settle where the next value of the innermost collection goes; the offset where it starts."""
-        opened = self._stack[-1]
-        if isinstance(opened.value, list):
-            self._key = self._key_start = self._key_end = None
-            self._pointer = f"{opened.pointer}/{len(opened.value)}"
-            self._hidden = opened.hidden
-            return pos
-        return self._next_key(pos)
-
-    def _next_key(self, pos: int) -> int:
-        opened = self._stack[-1]
-        plain = _KEY.match(self._content, pos)
-        if plain:
-            key, end, behind = plain.group(1), plain.end(1) + 1, plain.end()
-        else:
-            key, end = self.tokens.key(pos)
-            behind = self.tokens.skip(end) + 1
-            if not self._content.startswith(":", behind - 1):
-                raise Refused(behind - 1, "`:` is missing after a key")
-        value = self._skip(behind)
-        self._key, self._key_start, self._key_end = key, pos, end
-        self._pointer = f"{opened.pointer}/{escape(key)}"
-        self._hidden = opened.hidden
-        first = opened.keys.setdefault(key, pos)
+    def _key(self, holder: dict[str, object], keys: dict[str, int], pos: int, slot: _Slot) -> tuple[int, _Slot]:
+        """Read a key: where its value starts, and where that goes."""
+        key, end = self.tokens.key(pos)
+        behind = self.tokens.skip(end) + 1
+        if not self._content.startswith(":", behind - 1):
+            raise Refused(behind - 1, "`:` is missing after a key")
+        start, pointer = self._skip(behind), f"{slot.pointer}/{escape(key)}"
+        first = keys.setdefault(key, pos)
         if first != pos:
-            self.duplicates.append(Duplicate(pointer=self._pointer, first=first, second=pos))
-            self._hidden = opened.twice = True
-        return value
+            self.duplicates.append(Duplicate(pointer=pointer, first=first, second=pos))
+        return start, _Slot(pointer, partial(holder.__setitem__, key), pos, end, slot.hidden or first != pos)
 
-    def _scalar(self, pos: int) -> int:
-        word = _WORD.match(self._content, pos)
-        value: object
-        if word is None:
-            value, end = self.tokens.word(pos)
-        else:
-            end, kind = word.end(), word.lastindex
-            value = word[1] if kind == 1 else int(word[2]) if kind == 2 else None if kind is None else kind == 3
-        self._keep(value)
-        if not self._hidden:
-            self.places[self._pointer] = Span(pos, end, self._key_start, self._key_end)
-        return end
-
-    def _keep(self, value: object) -> None:
+    def _keep(self, value: object, slot: _Slot, start: int, end: int) -> None:
         self._values += 1
         if self._values > MAX_VALUES:
-            raise Refused(self._key_start or 0, f"there are more than {MAX_VALUES:,} values before this", final=True)
-        self._room -= len(self._pointer)
+            raise Refused(slot.key_start or 0, f"there are more than {MAX_VALUES:,} values before this", final=True)
+        self._room -= len(slot.pointer)
         if self._room < 0:
             message = f"the paths to here have {MAX_POINTER_CHARACTERS:,} characters: keys are too long"
-            raise Refused(self._key_start or 0, message, final=True)
-        target = self._stack[-1].value if self._stack else None
-        if self._hidden:
-            return
-        if isinstance(target, list):
-            target.append(value)
-        elif target is None:
-            self.root = value
-        else:
-            target[self._key or ""] = value
+            raise Refused(slot.key_start or 0, message, final=True)
+        if not slot.hidden:
+            slot.put(value)
+        self._place(slot, start, end)
 
-    def _push(self, value: dict[str, object] | list[object], closer: str, pos: int) -> None:
-        if len(self._stack) >= MAX_DEPTH:
-            raise Refused(pos, f"this is nested more than {MAX_DEPTH} deep", final=True)
-        self._keep(value)
-        opened = _Open(value, self._pointer, closer, pos, self._key_start, self._key_end, self._hidden)
-        self._place(opened, pos)  # for the order; the end comes when it is closed
-        self._stack.append(opened)
-
-    def _place(self, opened: _Open, end: int) -> None:
-        if not opened.hidden:
-            self.places[opened.pointer] = Span(opened.start, end, opened.key_start, opened.key_end)
+    def _place(self, slot: _Slot, start: int, end: int) -> None:
+        if not slot.hidden:
+            self.places[slot.pointer] = Span(start, end, slot.key_start, slot.key_end)
 
     def _hint(self, offset: int) -> str:
         """Name what else may be the cause, where the text breaks off."""
         hints = ""
-        if offset >= len(self._content.rstrip()) and self._stack and self._stack[-1].closer:
-            opened = self._stack[-1]
-            hints += f"; the `{self._content[opened.start]}` in line {self._line(opened.start)} is not closed"
+        start, closer = self._unclosed[0] if self._unclosed else (0, "")
+        if closer and offset >= len(self._content.rstrip()):
+            hints += f"; the `{self._content[start]}` in line {self._line(start)} is not closed"
         if self.tokens.swallowed is not None:
             line = self._line(self.tokens.swallowed)
             hints += f"; the string without quotes in line {line} goes on to the end of its line, brackets included"

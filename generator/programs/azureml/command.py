@@ -73,7 +73,7 @@ class Command:
             return self.configs[value.name]
         text, end, parts = self.bound.word(value), 0, []
         for match in EXPRESSION.finditer(text):
-            if self.bound.has(match[1], match[2]):
+            if match[2] in self.bound.section(match[1]):
                 parts += [_data(text[end : match.start()]), expression(match[1], match[2])]
                 end = match.end()
         parts.append(_data(text[end:]))

@@ -41,7 +41,7 @@ def mounted_names_are_declared(job: Job) -> Violations:
     for pointer, text in texts if binds(job) else ():
         for match in EXPRESSION.finditer(text):
             section, name = match[1], match[2]
-            if not found.has(section, name):
+            if name not in found.section(section):
                 known = ", ".join(found.section(section)) or "it has none"
                 message = f"{match[0]} names none of the job's {section}: {known}"
                 hint = f"add {name} to launch.{job.launch.target}.{section}"
