@@ -224,9 +224,9 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
     yield plan_table((numbers("GPUs"), numbers("nodes")), (numbers("step"), numbers("tokens/s")), lines)
     if more := elastic.plans[_COUNTS:]:
         yield f"and {counted(len(more), 'other count')}, down to {more[-1].job.gpus:,} GPUs (all are in --format json)"
-    reasons = dict.fromkeys(each.why for each in elastic.left_out)
+    reasons = dict.fromkeys(elastic.left_out.values())
     for why in [*reasons][:_REASONS]:
-        yield Text(f"left out: {_some([each.gpus for each in elastic.left_out if each.why == why])}: {why}", ASIDE)
+        yield Text(f"left out: {_some([gpus for gpus, said in elastic.left_out.items() if said == why])}: {why}", ASIDE)
     if len(reasons) > _REASONS:
         yield Text(f"left out for {counted(len(reasons) - _REASONS, 'other reason')} (all are in --format json)", ASIDE)
     better = elastic.better_batch

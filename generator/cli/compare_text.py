@@ -98,8 +98,8 @@ def spares_report(spares: Spares) -> Iterator[Part]:
         yield _table(spares.counts)
     else:
         yield f"No smaller count of nodes works: {layout.data} replicas share a batch of {layout.global_batch:,}."
-    for refused in spares.refused:
-        yield f"{refused.nodes:,} nodes: {refused.finding.message} [{refused.finding.rule}]"
+    for nodes, finding in spares.refused:
+        yield f"{nodes:,} nodes: {finding.message} [{finding.rule}]"
     if spares.counts and spares.counts[-1].plan.job.nodes > SMALLEST_SHARE * job.nodes:
         yield f"Counts below {SMALLEST_SHARE:.0%} of the nodes are not listed."
 

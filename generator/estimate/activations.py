@@ -14,7 +14,7 @@ from ..job.records import Job
 from .adapters import unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
 from .model_size import attention_widths, kept_elements
-from .stages import StageLayers
+from .stages import StageContents
 from .states import INPUT_SCALES, weight_bytes
 
 
@@ -145,7 +145,7 @@ def _mlp_copies(job: Job) -> int:
     return _EAGER_NEW_GELU if eager and job.model.activation == "gelu_new" else 2
 
 
-def kept_per_token(job: Job, layout: LayoutLike, held: StageLayers) -> Any:
+def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     """Bytes a token that a stage keeps of its layers for each micro-batch in flight.
 
     **Source**: full recomputation keeps the input of each layer, or of each group of them, 2 bytes × hidden a token

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..catalog.records import Model
 from ..job.records import Job
 from . import model_size
 from .model_size import Projection, attention_projections
-from .stages import StageParameters
+from .stages import StageContents
 
 ALL_LINEAR, ATTENTION = "all-linear", "attention"
 #: Readers of the normalised input of attention: one tensor, which all of their adapters share.
@@ -74,14 +76,14 @@ def adapter_parameters(job: Job) -> int:
     return rank * widths
 
 
-def trained(job: Job, held: StageParameters) -> StageParameters:
+def trained(job: Job, held: StageContents) -> StageContents:
     """Select of a rank's parameters those with gradients and states: the adapters, with LoRA.
 
     **Assumes** that LoRA has neither tensor nor pipeline parallelism, which rules demand.
     """
     if job.training.lora is None:
         return held
-    return StageParameters(shared=adapter_parameters(job) + 0 * held.shared, experts=0 * held.experts)
+    return replace(held, shared=adapter_parameters(job) + 0 * held.shared, experts=0 * held.experts)
 
 
 def has_4bit_base(job: Job) -> bool:

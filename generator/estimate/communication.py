@@ -22,7 +22,7 @@ from .layout import LayoutLike, Modules, Offload, Recompute, once_each
 from .model_size import attention_widths
 from .products import exposed_s, spread_s
 from .rates import rates
-from .stages import StageParameters, expert_replicas
+from .stages import StageContents, expert_replicas
 from .states import summed_bytes, weight_bytes
 
 
@@ -270,7 +270,7 @@ class Traffic:
 TRAFFIC_BY = ("data", "context", "zero_stage", "zero_copies", "zero_hpz")
 
 
-def traffic(job: Job, layout: LayoutLike, held: StageParameters) -> Traffic:
+def traffic(job: Job, layout: LayoutLike, held: StageContents) -> Traffic:
     """Add the traffic of the parameters that all replicas share, and of the experts."""
     whole, updated = layout.data * layout.context, trained(job, held)
     found = _seconds(job, layout, whole, layout.tensor, held.shared, updated.shared)

@@ -13,30 +13,27 @@ from numpy.typing import NDArray
 from ..dataclass import dataclass
 
 
-class Recompute(IntEnum):
+class _Choice(IntEnum):
+    @property
+    def label(self) -> str:
+        """The spelling of the job spec."""
+        return self.name.lower().replace("_and_", "+")
+
+
+class Recompute(_Choice):
     """Activations that the backward pass computes again."""
 
     NONE = 0
     SELECTIVE = 1  #: core attention only
     FULL = 2  #: every transformer layer, from its input
 
-    @property
-    def label(self) -> str:
-        """The spelling of the job spec."""
-        return self.name.lower()
 
-
-class Offload(IntEnum):
+class Offload(_Choice):
     """States that live in host memory instead of device memory."""
 
     NONE = 0
     OPTIMIZER = 1
     OPTIMIZER_AND_PARAMETERS = 2
-
-    @property
-    def label(self) -> str:
-        """The spelling of the job spec."""
-        return self.name.lower().replace("_and_", "+")
 
 
 class Modules(IntFlag):
@@ -177,7 +174,7 @@ class Layouts(LayoutLike):
         columns, rows = {name: getattr(self, name) for name in FIELDS}, places(rows)
         count = len(taken(self.data, rows))
         return Layouts(
-            **{name: _resized(c, count) if is_constant(c) else taken(c, rows) for name, c in columns.items()}
+            **{n: np.broadcast_to(c[:1], count) if is_constant(c) else taken(c, rows) for n, c in columns.items()}
         )
 
 
@@ -206,21 +203,8 @@ def taken(column: NDArray[Any], rows: NDArray[np.intp] | slice) -> NDArray[Any]:
     return column[rows] if isinstance(rows, slice) else column.take(rows)
 
 
-def _resized(column: NDArray[Any], count: int) -> NDArray[Any]:
-    """A constant column of another length."""
-    return column[:count] if count <= len(column) else np.broadcast_to(column[:1], count)
-
-
-def _scattered(number: int) -> int:
-    """A number of 63 bits without a pattern. **Source**: splitmix64's finalizer (Steele et al., OOPSLA 2014)."""
-    z = number * 0x9E3779B97F4A7C15 % 2**64
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
-    return (z ^ z >> 31) >> 1 | 1
-
-
-#: Rows that differ have different sums of products with these.
-_FACTORS = np.array([_scattered(number) for number in range(1, 32)], np.int64)
+#: Rows that differ have different sums of products with these: powers of a number of 63 bits without a pattern.
+_FACTORS = np.array([pow(0x1E3779B97F4A7C15, power, 2**63) for power in range(1, 32)], np.int64)
 
 
 def is_constant(column: NDArray[Any]) -> bool:
@@ -284,8 +268,10 @@ def spread(value: Any, number: NDArray[np.intp], count: int) -> Any:
 
 
 def _by_figure(change: Callable[..., Any], *values: Any) -> Any:
-    """Apply a function to the columns of dictionaries or records that are alike."""
+    """Apply a function to the columns of dictionaries, records or tuples that are alike."""
     one = values[0]
+    if isinstance(one, tuple):
+        return tuple(_by_figure(change, *parts) for parts in zip(*values, strict=True))
     if isinstance(one, dict):
         return {name: _by_figure(change, *(value[name] for value in values)) for name in one}
     if names := getattr(one, "__dataclass_fields__", None):
@@ -364,35 +350,32 @@ def in_words(layout: Layout, *, brief: bool = False) -> str:
         recomputed = dimensions(layout)["recompute"] if brief else _recomputed(layout)
         parts.append("full recompute" if recomputed == "full" else f"recompute of {recomputed}")
     passes = f"{layout.gradient_accumulation:,} micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
-    return ", ".join((*parts, *_others(layout), f"{passes} of {layout.micro_batch:,}"))
+    return ", ".join((*parts, *filter(None, _details(layout).values()), f"{passes} of {layout.micro_batch:,}"))
 
 
 def details(layout: Layout) -> tuple[str, ...]:
     """The decisions that have no column in tables, in words: `sequence parallel`, `optimizer offloaded`."""
-    return (*_others(layout), *_several(layout))
+    return (*filter(None, _details(layout).values()), *_several(layout))
 
 
 def differing(layout: Layout, other: Layout) -> tuple[str, ...]:
     """The same of those in which a layout differs from another one: `no sequence parallel`."""
-    pairs = [(_detail(layout, name), _detail(other, name), off) for name, (_, off) in _DETAILS.items()]
-    own, others = (_offloaded(one).removesuffix(" offloaded") for one in (layout, other))
-    pairs.append((own and f"offload: {own}", others and f"offload: {others}", "no offload"))
-    words = [own or off for own, others, off in pairs if own != others]
+    own, others = _details(layout), _details(other)
+    words = [own[name] or off for name, (_, off) in _DETAILS.items() if own[name] != others[name]]
+    if own["offload"] != others["offload"]:
+        words.append(f"offload: {own['offload'].removesuffix(' offloaded')}" if own["offload"] else "no offload")
     return (*words, *(word for word in _several(layout) if word not in _several(other)))
 
 
-def _others(layout: Layout) -> tuple[str, ...]:
-    return tuple(filter(None, (*(_detail(layout, name) for name in _DETAILS), _offloaded(layout))))
-
-
-def _detail(layout: Layout, name: str) -> str:
-    return _DETAILS[name][0].format(getattr(layout, name)) if _differs(layout, name) else ""
-
-
-def _offloaded(layout: Layout) -> str:
+def _details(layout: Layout) -> dict[str, str]:
+    """In words by field, empty where it is off: what has no column, but for modules that are recomputed."""
+    said = {
+        name: words.format(getattr(layout, name)) if _differs(layout, name) else ""
+        for name, (words, _) in _DETAILS.items()
+    }
     share = f"{layout.offload_fraction:.0%} of the " if layout.offload_fraction < 1 else ""
     both = " and parameters" if layout.offload is Offload.OPTIMIZER_AND_PARAMETERS else ""
-    return f"{share}optimizer{both} offloaded" if layout.offload else ""
+    return {**said, "offload": f"{share}optimizer{both} offloaded" if layout.offload else ""}
 
 
 def _several(layout: Layout) -> tuple[str, ...]:

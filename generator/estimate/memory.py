@@ -27,14 +27,11 @@ from .ledgers import Memory
 from .rates import rates
 from .stages import (
     HELD_BY,
-    StageLayers,
-    StageParameters,
+    StageContents,
     expert_replicas,
-    held_parameters,
     in_flight,
     overlapped_layers,
-    stage_layers,
-    stage_parameters,
+    stage_contents,
     vocabulary_rows,
 )
 from .states import FP32, has_flat_gradients, host_bytes, state_bytes, summed_bytes, weight_bytes
@@ -81,71 +78,61 @@ def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
     These are four: the first (embedding, most micro-batches in flight), the second (no embedding, but possibly one
     layer more), the first without dense layers (experts are larger), and the last (logits).
     """
-    found = once_each(job, layout, HELD_BY, _fullest)
-    first = StageParameters(shared=found["shared"][0], experts=found["experts"][0])
-    return _lasting(job, layout, found, first)
+    stages, held = once_each(job, layout, HELD_BY, _fullest)
+    first = StageContents(**{f.name: getattr(held, f.name)[0] for f in fields(held)})
+    return _lasting(job, layout, stages, held, first)
 
 
-def _fullest(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """What the stages hold that can be the fullest."""
+def _fullest(job: Job, layout: LayoutLike) -> tuple[Any, StageContents]:
+    """The stages that can be the fullest, and what they hold."""
     last, model = layout.pipeline - 1, job.model
     stages = [0 * last, np.minimum(1, last), last]
     if model.is_moe and model_size.dense_layers(model):
         per_chunk = model.layers / (layout.pipeline * layout.virtual_pipeline)
         all_moe = np.ceil(model_size.dense_layers(model) / per_chunk).astype(np.int64)
         stages.append(np.minimum(all_moe, last))
-    return _contents(job, layout, np.stack(stages))
+    return np.stack(stages), stage_contents(job, layout, np.stack(stages))
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
-    first = stage_parameters(job, layout, 0)
-    found = (_lasting(job, layout, _contents(job, layout, stage), first) for stage in range(layout.pipeline))
-    return tuple(_whole(job, held | _peaks(job, layout, held)) for held in found)
-
-
-def _contents(job: Job, layout: LayoutLike, stage: Any) -> dict[str, Any]:
-    """Layers and parameters of stages (0-based; one, or several along the first axis)."""
-    held = stage_layers(job, layout, stage)
-    count = held_parameters(job, layout, stage, held)
-    layers = {"layers": held.layers, "dense": held.dense, "moe": held.moe}
-    return {**layers, "shared": count.shared, "experts": count.experts, "stage": stage}
+    held = [stage_contents(job, layout, stage) for stage in range(layout.pipeline)]
+    found = (_lasting(job, layout, stage, each, held[0]) for stage, each in enumerate(held))
+    return tuple(_whole(job, parts | _peaks(job, layout, parts)) for parts in found)
 
 
 #: The fields that decide what a stage holds beside activations.
 _LASTING_BY = tuple(name for name in FIELDS if name != "micro_batch")
 
 
-def _lasting(job: Job, layout: LayoutLike, found: Mapping[str, Any], first: StageParameters) -> dict[str, Any]:
-    """Bytes of stages that hold what was `found`, and of the host: states, buffers, activations a token."""
-    layers = StageLayers(layers=found["layers"], dense=found["dense"], moe=found["moe"])
-    count, stage = StageParameters(shared=found["shared"], experts=found["experts"]), found["stage"]
-    trained = adapters.trained(job, count)
-    states = _states(job, layout, count, trained)
+def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, first: StageContents) -> dict[str, Any]:
+    """Bytes of stages with what they hold, and of the host: states, buffers, activations a token."""
+    trained = adapters.trained(job, held)
+    states = _states(job, layout, held, trained)
     rows = vocabulary_rows(job, layout)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
     # A step's end needs copies to reduce, and to update, beside the states, less the gradients that are gone.
     parts = tuple(zip(_sharers(layout), (trained.shared, trained.experts), strict=True))
-    reduction = sum(reduction_bytes(job, layout, d, held) for d, held in parts)
-    step = sum(step_bytes(job, layout, d, held) for d, held in parts)
-    net = step - freed_bytes(job, layout, sum(held / d for d, held in parts), states["gradients_bytes"])
+    reduction = sum(reduction_bytes(job, layout, d, count) for d, count in parts)
+    step = sum(step_bytes(job, layout, d, count) for d, count in parts)
+    net = step - freed_bytes(job, layout, sum(count / d for d, count in parts), states["gradients_bytes"])
     sent = sent_bytes(job, layout, bucket_elements(job, layout))
     reduction = reduction + sent + (embedding * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0)
     # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
     # get_init_context: no zero.Init for it).
     whole = adapters.base_share(job) * weight_bytes(job)
-    loaded = whole * (count.shared + count.experts) if adapters.has_4bit_base(job) else 0.0
+    loaded = whole * (held.shared + held.experts) if adapters.has_4bit_base(job) else 0.0
     return {
         **states,
         **activations.workspace_per_token(job, layout),
         "stage": stage,
         "whole": sum(states.values()),
-        "ahead": overlapped_layers(layout, layers),
-        "kept": activations.kept_per_token(job, layout, layers) + activations.ends_per_token(job, layout, stage),
+        "ahead": overlapped_layers(layout, held),
+        "kept": activations.kept_per_token(job, layout, held) + activations.ends_per_token(job, layout, stage),
         "vocabulary": rows,
         "embedding": embedding,
-        "buffers": buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, count, rows),
+        "buffers": buckets + sent * (layout.zero_stage == 2) + _gathered_bytes(job, layout, held, rows),
         "reduction": reduction,
         "step": step,
         "end": np.maximum(buckets + reduction, net),
@@ -191,7 +178,7 @@ def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
     return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
 
 
-def _states(job: Job, layout: LayoutLike, count: StageParameters, trained: StageParameters) -> dict[str, Any]:
+def _states(job: Job, layout: LayoutLike, held: StageContents, trained: StageContents) -> dict[str, Any]:
     """Model states by kind; a frozen base has neither gradients nor the optimizer's."""
     shared, experts = (state_bytes(job, layout, sharers) for sharers in _sharers(layout))
     states = {
@@ -199,7 +186,7 @@ def _states(job: Job, layout: LayoutLike, count: StageParameters, trained: Stage
         for name in ("parameters", "gradients", "optimizer")
     }
     if job.training.lora is not None:
-        base = count.shared * shared.parameters + count.experts * experts.parameters
+        base = held.shared * shared.parameters + held.experts * experts.parameters
         states["parameters_bytes"] = states["parameters_bytes"] + adapters.base_share(job) * base
     return states
 
@@ -231,7 +218,7 @@ def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     return buckets + np.where(stage >= 1, element * gather, 0)
 
 
-def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: Any) -> Any:
+def _gathered_bytes(job: Job, layout: LayoutLike, count: StageContents, rows: Any) -> Any:
     """Parameters that ZeRO-3 and FSDP gather.
 
     **Source**: DeepSpeed 0.19.8, partitioned_param_coordinator.py: every use of a module prefetches a further bucket,
@@ -253,7 +240,7 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageParameters, rows: 
     return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)
 
 
-def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageParameters) -> Any:
+def _host_bytes_per_node(job: Job, layout: LayoutLike, first: StageContents) -> Any:
     """Host memory for the `first` stage: the fullest one's ranks may share a node."""
     shared, experts = _sharers(layout)
     share = first.shared / shared + first.experts / experts

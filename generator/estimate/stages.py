@@ -16,7 +16,7 @@ from ..catalog.records import Model
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
-from .layout import Layout, LayoutLike, once_each
+from .layout import Layout, LayoutLike
 from .model_size import attention_parameters
 
 
@@ -208,71 +208,49 @@ HELD_BY: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageLayers:
-    """Layers of one stage, by kind; all virtual chunks together."""
+class StageContents:
+    """Layers of a stage by kind, all its chunks together; parameters of one rank when data parallelism cuts nothing."""
 
     layers: Any
     dense: Any  #: of these, with a dense MLP
     moe: Any  #: of these, with experts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageParameters:
-    """Parameters held by one rank of a stage when nothing is cut by data parallelism."""
-
-    shared: Any  #: everything that data × context replicates
-    experts: Any  #: routed experts, replicated `expert` times less
-
-
-def stage_layers(job: Job, layout: LayoutLike, stage: Any) -> StageLayers:
-    """Layers of `stage` (0-based, or several along the first axis); a model with experts has its dense layers first."""
-    cut, model = split(job, layout), job.model
-    layers = layers_of(cut, layout, stage)
-    if not model.is_moe:
-        return StageLayers(layers=layers, dense=layers, moe=0 * layers)
-    dense = 0 * layers
-    if model.dense_layers:
-        is_dense = np.zeros(model.layers + 1, np.int64)
-        is_dense[1 + np.array(model.dense_layer_indices or range(model.dense_layers))] = 1
-        dense = dense_of(cut, layout, stage, np.cumsum(is_dense))
-    return StageLayers(layers=layers, dense=dense, moe=layers - dense)
+    shared: Any  #: parameters that data × context replicates
+    experts: Any  #: those of routed experts, replicated `expert` times less
 
 
 def inner_layers(job: Job, layout: LayoutLike) -> Any:
     """Layers of the second stage, which is the fullest inner one; of the first where the second is the last."""
-    return once_each(job, layout, HELD_BY[:4], _inner_layers)
-
-
-def _inner_layers(job: Job, layout: LayoutLike) -> Any:
     return layers_of(split(job, layout), layout, 1 * (layout.pipeline > 2))
 
 
-def stage_parameters(job: Job, layout: LayoutLike, stage: Any) -> StageParameters:
-    """Parameters of one rank of `stage`."""
-    return held_parameters(job, layout, stage, stage_layers(job, layout, stage))
-
-
-def held_parameters(job: Job, layout: LayoutLike, stage: Any, held: StageLayers) -> StageParameters:
-    """Parameters of one rank of `stage`, which holds these layers.
+def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
+    """Layers and parameters of one rank of `stage` (0-based, or several along the first axis).
 
     **Source**: Megatron-LM theoretical_memory_usage.py:215-267: attention and MLP are cut by `tensor`, norms and router
     replicated, experts cut by `expert * expert_tensor`; the embedding is on the first stage, the head on the last
     (tied: both hold one).
     """
-    model, tensor = job.model, layout.tensor
+    cut, model, tensor = split(job, layout), job.model, layout.tensor
+    layers = layers_of(cut, layout, stage)
+    dense = 0 * layers if model.is_moe else layers
+    if model.is_moe and model.dense_layers:
+        is_dense = np.zeros(model.layers + 1, np.int64)
+        is_dense[1 + np.array(model.dense_layer_indices or range(model.dense_layers))] = 1
+        dense = dense_of(cut, layout, stage, np.cumsum(is_dense))
+    moe = layers - dense
     per_layer = attention_parameters(model) / tensor + model_size.norm_parameters(model)
-    shared = held.layers * per_layer + held.dense * (model_size.mlp_parameters(model) / tensor)
+    shared = layers * per_layer + dense * (model_size.mlp_parameters(model) / tensor)
     experts = np.zeros_like(shared)
     if model.is_moe:
         moe_shared = model_size.shared_expert_parameters(model) / tensor + model_size.router_parameters(model)
-        shared = shared + held.moe * moe_shared
+        shared = shared + moe * moe_shared
         routed = model.experts * model_size.expert_parameters(model)
-        experts = held.moe * (routed / (layout.expert * layout.expert_tensor))
+        experts = moe * (routed / (layout.expert * layout.expert_tensor))
     first, last = stage == 0, stage == layout.pipeline - 1
     table = vocabulary_rows(job, layout) * (model.embedding_width or model.hidden)
     head = np.where(model.tied_embeddings & (layout.pipeline == 1), 0, table) + model_size.final_parameters(model)
     ends = first * (table + model_size.position_parameters(model)) + last * head
-    return StageParameters(shared=shared + ends, experts=experts)
+    return StageContents(layers=layers, dense=dense, moe=moe, shared=shared + ends, experts=experts)
 
 
 def expert_replicas(layout: LayoutLike) -> Any:
@@ -304,7 +282,7 @@ def in_flight(layout: LayoutLike, stage: Any) -> Any:
     return np.where(v > 1, interleaved, plain)
 
 
-def overlapped_layers(layout: LayoutLike, held: StageLayers) -> Any:
+def overlapped_layers(layout: LayoutLike, held: StageContents) -> Any:
     """Growth of `in_flight` where experts' all-to-alls overlap: the forward pass goes one layer ahead.
 
     Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held twice. Interleaved,

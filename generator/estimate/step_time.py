@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from .layout import Layout, LayoutLike, Modules, Offload, distinct, once_each, s
 from .ledgers import StepTime, Throughput
 from .products import exposed_s, stream_s
 from .rates import rates
-from .stages import HELD_BY, StageParameters, expert_replicas, held_parameters, stage_layers
+from .stages import HELD_BY, StageContents, expert_replicas, stage_contents
 from .states import master_bytes, moment_bytes, second_shares, summed_bytes, weight_bytes
 
 #: The backward pass makes two products for the forward pass's one.
@@ -139,13 +140,12 @@ class _Stages:
 def _stages(job: Job, layout: LayoutLike) -> _Stages:
     inner = 1 * (layout.pipeline > 2)  # the second stage where it is not the last, else the first
     stages = np.stack([0 * inner, inner, layout.pipeline - 1])
-    layers = stage_layers(job, layout, stages)
-    count = held_parameters(job, layout, stages, layers)
-    held = StageParameters(shared=count.shared[:2].max(axis=0), experts=count.experts[:2].max(axis=0))
+    found = stage_contents(job, layout, stages)
+    held = replace(found, shared=found.shared[:2].max(axis=0), experts=found.experts[:2].max(axis=0))
     trained = adapters.trained(job, held)
     return _Stages(
-        slowest=layers.layers[:2].max(axis=0),
-        last=layers.layers[2],
+        slowest=found.layers[:2].max(axis=0),
+        last=found.layers[2],
         sent=traffic(job, layout, held),
         own=_own_parameters(layout, held),
         updated=_own_parameters(layout, trained),
@@ -169,7 +169,7 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
     return np.where(p > 1, np.where(v > 1, hidden, plain), 0.0)
 
 
-def _own_parameters(layout: LayoutLike, held: StageParameters) -> Any:
+def _own_parameters(layout: LayoutLike, held: StageContents) -> Any:
     """Parameters that one rank updates."""
     cut = layout.zero_copies * (held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout))
     cut = np.minimum(cut, held.shared + held.experts)
@@ -257,7 +257,7 @@ def passes(job: Job, layout: Layout) -> Passes:
     output_s = float(parts.pop("head"))
     layer_s = float(sum(seconds for cause, seconds in parts.items() if cause != "backward"))
     stages = np.arange(layout.pipeline)
-    layers = np.asarray(stage_layers(job, layout, stages).layers, float)
+    layers = np.asarray(stage_contents(job, layout, stages).layers, float)
     head = output_s * (stages == layout.pipeline - 1)
     each = layers * layer_s + head
     slowest = int(np.argmax(each))

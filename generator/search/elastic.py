@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from ..estimate.layout import Layout
 from ..findings import Finding, Severity
 from ..job.records import Job
 from .choice import ranking
-from .feasible import feasible_layouts, make_plan
+from .feasible import Feasible, feasible_layouts, make_plan
 from .plan import Infeasible, Plan, SearchResult
 from .refine import refined
 from .search import obstacle, search
@@ -57,24 +57,16 @@ class Spare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """A smaller count that keeps both products, and breaks a rule or doesn't fit."""
-
-    nodes: int
-    finding: Finding
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Spares:
     """The smaller counts of a plan, largest first."""
 
     plan: Plan
     counts: tuple[Spare, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[tuple[int, Finding], ...]  #: counts that keep both products, and break a rule or don't fit
 
     def to_dict(self) -> dict[str, object]:
         """A part of `dsgen plan --format json`, described by `schemas/plan.schema.json`."""
-        refused = [{"nodes": each.nodes, "rule": each.finding.rule} for each in self.refused]
+        refused = [{"nodes": nodes, "rule": finding.rule} for nodes, finding in self.refused]
         return {"nodes": self.plan.job.nodes, "counts": [count.to_dict() for count in self.counts], "refused": refused}
 
 
@@ -82,7 +74,7 @@ def spare_nodes(plan: Plan) -> Spares:
     """The counts of nodes, from one less than the plan's, that keep its batch and each replica's layout."""
     job, layout = plan.job, plan.layout
     counts: list[Spare] = []
-    refused: list[Refused] = []
+    refused: list[tuple[int, Finding]] = []
     larger, passes = job.nodes, job.training.global_batch // layout.micro_batch
     replica = layout.world // layout.data
     for data in range(layout.data - 1, 0, -1):
@@ -95,7 +87,7 @@ def spare_nodes(plan: Plan) -> Spares:
             break
         broken = next((finding for finding in smaller.findings if finding.severity is Severity.ERROR), None)
         if broken is not None:
-            refused.append(Refused(nodes=left, finding=broken))
+            refused.append((left, broken))
             continue
         rate = float(plan.step_time.total_s) / float(smaller.step_time.total_s)
         lost = {"lost_from": job.nodes - larger + 1, "lost_to": job.nodes - left}
@@ -115,20 +107,12 @@ _NEARBY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A count of GPUs without a plan, and why."""
-
-    gpus: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
     """The plans of an elastic job, most GPUs first, and the counts that have none."""
 
     answer: SearchResult  #: on the most GPUs
     plans: tuple[Plan, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[int, str]  #: counts without a plan, and why
     took_s: float
 
     @property
@@ -136,7 +120,7 @@ class Elastic:
         """The batch nearby that is divided on the most counts, and these, where they are more; they need not fit."""
         batch, layout = self.plans[0].job.training.global_batch, self.plans[0].layout
         replica = layout.world // layout.data
-        every = (*(plan.job.gpus for plan in self.plans), *(each.gpus for each in self.left_out))
+        every = (*(plan.job.gpus for plan in self.plans), *self.left_out)
         whole = sorted((gpus for gpus in every if gpus % replica == 0), reverse=True)
         near = range(math.ceil(batch * (1 - _NEARBY)), int(batch * (1 + _NEARBY)) + 1)
         suited = {b: tuple(gpus for gpus in whole if b % (gpus // replica) == 0) for b in near}
@@ -147,46 +131,48 @@ class Elastic:
         """A part of `dsgen generate --format json`."""
         return {
             "gpus": [plan.job.gpus for plan in self.plans],
-            "left_out": [{"gpus": each.gpus, "why": each.why} for each in self.left_out],
+            "left_out": [{"gpus": gpus, "why": why} for gpus, why in self.left_out.items()],
         }
 
 
 def plan_counts(job: Job, *, top: int = 10, bold: bool = False, explain: bool = True) -> Elastic | Infeasible:
     """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a plan."""
     started = time.perf_counter()
-    left_out: list[LeftOut] = []
+    left_out: dict[int, str] = {}
     for gpus in reversed(job.elastic):
         most = replace(job, gpus=gpus, elastic=())
-        layout = _shared_layout(most, job.elastic, bold)
-        if layout is not None:
+        found = feasible_layouts(most)
+        if len(found.layouts):
             break
-        left_out.append(LeftOut(gpus=gpus, why=_obstacle(most)))
+        left_out[gpus] = _obstacle(most, found)
     else:
         answer = search(replace(job, elastic=()), top=1, bold=bold, explain=False)
         if isinstance(answer, Infeasible):
             return answer
         raise AssertionError("a count without a layout has a plan")
+    layout = _shared_layout(most, found, job.elastic, bold)
     cut: dict[str, Any] = {name: getattr(layout, name) for name in _CUT_BY}
-    standard = Layout(data=1)
-    cut |= {n: getattr(layout, n) for n in _CUT_BY_TOO if getattr(layout, n) != getattr(standard, n)}
+    cut |= {n: getattr(layout, n) for n in _CUT_BY_TOO if getattr(layout, n) != getattr(Layout(data=1), n)}
     shared = replace(most, pins=replace(job.pins, data=None, **cut, offload=layout.offload.label))
     answer = search(shared, top=top, bold=bold, explain=explain)
     if isinstance(answer, Infeasible):
         return answer
-    smaller = tuple(_smaller(shared, job.elastic, bold))
-    return Elastic(
-        answer=answer,
-        plans=(answer.plans[0], *(each for each in smaller if isinstance(each, Plan))),
-        left_out=(*left_out, *(each for each in smaller if isinstance(each, LeftOut))),
-        took_s=time.perf_counter() - started,
-    )
+    plans = [answer.plans[0]]
+    for fewer in (replace(shared, gpus=gpus) for gpus in reversed(job.elastic) if gpus < shared.gpus):
+        if (why := _unsuited(fewer, layout, fewer.gpus)) is None:
+            # Looked at before it is searched: why there is no plan costs much to explain.
+            found = feasible_layouts(fewer)
+            if len(found.layouts):
+                plans += search(fewer, top=1, bold=bold, explain=False).plans
+                continue
+            why = _obstacle(fewer, found)
+        left_out[fewer.gpus] = why
+    return Elastic(answer=answer, plans=tuple(plans), left_out=left_out, took_s=time.perf_counter() - started)
 
 
-def _shared_layout(job: Job, counts: tuple[int, ...], bold: bool) -> Layout | None:
+def _shared_layout(job: Job, found: Feasible, counts: tuple[int, ...], bold: bool) -> Layout:
     """The layout of a plan hardly slower than the best whose replicas and batch suit the most counts."""
-    found = refined(job, feasible_layouts(job), bold=bold)
-    if not len(found.layouts):
-        return None
+    found = refined(job, found, bold=bold)
     rows = ranking(job, found, _CANDIDATES, bold=bold)
     near = [row for row in rows if found.total_s[row] <= _SLOWER * found.total_s[rows[0]]]
     layouts = [found.layouts[row] for row in near]
@@ -203,24 +189,7 @@ def _unsuited(job: Job, layout: Layout, gpus: int) -> str | None:
     return None
 
 
-def _smaller(shared: Job, counts: tuple[int, ...], bold: bool) -> Iterator[Plan | LeftOut]:
-    pins = shared.pins
-    layout = Layout(data=1, tensor=pins.tensor or 1, pipeline=pins.pipeline or 1, context=pins.context or 1)
-    for gpus in reversed(counts):
-        if gpus >= shared.gpus:
-            continue
-        job = replace(shared, gpus=gpus)
-        why = _unsuited(job, layout, gpus)
-        # Looked at before it is searched: why there is no plan costs much to explain.
-        fits = why is None and len(feasible_layouts(job).layouts) > 0
-        plans = search(job, top=1, bold=bold, explain=False).plans if fits else ()
-        if plans:
-            yield plans[0]
-        else:
-            yield LeftOut(gpus=gpus, why=why or _obstacle(job))
-
-
-def _obstacle(job: Job) -> str:
+def _obstacle(job: Job, found: Feasible) -> str:
     """The rule that leaves no plan, with its numbers where it names one layout."""
-    rule, said = obstacle(job, feasible_layouts(job))
+    rule, said = obstacle(job, found)
     return rule if said is None else f"{said} [{rule}]"

@@ -10,7 +10,7 @@ import pytest
 from dsgen.estimate.flops import attention_flops_per_token
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.model_size import mean_keys
-from dsgen.estimate.stages import stage_layers
+from dsgen.estimate.stages import stage_contents
 from dsgen.job.records import Job
 from tests.jobs import job
 
@@ -62,7 +62,7 @@ def test_scattered_dense_layers_are_where_they_are(pipeline: int) -> None:
     maverick = job(model="llama-4-maverick", training__global_batch=64)
     per_stage = 48 // pipeline
     found = [
-        int(stage_layers(maverick, Layout(data=1, pipeline=pipeline, gradient_accumulation=64), stage).dense)
+        int(stage_contents(maverick, Layout(data=1, pipeline=pipeline, gradient_accumulation=64), stage).dense)
         for stage in range(pipeline)
     ]
     expected = [
@@ -81,5 +81,5 @@ def test_chunks_of_a_stage_have_their_own_layers(pipeline: int, chunks: int) -> 
     owner = [index // size % pipeline for index in range(48)]
     expected = [sum(1 for index in range(48) if owner[index] == s and index % 2 == 0) for s in range(pipeline)]
     layout = Layout(data=1, pipeline=pipeline, virtual_pipeline=chunks, gradient_accumulation=64)
-    assert [int(stage_layers(maverick, layout, stage).dense) for stage in range(pipeline)] == expected
-    assert stage_layers(maverick, layout, np.arange(pipeline)).dense.tolist() == expected
+    assert [int(stage_contents(maverick, layout, stage).dense) for stage in range(pipeline)] == expected
+    assert stage_contents(maverick, layout, np.arange(pipeline)).dense.tolist() == expected

@@ -14,7 +14,7 @@ import pytest
 
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import every_stage
-from dsgen.estimate.stages import stage_parameters, vocabulary_rows
+from dsgen.estimate.stages import stage_contents, vocabulary_rows
 from dsgen.job.records import Job
 from tests.jobs import job
 from tests.needs import needs_megatron
@@ -148,7 +148,7 @@ def counted() -> dict[Case, dict[str, int]]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
 def test_parameters(case: Case) -> None:
     """A rank's parameters, of experts and others, are Megatron's to 0.1 %."""
-    held, found = stage_parameters(*planned(case), case.stage), counted()[case]
+    held, found = stage_contents(*planned(case), case.stage), counted()[case]
     assert float(held.shared + held.experts) == pytest.approx(found["shared"] + found["experts"], rel=1e-3)
     if case.expert > 1:  # else Megatron reduces experts with all else
         assert float(held.experts) == pytest.approx(found["experts"], rel=1e-3)

@@ -12,7 +12,7 @@ from dsgen.estimate import model_size
 from dsgen.estimate.activations import layer_bytes_per_token, table_gradient_bytes
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
-from dsgen.estimate.stages import in_flight, overlapped_layers, stage_layers, stage_parameters, vocabulary_rows
+from dsgen.estimate.stages import in_flight, overlapped_layers, stage_contents, vocabulary_rows
 from dsgen.job.records import Job
 from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
@@ -103,7 +103,7 @@ def test_tensor_and_pipeline_share_all_parameters_out() -> None:
     """Over tensor ranks and stages, every parameter is held: norms once per tensor rank, nothing else twice."""
     small = job()
     layout = Layout(data=1, tensor=4, pipeline=4)
-    held = sum(float(stage_parameters(small, layout, stage).shared) for stage in range(4)) * 4
+    held = sum(float(stage_contents(small, layout, stage).shared) for stage in range(4)) * 4
     norms = small.model.layers * model_size.norm_parameters(small.model) + model_size.final_parameters(small.model)
     padded = (
         2 * (int(model_size.padded_vocab(32000, 4, small.framework.vocabulary_multiple)) - 32000) * small.model.hidden
@@ -114,7 +114,7 @@ def test_tensor_and_pipeline_share_all_parameters_out() -> None:
 def test_experts_are_cut_by_expert_parallelism() -> None:
     """Routed experts are divided by expert × tensor, the rest is not (the trap of dividing experts by tensor alone)."""
     moe = job(model="mixtral-8x7b", training__global_batch=64)
-    one, eight = (stage_parameters(moe, Layout(data=16, expert=e), 0) for e in (1, 8))
+    one, eight = (stage_contents(moe, Layout(data=16, expert=e), 0) for e in (1, 8))
     assert float(eight.experts) * 8 == float(one.experts) == 32 * 8 * model_size.expert_parameters(moe.model)
     assert float(eight.shared) == float(one.shared)
 
@@ -123,7 +123,7 @@ def test_every_stage_of_bloom_adds_up() -> None:
     """70 layers on 12 stages with the ends counted as layers: 5 + 10 × 6 + 5."""
     bloom = job(model="bloom-176b", framework="megatron-deepspeed")
     layout = Layout(data=1, pipeline=12)
-    assert [int(stage_layers(bloom, layout, stage).layers) for stage in range(12)] == [5, *[6] * 10, 5]
+    assert [int(stage_contents(bloom, layout, stage).layers) for stage in range(12)] == [5, *[6] * 10, 5]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_deepseek_shortens_its_last_stage() -> None:
     """61 layers on 16 stages of Megatron-LM: fifteen of 4 and a last of 1, three dense ones on the first."""
     deepseek = job(model="deepseek-v3", training__global_batch=64)
     layout = Layout(data=1, pipeline=16)
-    stages = [stage_layers(deepseek, layout, stage) for stage in range(16)]
+    stages = [stage_contents(deepseek, layout, stage) for stage in range(16)]
     assert [int(stage.layers) for stage in stages] == [*[4] * 15, 1]
     assert [int(stage.dense) for stage in stages] == [3, *[0] * 15]
 
@@ -224,7 +224,7 @@ def test_deepseek_shortens_its_last_stage() -> None:
 def test_overlapped_experts_hold_a_layer_more() -> None:
     """With expert overlap the forward pass is one layer ahead: 1/12 of a stage of 12 layers, nothing of one pass."""
     layout = Layout(data=8, expert=4, gradient_accumulation=4, expert_overlap=True)
-    held = stage_layers(job(), layout, 0)
+    held = stage_contents(job(), layout, 0)
     assert float(overlapped_layers(layout, held)) == pytest.approx(1 / 12)
     assert float(overlapped_layers(replace(layout, gradient_accumulation=1), held)) == 0
     assert float(overlapped_layers(replace(layout, expert_overlap=False), held)) == 0

@@ -10,7 +10,7 @@ import pytest
 from dsgen.estimate import model_size
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
-from dsgen.estimate.stages import stage_layers, stage_parameters
+from dsgen.estimate.stages import stage_contents
 from dsgen.job.records import Job
 from tests.jobs import job
 
@@ -54,7 +54,7 @@ def test_activations_are_cut_by_tensor() -> None:
 def _stored(whole: Job, layout: Layout) -> Any:
     from dsgen.estimate.activations import kept_per_token, local_tokens
 
-    return local_tokens(whole, layout) * kept_per_token(whole, layout, stage_layers(whole, layout, 0))
+    return local_tokens(whole, layout) * kept_per_token(whole, layout, stage_contents(whole, layout, 0))
 
 
 def test_full_recomputation_keeps_layer_inputs() -> None:
@@ -100,7 +100,7 @@ def test_expert_activations_have_the_experts_width() -> None:
 def test_experts_are_cut_by_expert_and_tensor() -> None:
     """Routed experts are held once in expert × tensor ranks (Megatron-Bridge PR 3744 divided by tensor alone)."""
     moe = job(model="mixtral-8x7b", training__global_batch=64)
-    held = float(stage_parameters(moe, Layout(data=8, tensor=2, expert=4, expert_tensor=2), 0).experts)
+    held = float(stage_contents(moe, Layout(data=8, tensor=2, expert=4, expert_tensor=2), 0).experts)
     assert held == 32 * 8 * model_size.expert_parameters(moe.model) / 8
 
 
@@ -113,7 +113,7 @@ def test_the_last_stage_counts_its_logits() -> None:
 def test_uneven_stages_are_not_averaged() -> None:
     """61 layers on 16 stages put 4 on the fullest, 5 % above the average (Megatron-Bridge PR 5077: 31.8 % too low)."""
     deepseek = job(model="deepseek-v3", training__global_batch=64)
-    assert float(stage_layers(deepseek, Layout(data=1, pipeline=16), 1).layers) == 4 > 61 / 16
+    assert float(stage_contents(deepseek, Layout(data=1, pipeline=16), 1).layers) == 4 > 61 / 16
 
 
 def test_small_batches_keep_activations() -> None:

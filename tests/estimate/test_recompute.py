@@ -10,7 +10,7 @@ import pytest
 from dsgen.estimate.activations import kept_per_token, layer_bytes_per_token, repeated_bytes_per_token
 from dsgen.estimate.flops import hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Modules, Recompute
-from dsgen.estimate.stages import stage_layers
+from dsgen.estimate.stages import stage_contents
 from dsgen.estimate.step_time import step_time
 from dsgen.rules.layout.recompute import module_choices, own_modules
 from dsgen.rules.run import LAYOUT_RULES
@@ -54,7 +54,7 @@ def test_fused_normalisations_are_no_modules() -> None:
 def test_a_block_keeps_the_other_layers_whole() -> None:
     """Of 20 layers in two chunks, three of each are repeated: six inputs and 14 whole layers stay."""
     layout = Layout(data=1, pipeline=4, virtual_pipeline=2, recompute=Recompute.FULL, recompute_layers=3)
-    kept = kept_per_token(LLAMA, layout, stage_layers(LLAMA, layout, 1))
+    kept = kept_per_token(LLAMA, layout, stage_contents(LLAMA, layout, 1))
     whole = layer_bytes_per_token(LLAMA, layout, moe=False)
     assert float(kept) == pytest.approx(6 * 2 * LLAMA.model.hidden + 14 * float(whole))
 
@@ -66,14 +66,14 @@ def test_a_block_as_long_as_a_chunk_is_full_recomputation() -> None:
         layout = replace(full, recompute_layers=count)
         for name in ("recompute_s", "tensor_s", "total_s"):
             assert getattr(step_time(LLAMA, layout), name) == pytest.approx(getattr(step_time(LLAMA, full), name))
-        held = stage_layers(LLAMA, layout, 0)
+        held = stage_contents(LLAMA, layout, 0)
         assert kept_per_token(LLAMA, layout, held) == kept_per_token(LLAMA, full, held)
 
 
 def test_a_group_keeps_one_input() -> None:
     """Five layers that are repeated together keep a fifth of the inputs."""
     full = Layout(data=1, pipeline=4, recompute=Recompute.FULL)
-    held = stage_layers(LLAMA, full, 0)
+    held = stage_contents(LLAMA, full, 0)
     assert kept_per_token(LLAMA, replace(full, recompute_group=5), held) * 5 == kept_per_token(LLAMA, full, held)
 
 

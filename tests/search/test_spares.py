@@ -34,7 +34,7 @@ def test_no_count_is_missed() -> None:
     spares = spare_nodes(plan)
     replica, node = plan.layout.world // plan.layout.data, plan.job.cluster.accelerators_per_node
     listed = {count.plan.layout.data for count in spares.counts}
-    refused = {refused.nodes * node // replica for refused in spares.refused}
+    refused = {nodes * node // replica for nodes, _ in spares.refused}
     lowest = min(listed)
     possible = {
         data
@@ -67,4 +67,4 @@ def test_counts_that_no_longer_fit_are_refused() -> None:
     tight = replace(plan, job=replace(plan.job, headroom=1 - used - 1e-6))
     spares = spare_nodes(tight)
     assert not spares.counts
-    assert {refused.finding.rule for refused in spares.refused} == {"MEM001"}
+    assert {finding.rule for _, finding in spares.refused} == {"MEM001"}
