@@ -25,7 +25,7 @@ from benchmarks.ordering import ordering
 from benchmarks.pairs import Pair, Seconds, left_out_seconds, memory_pairs, shipped_seconds, time_pairs, timed
 from benchmarks.regret import groups
 from dsgen.estimate import uncertainty as shipped
-from dsgen.estimate.evidence import TRAITS, kind, total_excess, traits
+from dsgen.estimate.evidence import TRAITS, kind, octaves_beyond, traits
 from dsgen.estimate.uncertainty import COVERAGE, MEMORY_KINDS, TIME_REGIMES, time_regime
 
 FILE = Path(shipped.__file__).with_name("uncertainty.yaml")
@@ -161,7 +161,8 @@ def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
     sources, clusters = (
         np.array(names) for names in zip(*((p.run.source, cluster(p.run)) for p in found), strict=True)
     )
-    far = np.array([total_excess(own[[i]], own[clusters != clusters[i]]).min() for i in range(len(found))])
+    others = (own[clusters != name] for name in clusters)
+    far = np.array([octaves_beyond(row[None], runs).sum(axis=2).min() for row, runs in zip(own, others, strict=True)])
     squares = np.array([min(abs(pair.log_ratio), _OUTLIER) for pair in found]) ** 2
     weight = np.sqrt([1 / np.sum(sources == source) for source in sources])
     terms = np.stack([np.ones_like(far), far**2], axis=1) * weight[:, None]

@@ -8,7 +8,7 @@ from math import log
 from ..estimate.model_size import active_parameter_count, parameter_count
 from ..estimate.saving import Assumption, assumptions
 from ..estimate.uncertainty import percent, sized
-from ..estimate.whole_run import input_bytes_per_s, token_bytes
+from ..estimate.whole_run import token_bytes
 from ..search.plan import Plan
 from ..search.summary import energy
 from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, long_time, seconds
@@ -76,7 +76,7 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
     for name, step_s in plan.other_precisions.items():
         if abs(log(step_s / own)) > _WORTH_SAYING:
             yield "", f"in {name} {seconds(step_s)} per step ({step_s / own - 1:+.0%})", "the same layout"
-    need = input_bytes_per_s(job, rates.tokens_per_s)
+    need = rates.tokens_per_s * token_bytes(job)
     yield (
         "input",
         f"{count(rates.tokens_per_s)} tokens/s = {sized(need)}/s",

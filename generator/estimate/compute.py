@@ -67,15 +67,6 @@ class LayerTime:
     latents: Passes  #: of these the products from MLA's latents
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attention:
-    """Seconds of attention in one layer."""
-
-    core: Passes
-    products: Passes
-    latents: Passes  #: of these the products from MLA's latents
-
-
 #: Fields that the products of a layer depend on, beside its tokens.
 _PRODUCTS_BY = ("tensor", "expert", "expert_tensor", "sequence_parallel")
 
@@ -88,10 +79,11 @@ def layer_times(job: Job, layout: LayoutLike) -> dict[bool, LayerTime]:
 def _layer_times(job: Job, layout: LayoutLike, tokens: Any) -> dict[bool, LayerTime]:
     attention = once_each(job, layout, ("tensor",), _attention, tokens)
     kinds = ((False, dense_layers(job.model)), (True, moe_layers(job.model)))
-    return {moe: _layer_time(job, layout, tokens, attention, moe=moe) for moe, count in kinds if count}
+    return {moe: _layer_time(job, layout, tokens, *attention, moe=moe) for moe, count in kinds if count}
 
 
-def _attention(job: Job, layout: LayoutLike, tokens: Any) -> _Attention:
+def _attention(job: Job, layout: LayoutLike, tokens: Any) -> tuple[Passes, Passes, Passes]:
+    """Seconds of attention in one layer: its core, all its products, and of these those from MLA's latents."""
     model, tensor = job.model, layout.tensor
     width, is_cut = input_product(model)
     products = linear(job, tokens, model.hidden, width / tensor if is_cut else width)
@@ -99,10 +91,12 @@ def _attention(job: Job, layout: LayoutLike, tokens: Any) -> _Attention:
     latents = Passes(0.0, 0.0)
     for inputs, outputs in latent_products(model):
         latents = latents + linear(job, tokens, inputs, outputs / tensor)
-    return _Attention(core=attention_core(job, layout), products=products + latents, latents=latents)
+    return attention_core(job, layout), products + latents, latents
 
 
-def _layer_time(job: Job, layout: LayoutLike, tokens: Any, attention: _Attention, *, moe: bool) -> LayerTime:
+def _layer_time(
+    job: Job, layout: LayoutLike, tokens: Any, core: Passes, products: Passes, latents: Passes, *, moe: bool
+) -> LayerTime:
     """Add to attention the rest of a layer.
 
     **Source** of the launches: Transformer Engine, pytorch/module/grouped_linear.py: a product for each expert that the
@@ -112,8 +106,8 @@ def _layer_time(job: Job, layout: LayoutLike, tokens: Any, attention: _Attention
     if moe and model.shared_ffn:
         shared = _mlp(job, tokens, model.shared_ffn / tensor)
     mlp = _mlp_products(job, layout, tokens, moe=moe) + shared
-    products = attention.products + mlp
-    whole = products + attention.core + _streams(job, layout, tokens, moe=moe)
+    products = products + mlp
+    whole = products + core + _streams(job, layout, tokens, moe=moe)
     # The host launches a layer's kernels, and for experts those of routing and two products each.
     experts = 2 * model.experts / layout.expert + _ROUTING_KERNELS if moe else 0
     launches = (job.framework.kernels_per_layer + experts) * rates(job).launch_s
@@ -124,11 +118,11 @@ def _layer_time(job: Job, layout: LayoutLike, tokens: Any, attention: _Attention
     return LayerTime(
         forward_s=np.maximum(whole.forward_s, launches),
         backward_s=np.maximum(whole.backward_s, 2 * launches),
-        core=attention.core,
+        core=core,
         products=products,
         mlp=mlp,
         shared=shared,
-        latents=attention.latents,
+        latents=latents,
     )
 
 

@@ -162,29 +162,13 @@ def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
     return logarithms
 
 
-def _excess(trait: Trait, mine: Floats, theirs: Floats) -> Floats:
-    """Octaves by which values of one trait (n) are beyond those of runs (k): n × k. NaN: without the trait."""
-    rows, others = (np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32) for values in (mine, theirs))
-    beyond = np.maximum(np.abs(rows[:, None] - others) - trait.seen_octaves, 0.0)
+def octaves_beyond(found: Floats, runs: Floats) -> Floats:
+    """Octaves by which rows (n × traits) are beyond runs (k × traits) in each trait: n × k × traits."""
+    rows, others = (np.where(np.isnan(values), -2 * _FAR, values).astype(np.float32) for values in (found, runs))
+    seen = np.array([trait.seen_octaves for trait in TRAITS.values()], np.float32)
+    beyond = np.maximum(np.abs(rows[:, None] - others) - seen, 0.0)
     octaves: Floats = np.where(beyond > _FAR, _OTHER_KIND_OCTAVES, beyond)
     return octaves
-
-
-def total_excess(found: Floats, runs: Floats) -> Floats:
-    """Octaves by which rows (n × traits) are beyond runs (k × traits), all traits together: n × k.
-
-    Few values of a trait differ, and few pairs of values of two: sums are made of what differs, pair by pair.
-    """
-    parts: list[tuple[Floats, NDArray[np.int64]]] = []
-    for trait, mine, theirs in zip(TRAITS.values(), found.T, runs.T, strict=True):
-        values, number = np.unique(mine, return_inverse=True)
-        parts.append((_excess(trait, values, theirs), number))
-    while len(parts) > 1:
-        (one, of_one), (other, of_other) = parts[:2]
-        pairs, number = np.unique(of_one * len(other) + of_other, return_inverse=True)
-        parts = [*parts[2:], (one[pairs // len(other)] + other[pairs % len(other)], number)]
-    (total, number) = parts[0]
-    return total[number]
 
 
 def of_measured_kind(job: Job, layouts: Layouts, *, detailed: bool = True) -> NDArray[np.bool_]:
@@ -223,15 +207,14 @@ def likeness(job: Job, layouts: Layouts) -> NDArray[np.int64]:
 def _is_like_runs(job: Job, layout: LayoutLike) -> NDArray[np.bool_]:
     (counts, kinds, runs), count = _measured(), len(layout.data)
     same = np.broadcast_to(kind(job, layout), count)[:, None] == kinds
-    like = (total_excess(traits(job, layout, count), runs) == 0) & same & (counts > 0)
-    return np.asarray(like.any(axis=1))
+    like = (octaves_beyond(traits(job, layout, count), runs) == 0).all(axis=2)
+    return np.asarray((like & same & (counts > 0)).any(axis=1))
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:
     """Find the measured runs that speak for the estimate of one layout."""
     found, (counts, kinds, runs) = traits(job, layout, 1), _measured()
-    each = zip(TRAITS.values(), found.T, runs.T, strict=True)
-    octaves = np.stack([_excess(trait, mine, theirs)[0] for trait, mine, theirs in each], axis=1)
+    octaves = octaves_beyond(found, runs)[0]
     totals, same = octaves.sum(axis=1), kinds == int(kind(job, layout))
     nearest = octaves[totals.argmin()]
     beyond = []

@@ -78,23 +78,16 @@ def rates(job: Job) -> SimpleNamespace:
     """
     global _latest
     if _latest[0] is not job:
-        keys, factors = tuple(selectors(job).items()), job.calibration.factors
-        _latest = (job, _rates(keys, job.cluster.accelerator.achievable_fraction, factors))
+        chosen, factors = selectors(job), dict(job.calibration.factors)
+        achievable = job.cluster.accelerator.achievable_fraction
+        if achievable is None:
+            achievable = constants()["usual_achievable_fraction"].by_key["default"].value
+        values: dict[str, float] = {}
+        for name, family in constants().items():
+            key, constant = family.pick(chosen[family.by])
+            value = constant.value * factors.get(name, 1.0)
+            if name in _OF_ACHIEVABLE and key == "default":
+                value *= achievable
+            values[name] = min(value, 1.0) if name.endswith(_AT_MOST_ONE) else value
+        _latest = (job, SimpleNamespace(**values))
     return _latest[1]
-
-
-@cache
-def _rates(
-    keys: tuple[tuple[str, str], ...], achievable: float | None, factors: tuple[tuple[str, float], ...]
-) -> SimpleNamespace:
-    chosen, calibrated = dict(keys), dict(factors)
-    if achievable is None:
-        achievable = constants()["usual_achievable_fraction"].by_key["default"].value
-    values: dict[str, float] = {}
-    for name, family in constants().items():
-        key, constant = family.pick(chosen[family.by])
-        value = constant.value * calibrated.get(name, 1.0)
-        if name in _OF_ACHIEVABLE and key == "default":
-            value *= achievable
-        values[name] = min(value, 1.0) if name.endswith(_AT_MOST_ONE) else value
-    return SimpleNamespace(**values)

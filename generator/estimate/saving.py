@@ -16,7 +16,7 @@ from ..catalog.loader import read_yaml
 from ..dataclass import dataclass
 from ..job.arguments import argument_values, gives
 from ..job.records import Job
-from ..units import GB_PER_S
+from ..units import DAY, GB_PER_S, MINUTE
 from .adapters import adapter_parameters
 from .layout import Layout, LayoutLike
 from .model_size import embedding_parameters, padded_vocab, parameter_count
@@ -96,24 +96,17 @@ def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
     return np.where(copied, FP32, 0) + moment_bytes(job)
 
 
-def storage_bytes_per_s(job: Job) -> float:
-    """The rate at which all nodes together write, or read, a checkpoint: the job's own, else so much a node."""
-    given = job.reliability.storage_bytes_per_s
-    return given or assumed("storage_gbytes_per_s_per_node") * GB_PER_S * job.nodes
-
-
 def save_s(job: Job, layout: LayoutLike) -> Any:
-    """Seconds that training waits while a checkpoint is written.
+    """Seconds that all nodes together write, or read, a checkpoint, at the job's own rate or else so much a node.
 
     **Assumes** that writing is what takes time and that training waits for it (no --async-save), as by default.
     """
-    return checkpoint_bytes(job, layout) / storage_bytes_per_s(job)
+    usual = assumed("storage_gbytes_per_s_per_node") * GB_PER_S * job.nodes
+    return checkpoint_bytes(job, layout) / (job.reliability.storage_bytes_per_s or usual)
 
 
 #: Arguments with which Megatron, and scripts that took them over, save before they are ended.
 _SAVES_AT_END = ("--exit-signal-handler", "--exit-duration-in-mins")
-_DAY_S = 86400
-_MINUTE_S = 60
 #: Of a short run, the last at its end: who stops it early has something, too. Fewer where steps take less than so many
 #: times as long as a save, so that saves take a tenth of the time.
 _SHORT_RUNS_SAVES = 4
@@ -150,16 +143,23 @@ class Saving:
         lost = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
         return min(mean * lost / tau, _MOST_TIMES) * work_s
 
-    def segment_s(self, limit_s: float) -> float | None:
-        """Seconds of work in a job of `limit_s` seconds, saving included; `None` where it saves nothing.
+    def segments(self, elapsed_s: float, limit_s: float | None) -> tuple[int | None, float]:
+        """Jobs of `limit_s` seconds in which a run goes on for `elapsed_s`, and the seconds that each end costs.
 
-        A program that doesn't save at its limit loses the steps since its last checkpoint: whole intervals count.
+        `None` where no job saves anything. A program that doesn't save at its limit loses the steps since its last
+        checkpoint: whole intervals count.
         """
+        if limit_s is None or elapsed_s <= limit_s:
+            return 1, 0.0
+        useful_s = limit_s - self.restart_s
         if self.saves_at_limit:
-            useful_s = limit_s - self.restart_s - self.save_s
-            return useful_s if useful_s > self.step_s else None
-        cycle_s = self.interval_steps * self.step_s + self.save_s
-        return (limit_s - self.restart_s) // cycle_s * cycle_s if limit_s - self.restart_s >= cycle_s else None
+            useful_s -= self.save_s
+            saves = useful_s > self.step_s
+        else:
+            cycle_s = self.interval_steps * self.step_s + self.save_s
+            saves = useful_s >= cycle_s
+            useful_s = useful_s // cycle_s * cycle_s
+        return (ceil(elapsed_s / useful_s), limit_s - useful_s) if saves else (None, 0.0)
 
 
 def saving(job: Job, layout: Layout, step_s: float) -> Saving:
@@ -172,8 +172,7 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     between_s = node_s_between_failures(job) / job.nodes
     restart_s = job.reliability.restart_s
     if restart_s is None:  # the usual minutes, and reading
-        reading = float(checkpoint_bytes(job, layout)) / storage_bytes_per_s(job)
-        restart_s = assumed("restart_minutes") * _MINUTE_S + reading
+        restart_s = assumed("restart_minutes") * MINUTE + write_s
     at_limit = saves_at_limit(job)
     said = given_number(job, *job.framework.options.get("output.save_interval", ()))
     ends_s = between_s if at_limit or limit_s is None else 1 / (1 / between_s + 1 / limit_s)
@@ -199,7 +198,7 @@ def node_s_between_failures(job: Job) -> float:
     days = ["node_days_between_failures"]
     if job.reliability.preemptible:
         days.append("spot_node_days_between_preemptions")
-    return job.reliability.node_s_between_failures or _DAY_S / sum(1 / assumed(name) for name in days)
+    return job.reliability.node_s_between_failures or DAY / sum(1 / assumed(name) for name in days)
 
 
 def saves_at_limit(job: Job) -> bool:

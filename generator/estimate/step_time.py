@@ -68,7 +68,6 @@ _LAYER_BY = (
     *("tensor", "context", "expert", "expert_tensor", "sequence_parallel", "micro_batch", "context_heads"),
     *("recompute", "recompute_modules", "tensor_overlap", "expert_overlap"),
 )
-_CAUSES = ("compute", "backward", "recompute", "tensor", "waiting", "context")
 
 
 def _has_several_queues(job: Job, layout: LayoutLike) -> Any:
@@ -105,7 +104,7 @@ def _dense_share(job: Job) -> float:
 
 
 def _per_layer(job: Job, layout: LayoutLike, again: Any) -> dict[str, Any]:
-    total: dict[str, Any] = dict.fromkeys(_CAUSES, 0.0)
+    total: dict[str, Any] = {}
     times = compute.layer_times(job, layout)
     attention, experts = (repeated(layout, module, again) for module in (Modules.CORE_ATTN, Modules.MOE))
     context = once_each(job, layout, communication.CONTEXT_BY, communication.context_s, attention)
@@ -120,7 +119,7 @@ def _per_layer(job: Job, layout: LayoutLike, again: Any) -> dict[str, Any]:
             "context": context,
         }
         share = 1 - _dense_share(job) if moe else _dense_share(job)
-        total = {key: total[key] + share * parts[key] for key in total}
+        total = {key: total.get(key, 0.0) + share * seconds for key, seconds in parts.items()}
     apart, beside = communication.expert_s(job, layout, times[True], experts) if True in times else (0.0, 0.0)
     return {**total, "apart": apart, "beside": beside, "head": compute.head_time_s(job, layout)}
 

@@ -12,7 +12,7 @@ from ..dataclass import dataclass
 from ..job.records import BatchRamp, Job
 from .layout import Layout
 from .ledgers import StepTime
-from .saving import Saving, assumed, given_number, saving
+from .saving import assumed, given_number, saving
 from .step_time import step_time
 
 
@@ -77,11 +77,6 @@ def token_bytes(job: Job) -> int:
     return 2 if job.model.vocab < _SHORT_VOCABULARY else 4
 
 
-def input_bytes_per_s(job: Job, tokens_per_s: float) -> float:
-    """Bytes of tokens a second, of all replicas together: each token is read once, by one of them."""
-    return tokens_per_s * token_bytes(job)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """The whole run. Fields with `wall` have saving, failures, restarts and evaluation in them; the others don't."""
@@ -128,7 +123,7 @@ def whole_run(job: Job, layout: Layout, times: StepTime) -> Run | None:
     saves = saving(job, layout, step_s)
     evaluated_s = evaluation_s(job, layout, times, steps)
     elapsed_s = saves.elapsed_s(seconds + evaluated_s)
-    segments, lost_s = _segments(job, saves, elapsed_s)
+    segments, lost_s = saves.segments(elapsed_s, job.launch.time_limit_s)
     wall_s = elapsed_s + ((segments or 1) - 1) * lost_s
     price = job.cluster.price_per_node_hour
     return Run(
@@ -181,15 +176,6 @@ def _length(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
     passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
     seconds = float(np.sum(counts * step_time(job, replace(layout, gradient_accumulation=passes)).total_s))
     return int(counts.sum()), int(np.sum(counts * batches)), seconds
-
-
-def _segments(job: Job, saves: Saving, elapsed_s: float) -> tuple[int | None, float]:
-    """Jobs that a run of `elapsed_s` seconds takes within the time limit, and the seconds that each end costs."""
-    limit = job.launch.time_limit_s
-    if limit is None or elapsed_s <= limit:
-        return 1, 0.0
-    useful_s = saves.segment_s(limit)
-    return (None, 0.0) if useful_s is None else (ceil(elapsed_s / useful_s), limit - useful_s)
 
 
 def energy_j(job: Job, seconds: float) -> float | None:

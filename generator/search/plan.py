@@ -14,7 +14,7 @@ from ..estimate.model_size import parameter_count
 from ..estimate.saving import Saving, assumptions, saving
 from ..estimate.step_time import step_time
 from ..estimate.uncertainty import Uncertainty
-from ..estimate.whole_run import Run, input_bytes_per_s, whole_run
+from ..estimate.whole_run import Run, token_bytes, whole_run
 from ..findings import Finding
 from ..job.needs import Missing, missing, written_for
 from ..job.records import Calibration, Job
@@ -154,7 +154,7 @@ class Plan:
         layout, run = self.layout, self.run
         whole: dict[str, object] | None = None
         if run is not None:
-            whole = {**asdict(run), "input_bytes_per_s": input_bytes_per_s(self.job, self.throughput.tokens_per_s)}
+            whole = {**asdict(run), "input_bytes_per_s": self.throughput.tokens_per_s * token_bytes(self.job)}
             if compared:
                 whole["other_precisions_step_s"] = self.other_precisions
             whole["assumed"] = {name: assumption.value for name, assumption in assumptions().items()}
