@@ -162,9 +162,9 @@ _NEGLIGIBLE = 0.02  #: factors this close to 1 are not listed
 
 def report_parts(report: CalibrationReport) -> Iterator[Part]:
     """Yield what is printed of a calibration."""
-    machine, count = report.machine, len(report.runs)
-    fitted = f"{count} run{'s' if count > 1 else ''} on {machine.cluster}"
-    yield Text(f"Calibration from {fitted} ({', '.join(machine.parts)})", style=BOLD)
+    (cluster, *parts), count = report.machine.values(), len(report.runs)
+    fitted = f"{count} run{'s' if count > 1 else ''} on {cluster}"
+    yield Text(f"Calibration from {fitted} ({', '.join(parts)})", style=BOLD)
     yield ""
     table = Table(whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out")))
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):

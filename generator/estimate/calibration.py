@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -28,21 +28,6 @@ from .uncertainty import DEVIATIONS, time_shares
 
 FORM = 1  #: of the calibration file; schemas/calibration.schema.json describes it
 _LITTLE = 0.02  #: a factor this close to 1 says that the shipped constant holds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """The machine that a calibration holds for: factors of one network's rate say nothing of another's."""
-
-    cluster: str
-    accelerator: str
-    network: str
-    framework: str
-
-    @property
-    def parts(self) -> tuple[str, str, str]:
-        """The parts that are the same where two runs say something of each other."""
-        return self.accelerator, self.network, self.framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +94,7 @@ class RunResult:
 class CalibrationReport:
     """The factors, and how much better they predict."""
 
-    machine: Machine
+    machine: Mapping[str, str]  #: cluster, accelerator, network, framework: a network's factors say nothing of another
     factors: tuple[Factor, ...]  #: those that moved most first
     time: Errors
     spread: float  #: standard deviation of log(measured / estimated) to expect of a further run
@@ -144,7 +129,7 @@ class CalibrationReport:
         return {
             "version": FORM,
             "dsgen_version": __version__,
-            **asdict(self.machine),
+            **self.machine,
             "factors": {item.name: item.factor for item in sorted(self.factors, key=lambda item: item.name)},
             "memory_factor": round(self.memory_factor, 4),
             "spread": round(self.spread, 4),
@@ -202,31 +187,42 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     found = shrunken(_time_residuals(used, names), spreads, [run.job.model.name for run in used])
     peaks, strange = _peaks(used)
     spent = shrunken(_memory_residuals(peaks), np.array([_MEMORY_SPREAD])) if peaks else None
+    left = [None] * len(used) if found.left_out is None else np.exp(found.left_out).tolist()
+    results = (
+        RunResult(
+            name=run.name,
+            measured_s=run.step_time_s,
+            before_s=run.step_time_s * math.exp(before),
+            after_s=run.step_time_s * math.exp(after),
+            left_out_s=None if share is None else run.step_time_s * share,
+        )
+        for run, before, after, share in zip(used, found.before, found.after, left, strict=True)
+    )
     return CalibrationReport(
-        machine=_machine(used[0].job),
+        machine={"cluster": used[0].job.cluster.name, **_machine(used[0].job)},
         factors=_factors(used[0].job, names, found.x),
         time=Errors.of(found),
         spread=_spread(used, found),
         memory_factor=1.0 if spent is None else float(np.exp(spent.x[0])),
         memory=None if spent is None else Errors.of(spent),
-        runs=_results(used, found),
+        runs=tuple(results),
         excluded=(*excluded, *strange),
     )
 
 
-def _machine(job: Job) -> Machine:
+def _machine(job: Job) -> dict[str, str]:
+    """The names that are the same where two runs say something of each other."""
     cluster = job.cluster
-    names = {"accelerator": cluster.accelerator.name, "network": cluster.network, "framework": job.framework.name}
-    return Machine(cluster=cluster.name, **names)
+    return {"accelerator": cluster.accelerator.name, "network": cluster.network, "framework": job.framework.name}
 
 
 def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Excluded, ...]]:
     """The runs of the most frequent machine that are near their estimate, and the others with the reason."""
     used: list[MeasuredRun] = []
     excluded: list[Excluded] = []
-    usual = Counter(_machine(run.job).parts for run in runs).most_common(1)
+    usual = Counter(tuple(_machine(run.job).values()) for run in runs).most_common(1)
     for run in runs:
-        parts, estimated = _machine(run.job).parts, _seconds(run)
+        parts, estimated = tuple(_machine(run.job).values()), _seconds(run)
         if parts != usual[0][0]:
             reason = f"it ran on {', '.join(parts)}; most ran on {', '.join(usual[0][0])}"
         elif not 1 / _FARTHEST < run.step_time_s / estimated < _FARTHEST:
@@ -327,17 +323,3 @@ def _spread(runs: Sequence[MeasuredRun], found: Fit) -> float:
     shipped = [math.log(band.high / band.low) / (2 * DEVIATIONS) for band in bands]
     squares = float((left**2).sum()) + _PRIOR_RUNS * float(np.mean(np.square(shipped)))
     return math.sqrt(squares / (len(left) + _PRIOR_RUNS))
-
-
-def _results(runs: Sequence[MeasuredRun], found: Fit) -> tuple[RunResult, ...]:
-    left = [None] * len(runs) if found.left_out is None else list(np.exp(found.left_out))
-    return tuple(
-        RunResult(
-            name=run.name,
-            measured_s=run.step_time_s,
-            before_s=run.step_time_s * math.exp(before),
-            after_s=run.step_time_s * math.exp(after),
-            left_out_s=None if share is None else run.step_time_s * float(share),
-        )
-        for run, before, after, share in zip(runs, found.before, found.after, left, strict=True)
-    )

@@ -177,7 +177,13 @@ class Comparison:
         speed = difference.speed_text
         if verdict == "equal":
             speed += f", less than the estimate can resolve ({TIME_BAND:.0%})"
-        return f"{speed}: {difference.time_causes}{self._why_not(difference)}"
+        if verdict == "slower":
+            why = self._memory_saved(difference)
+        elif self.overruled:
+            why = f"; the job pins {', '.join(self.overruled)}"
+        else:
+            why = f"; the chosen plan: {why_first(difference.ours, difference.theirs, bold=self.bold)}"
+        return f"{speed}: {difference.time_causes}{why}"
 
     def _what_it_takes(self) -> str:
         """Say where a layout that doesn't fit needs more than ours, the headroom with which it fits, and its speed."""
@@ -189,14 +195,6 @@ class Comparison:
             parts += [f"it fits with memory.headroom: {floor(100 * left) / 100:g}"] if left >= 0 else []
         parts += [f"if it fit, {difference.speed_text}"] if difference else []
         return "".join(f"; {part}" for part in parts)
-
-    def _why_not(self, difference: Difference) -> str:
-        """Say why a plan that is as fast, or faster, wasn't chosen; or where a slower one spends time to fit."""
-        if self.verdict == "slower":
-            return self._memory_saved(difference)
-        if self.overruled:
-            return f"; the job pins {', '.join(self.overruled)}"
-        return f"; the chosen plan: {why_first(difference.ours, difference.theirs, bold=self.bold)}"
 
     def _memory_saved(self, difference: Difference) -> str:
         """Say what the plan needs without the time that it spends to fit, where ours spends none and nobody asked."""

@@ -21,27 +21,6 @@ from ..job.records import Calibration, Job
 from ..rules.run import check_job
 from ..version import __version__
 
-
-def other_precisions(job: Job, layout: Layout) -> Mapping[str, float]:
-    """Seconds of a step of the same layout in the other formats that accelerator and framework have.
-
-    **Assumes** the same layout, and says nothing of memory: its states may need more, or less.
-    """
-    known = {finding.rule for finding in check_job(job)}
-    formats = (precision for precision in ("bf16", "fp16", "fp8") if precision != job.training.precision)
-    # Gradients are summed as is usual for the format.
-    others = (
-        replace(job, training=replace(job.training, precision=each, gradient_dtype=None, fp8_parameters=False))
-        for each in formats
-    )
-    return {
-        other.training.precision: float(step_time(other, layout).total_s)
-        for other in others
-        if other.cluster.accelerator.supports(other.training.precision)
-        and {finding.rule for finding in check_job(other)} <= known
-    }
-
-
 _CLUSTER = ("accelerators_per_node", "network", "network_bytes_per_s_per_node", "price_per_node_hour", "source")
 
 
@@ -209,8 +188,22 @@ class Plan:
 
     @property
     def other_precisions(self) -> Mapping[str, float]:
-        """Seconds of a step of the same layout in other number formats that the hardware has."""
-        return other_precisions(self.job, self.layout)
+        """Seconds of a step of the same layout in the other formats that accelerator and framework have.
+
+        **Assumes** the same layout, and says nothing of memory: its states may need more, or less.
+        """
+        training, known = self.job.training, {finding.rule for finding in check_job(self.job)}
+        # Gradients are summed as is usual for the format.
+        others = (
+            replace(self.job, training=replace(training, precision=each, gradient_dtype=None, fp8_parameters=False))
+            for each in ("bf16", "fp16", "fp8")
+            if each != training.precision and self.job.cluster.accelerator.supports(each)
+        )
+        return {
+            other.training.precision: float(step_time(other, self.layout).total_s)
+            for other in others
+            if {finding.rule for finding in check_job(other)} <= known
+        }
 
     @property
     def tokens_per_step(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,7 @@ def chunk_choices(job: Job, rows: Layouts) -> Settings:
 #: Share of the time that a detail has to save to be worth its place in a plan; less would be lost in any estimate.
 _LEAST_GAIN = 0.001
 #: Layouts that are refined before it is known better what the others have to reach.
-_WAVES = (2048,)
+_FIRST_WAVE = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,9 +228,9 @@ def refined(job: Job, found: Feasible, *, bold: bool = False) -> Feasible:
     least = _floor_at(job, rows, _fastest(job, rows, details), details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
-    for start, stop in pairwise((0, *_WAVES, max(len(order), _WAVES[-1]))):
-        wave = rows.take(order[start:stop])
-        wave = wave.take(reach.holds(wave, least[order[start:stop]]))
+    for cut in (order[:_FIRST_WAVE], order[_FIRST_WAVE:]):
+        wave = rows.take(cut)
+        wave = wave.take(reach.holds(wave, least[cut]))
         for better in _turned(job, wave, details, reach):
             reach = reach.after(better)
             made.append(better)

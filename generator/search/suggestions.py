@@ -110,8 +110,7 @@ def suggestions(job: Job) -> Iterator[Suggestion]:
     in_parts = (replace(job, pins=replace(job.pins, context=size)) for size in divisors(job.gpus)[1:])
     if asks_script(job) and (plans := [plan for part in in_parts if (plan := searches.best(part))]):
         plan = max(plans, key=_speed)
-        size = plan.layout.context
-        yield Suggestion(path="layout.context", value=size, text=f"layout.context: {size}", plan=plan)
+        yield _key("layout.context", plan.layout.context, plan)
     yield from _without_pins(job, searches)
     yield from _other_gpu_counts(job, searches)
     yield from _other_batches(job, searches)
@@ -186,10 +185,8 @@ def _without_pins(job: Job, searches: _Searches) -> Iterator[Suggestion]:
         if found:
             yield from found
             return
-    if len(pinned) > 2:
-        plan = searches.best(replace(job, pins=type(job.pins)()))
-        if plan is not None:
-            yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
+    if len(pinned) > 2 and (plan := searches.best(replace(job, pins=type(job.pins)()))):
+        yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
 
 
 def _with_others(job: Job, names: tuple[str, ...], searches: _Searches) -> Suggestion | None:
@@ -272,12 +269,10 @@ def _less_headroom(job: Job, searches: _Searches) -> Iterator[Suggestion]:
     """A smaller share of memory kept free, when that alone would do."""
     if job.headroom == 0:
         return
-    plan = searches.best(replace(job, headroom=0.0))
-    if plan is None:
+    if (plan := searches.best(replace(job, headroom=0.0))) is None:
         return
     host = float(plan.memory.host_bytes_per_node) / (job.cluster.host_memory_bytes or inf)
     needed = 1 - max(float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes), host)
     value = int(needed * 100) / 100
-    plan = searches.best(replace(job, headroom=max(value, 0.0)))
-    if plan is not None:
+    if plan := searches.best(replace(job, headroom=max(value, 0.0))):
         yield _key("memory.headroom", value, plan)

@@ -40,10 +40,13 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     rates = plan.throughput
     step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
     speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, MFU {percent(rates.mfu)}"
+    has = plan.job.cluster.host_memory_bytes
+    held = f"of {gib(has)} GiB per node" if has else "GiB per node; set cluster.host_memory_gib to check it"
+    host = ("Host", f"{gib(plan.memory.host_bytes_per_node)} {held}")  # `512 of 1,900 GiB per node`
     return (
         (name, in_words(plan.layout, brief=True)),
         ("Memory", memory_text(plan)),
-        *_host(plan),
+        *([host] if plan.layout.offload else []),
         ("Speed", speed),
         ("Run", run_text(plan)),
     )
@@ -64,14 +67,6 @@ def memory_text(plan: Plan) -> str:
     return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)}"
 
 
-def _host(plan: Plan) -> Iterator[Line]:
-    """The host memory that offloading takes: `512 of 1,900 GiB per node`; how much there is may be unknown."""
-    if plan.layout.offload:
-        has = plan.job.cluster.host_memory_bytes
-        held = f"of {gib(has)} GiB per node" if has else "GiB per node; set cluster.host_memory_gib to check it"
-        yield "Host", f"{gib(plan.memory.host_bytes_per_node)} {held}"
-
-
 def run_text(plan: Plan) -> str:
     """`25.8 days (21.4-31.3), 635,054 GPU-hours, $2.60 M, 2.18 PB in 892 saves`."""
     run = plan.run
@@ -79,15 +74,12 @@ def run_text(plan: Plan) -> str:
         return "set training.duration for days, GPU-hours, price and disk"
     days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
     hours = f"{gpu_hours(run.wall_gpu_hours)} GPU-hours"
-    return ", ".join((days, hours, price_of(plan.job, run), _disk(plan.job, run)))
-
-
-def _disk(job: Job, run: Run) -> str:
-    """`2.18 PB in 892 saves`, and what keeps fewer of them."""
-    fewer = "output.keep" if job.framework.keeps else "--save-retain-interval"
-    option = f" (fewer: {fewer})" if job.framework.keeps or job.framework.runs("Megatron-LM") else ""
-    size = sized(run.kept_bytes)
-    return f"{size} in {run.kept:,} saves{option}" if run.kept > 1 else f"{size} on disk"
+    disk, framework = f"{sized(run.kept_bytes)} on disk", plan.job.framework
+    if run.kept > 1:
+        fewer = "output.keep" if framework.keeps else "--save-retain-interval"
+        option = f" (fewer: {fewer})" if framework.keeps or framework.runs("Megatron-LM") else ""
+        disk = f"{sized(run.kept_bytes)} in {run.kept:,} saves{option}"
+    return ", ".join((days, hours, price_of(plan.job, run), disk))
 
 
 def price_of(job: Job, run: Run) -> str:
@@ -172,18 +164,14 @@ def _length(plan: Plan, run: Run) -> Iterator[str]:
     passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
     batch = plan.layout.global_batch
     steps = f"{run.steps:,} step{'s' * (run.steps != 1)} of {batch:,} sequence{'s' * (batch != 1)}"
-    yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}{_lost(run)}"
+    lost = {"evaluation": run.evaluation_s, "saves": run.steps / run.save_interval_steps * run.save_s}
+    lost["restarts"] = run.wall_s - run.duration_s - sum(lost.values())
+    most = f" (most lost to {max(lost, key=lost.__getitem__)})" if run.goodput_fraction < _GOOD else ""
+    yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}{most}"
     limit_s = plan.job.launch.time_limit_s
     if limit_s is not None and run.segments != 1:
         jobs = "no job saves" if run.segments is None else f"{run.segments:,} jobs, each"
         yield f"{jobs} within the time limit of {clock(limit_s)}"
-
-
-def _lost(run: Run) -> str:
-    """The cause that takes most time beside steps, where all together take much of the run."""
-    lost = {"evaluation": run.evaluation_s, "saves": run.steps / run.save_interval_steps * run.save_s}
-    lost["restarts"] = run.wall_s - run.duration_s - sum(lost.values())
-    return f" (most lost to {max(lost, key=lost.__getitem__)})" if run.goodput_fraction < _GOOD else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
