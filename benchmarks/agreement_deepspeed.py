@@ -154,7 +154,7 @@ def ask_dsgen(text: str, version: str) -> dict[str, Any]:
     from dsgen.facts.hjson.text import read_json
     from dsgen.findings import Severity
     from dsgen.job.text import text_of
-    from dsgen.programs.deepspeed.document import DsConfig
+    from dsgen.programs.deepspeed.config import DsConfig
     from dsgen.programs.deepspeed.rules.values import COMPUTED_LATER
     from dsgen.programs.submission import Context, Submission
 

@@ -18,7 +18,7 @@ from ..facts.document import Document
 from ..findings import Location
 from ..job.source import Source, escape
 from ..job.text import Text
-from ..programs.deepspeed.document import DsConfig, config_from_yaml
+from ..programs.deepspeed.config import DsConfig, config_from_yaml
 from ..programs.launching.launch_line import Launch
 from ..programs.launching.options import basename
 from ..programs.shell.records import ShellScript

@@ -12,7 +12,7 @@ from ..facts.document import Document, JobSpec, Kind
 from ..facts.hjson.text import read_json
 from ..findings import NOTE, Finding, Location, Severity
 from ..job.text import Text, UnreadableText, read_content
-from ..programs.deepspeed.document import DsConfig
+from ..programs.deepspeed.config import DsConfig
 from ..programs.kinds import read_as
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
 from ..programs.launching.program_options import reads_its_own_way

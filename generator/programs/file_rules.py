@@ -46,8 +46,7 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
     "skypilot": lambda submission: submission.skypilot_tasks,
     "trainer": _has_transformers,
     "megatron": lambda submission: submission.megatron,
-    "deepspeed.rules.data": _has("/data_efficiency", "/curriculum_learning", "/compression_training"),
-    "deepspeed.rules.elastic": _has("/elasticity"),
+    "deepspeed.rules.blocks": _has("/elasticity", "/data_efficiency", "/curriculum_learning", "/compression_training"),
     "deepspeed.rules.schedule": _has("/scheduler"),
     "launching.rules.hostfiles": lambda submission: (
         submission.hostfiles or submission.environment_files or _calls(submission, "deepspeed")

@@ -16,7 +16,7 @@ from ..facts.document import Document, Kind
 from ..facts.releases import Release
 
 if TYPE_CHECKING:
-    from .deepspeed.document import DsConfig
+    from .deepspeed.config import DsConfig
 
 _MOST: Final = 10_000  # names of one folder that are compared
 _LETTERS: Final = 4  # of a word in which one is a slip

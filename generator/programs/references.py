@@ -25,7 +25,7 @@ from .megatron.arguments import MegatronArguments
 from .shell.records import Assignment, Word
 
 if TYPE_CHECKING:
-    from .deepspeed.document import DsConfig
+    from .deepspeed.config import DsConfig
     from .trainer.accelerate import AccelerateConfig
     from .trainer.training_arguments import TrainingArguments
 

@@ -24,8 +24,7 @@ from .references import Reference, configures_lightning, references_of
 
 if TYPE_CHECKING:
     from .azureml.job import AzureMLJob
-    from .deepspeed.config import Config
-    from .deepspeed.document import DsConfig
+    from .deepspeed.config import Config, DsConfig
     from .kubernetes.job import KubernetesJob
     from .launching.hostfile import EnvironmentFile, Hostfile
     from .megatron.arguments import MegatronArguments

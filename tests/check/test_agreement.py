@@ -15,7 +15,7 @@ from dsgen.facts.hjson.text import read_json
 from dsgen.facts.releases import NEWEST
 from dsgen.findings import Finding
 from dsgen.job.text import text_of
-from dsgen.programs.deepspeed.document import DsConfig
+from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.submission import Context, Submission
 from tests.needs import needs_deepspeed
 

@@ -15,7 +15,7 @@ import pytest
 from dsgen.check.rules.run import check_submission
 from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import Text
-from dsgen.programs.deepspeed.document import DsConfig
+from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.submission import Context, Submission
 from tests.case import NAMES, read_case
 

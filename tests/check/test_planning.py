@@ -20,7 +20,7 @@ from dsgen.facts.hjson.text import read_json
 from dsgen.findings import Severity, Violation
 from dsgen.job.records import Pins
 from dsgen.job.text import text_of
-from dsgen.programs.deepspeed.document import DsConfig
+from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import MegatronArguments, read_argument_file
 from dsgen.programs.megatron.options import Flavour, option_table

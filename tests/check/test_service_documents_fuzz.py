@@ -15,7 +15,7 @@ from dsgen.facts.hjson.text import read_json
 from dsgen.facts.shapes import read_schemas
 from dsgen.job.text import text_of
 from dsgen.programs.azureml.job import read_azureml
-from dsgen.programs.deepspeed.document import DsConfig
+from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.submission import Context, Submission
 from dsgen.programs.trainer.accelerate import AccelerateConfig
 from dsgen.programs.trainer.rules.accelerate import TOP_KEYS

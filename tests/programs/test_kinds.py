@@ -11,8 +11,7 @@ from dsgen.check.file import File
 from dsgen.check.read import Reading, read_documents
 from dsgen.facts.document import Kind
 from dsgen.facts.releases import newest
-from dsgen.programs.deepspeed.config import Config
-from dsgen.programs.deepspeed.document import DsConfig
+from dsgen.programs.deepspeed.config import Config, DsConfig
 from dsgen.programs.trainer.training_arguments import TrainingArguments
 
 NEOX = """\

@@ -8,7 +8,7 @@ from dsgen.facts.document import YamlDocument, read_yaml
 from dsgen.facts.hjson.text import read_json
 from dsgen.facts.places import Reader, ValueKind
 from dsgen.job.text import text_of
-from dsgen.programs.deepspeed.document import DsConfig
+from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.launching.hostfile import read_environment_file, read_hostfile
 from dsgen.programs.launching.launch_line import sbatch_options
 from dsgen.programs.launching.script import CommandLine

@@ -11,7 +11,7 @@ import pytest
 import dsgen
 from dsgen.facts.hjson.text import read_json
 from dsgen.job.text import text_of
-from dsgen.programs.deepspeed.document import DsConfig
+from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.shell.reader import read_script
 from dsgen.programs.submission import Submission, ds_config_of
