@@ -7,7 +7,7 @@ runtime/engine.py, wall_clock_breakdown; runtime/utils.py, see_memory_usage; run
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ...facts.measurement import NUMBER, LogFacts, positive, spec_keys, whole
@@ -46,33 +46,31 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     timers = [found.groups() for line in lines if "time (ms)" in line and (found := _TIMERS.search(line))]
     if not (pipeline or samples or timers or "train_batch_size" in settings):
         return None
-    if "training.global_batch" not in keys and (printed := _batch(pipeline)) is not None:
-        keys["training.global_batch"] = printed
+    printed = [(positive(seconds) or 0, positive(rate) or 0) for seconds, rate in pipeline]
+    sizes = [round(s * rate) for s, rate in printed if s >= _EXACT_FROM_S and 0 < s * rate < 1e9]
+    if "training.global_batch" not in keys and sizes and sizes[0]:
+        keys["training.global_batch"] = sizes[0]
     batch = keys.get("training.global_batch")
     steps: list[float] = []
     if pipeline:
-        steps = list(_numbers(seconds for seconds, _ in pipeline))
+        steps = [seconds for seconds, _ in printed]
     elif samples and isinstance(batch, int):
-        steps = [batch / rate for rate in _numbers(samples)]
+        steps = [batch / rate for rate in map(positive, samples) if rate]
     elif timers:
-        steps = [sum(_numbers(parts)) / 1000 for parts in timers]
+        steps = [sum(positive(part) or 0 for part in parts) / 1000 for parts in timers]
     texts = [match[1] for line in lines if "Max" in line for pattern in _PEAKS if (match := pattern.search(line))]
-    peak = max(_numbers(texts), default=None)
+    peak = max((positive(text) or 0 for text in texts), default=0)
     return LogFacts(
         writer="DeepSpeed",
         steps=tuple(step for step in steps if step > 0),
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
-        peak_bytes=None if peak is None else peak * GIB,
+        peak_bytes=peak * GIB if peak else None,
         notes=("forward, backward and step added up",) if timers and not (pipeline or samples) else (),
         hint="CurrSamplesPerSec needs the batch: keep the configuration that DeepSpeed prints at the start in the log"
         if samples
         else 'DeepSpeed writes them with `"steps_per_print": 1`, and parts of them with `"wall_clock_breakdown": true`',
     )
-
-
-def _numbers(texts: Sequence[str] | Iterator[str]) -> Iterator[float]:
-    return (value for value in map(positive, texts) if value is not None)
 
 
 def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
@@ -105,11 +103,3 @@ def _keys(settings: dict[str, str]) -> dict[str, object]:
         if settings.get(name) == on:
             keys["training.precision"] = precision
     return keys
-
-
-def _batch(pipeline: Sequence[tuple[str, ...]]) -> int | None:
-    """Sequences a step, where the printed figures are exact enough to say."""
-    for seconds, rate in ((positive(a), positive(b)) for a, b in pipeline):
-        if seconds is not None and rate is not None and seconds >= _EXACT_FROM_S and seconds * rate < 1e9:
-            return round(seconds * rate) or None
-    return None

@@ -15,7 +15,6 @@ from ...search.plan import Plan
 from ..program import (
     BETA1,
     EPSILON,
-    ArgumentGroup,
     ConfigPath,
     Program,
     RenderedFile,
@@ -216,30 +215,26 @@ def notes(plan: Plan) -> Iterator[str]:
         )
 
 
-def _run_group(plan: Plan) -> ArgumentGroup:
-    """Data and checkpoints, but for what the job's own arguments hold."""
-    job, values = plan.job, spec_values(plan.job)
+def program(plan: Plan) -> Program:
+    """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
+    job, layout, values, own = plan.job, plan.layout, spec_values(plan.job), plan.job.launch.arguments
+    reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(FILE_NAME)}
     if job.output.checkpoints is not None:
         values["output.save_interval"] = (str(plan.saving.interval_steps),)
         if job.output.resume:
             values["output.resume"] = (job.output.checkpoints,)
-    own = job.launch.arguments
     named: set[str] = {key for key in _FOLDERS if key in values and all(holds(own, word) for word in values[key])}
     if "output.checkpoints" in named:  # the script has its own options for all that concerns them
         named |= {"output.save_interval", "output.resume"}
     left: dict[str, Value] = {
         option: values[key] for key, (option, *_) in OPTIONS.items() if key in values and key not in named
     }
-    return group("data and checkpoints: the script must take these; see above", left)
-
-
-def program(plan: Plan) -> Program:
-    """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` defines it."""
-    job, layout = plan.job, plan.layout
-    reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(FILE_NAME)}
     return make_program(
         job,
-        (group("batch, precision, optimizer and ZeRO are in the JSON", reads), _run_group(plan)),
+        (
+            group("batch, precision, optimizer and ZeRO are in the JSON", reads),
+            group("data and checkpoints: the script must take these; see above", left),
+        ),
         files=(rendered(job, config(job, layout)),),
         notes=tuple(notes(plan)),
     )

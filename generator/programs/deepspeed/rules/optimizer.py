@@ -109,12 +109,9 @@ def norm_is_no_parameter(config: Config) -> Violations:
     pointer = f"{PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
         message = f"{said(config, pointer)} in the optimizer's params is refused"
-        hint = "use the top-level gradient_clipping"
-        if config.has(_CLIPPING):
-            yield to_remove(config, pointer, message, hint, at_key=True)
-        else:
-            edits = () if config.embedded else move_member(config.json, pointer, "", "gradient_clipping")
-            yield Violation(config.locate_key(pointer), message, hint, edits=edits)
+        alone = not config.has(_CLIPPING) and not config.embedded
+        edits = move_member(config.json, pointer, "", "gradient_clipping") if alone else ()
+        yield Violation(config.locate_key(pointer), message, "use the top-level gradient_clipping", edits=edits)
 
 
 @configs.rule("OPT002", ERROR, "silent", deepspeed_now("runtime/config.py:264"))

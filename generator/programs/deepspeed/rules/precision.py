@@ -253,9 +253,8 @@ def one_half_precision(config: Config) -> Violations:
     Fix: disable one of them; keep bf16 on GPUs that have it"""
     states = ("/fp16/enabled", f"{config.bf16}/enabled")
     if all(map(config.switch, states)) and not any(is_placeholder(config.value(state)) for state in states):
-        message = "fp16 and bf16 are both enabled: DeepSpeed trains in one of them"
-        if config.auto_precision:
-            message = 'fp16 and bf16 are both enabled: DeepSpeed reads "auto" as true'
+        effect = 'reads "auto" as true' if config.auto_precision else "trains in one of them"
+        message = f"fp16 and bf16 are both enabled: DeepSpeed {effect}"
         hint = 'keep bf16 where the GPUs have it: write "fp16": {"enabled": false}'
         yield violation(config, states[1], message, hint)
 
@@ -319,6 +318,6 @@ def reduction_is_known(config: Config) -> Violations:
         "ZenFlow": isinstance(config.value(f"{ZERO}/zenflow"), dict),
         "DeepCompile": config.switch("/compile/deepcompile"),
     }
-    for name in (name for name, used in against.items() if used and operation.lower() == "sum"):
+    for name in filter(against.get, against) if operation.lower() == "sum" else ():
         message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
         yield violation(config, pointer, message, 'write "mean"')

@@ -245,9 +245,6 @@ def keys_are_once(config: Config) -> Violations:
         yield Violation(where, message, "keep one of them", severity=severity)
 
 
-_OF_TEMPLATES: Final = ("a missing comma", "a trailing comma", "a comment")  # that no placeholder makes
-
-
 @submissions.rule("PARSE002", WARNING, "parse", _JSON, reads=_WITH_SCRIPTS)
 def text_is_json(submission: Submission) -> Violations:
     """The config is JSON, as every program that may read it requires.
@@ -256,9 +253,9 @@ def text_is_json(submission: Submission) -> Violations:
     Fix: write strict JSON"""
     for config in submission.configs:
         text = filled_in(config)
-        slips = text.deviations if text is not None else ()
-        if text is not config.json and any(slip.what not in _OF_TEMPLATES for slip in slips):
-            continue  # names that no pattern knows may be placeholders too
+        slips, filled = text.deviations if text is not None else (), text is not config.json
+        if filled and any(slip.what not in ("a missing comma", "a trailing comma", "a comment") for slip in slips):
+            continue  # that no placeholder makes: names that no pattern knows may be placeholders too
         if text is None or text.broken is not None or not slips or config.is_empty:
             continue
         more = len(slips) - 1
@@ -273,9 +270,7 @@ def text_is_json(submission: Submission) -> Violations:
             f"{slips[0].what} is HJSON, not JSON{rest}: DeepSpeed reads it, {others}",
             "write strict JSON: double quotes, commas between members only, no comments",
             severity=ERROR if own or (sure and config.consumer != "deepspeed") else less,
-            edits=()
-            if text is not config.json or any(slip.what == "a comment" for slip in slips)
-            else edits_of(config, to_strict),
+            edits=() if filled or any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
         )
 
 
@@ -305,10 +300,7 @@ def text_can_be_read(config: Config) -> Violations:
         hint = "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
         if opened := re.search(r"the `([{\[])` in line \d+ is not closed", broken.message):
             hint = f"add the missing `{'}' if opened[1] == '{' else ']'}`"
-        elif "quote is missing" in broken.message:
-            hint = 'add the missing `"`'
-        elif broken.message.startswith("`,` stands"):
-            hint = "remove a comma: there is one too many"
+
         yield Violation(config.json.lines.locate(broken.offset), f"the config can't be read: {broken.message}", hint)
 
 

@@ -62,7 +62,11 @@ def of_model(place: Place, key: Key) -> Problem | None:
     """The problem of a value that a model refuses by its type or its own checks; None where it accepts it."""
     value, section = place.value, place.section.pointer
     if value == "auto" and key.name != _KEEPS_AUTO:
-        return None if place.config.filled else _dropped(place, key)
+        default = "" if key.default is None else f", {shown(key.default)}"
+        message = f'{place.name} is "auto": DeepSpeed drops it and uses its default{default}'
+        hint = 'write a value; only Transformers and accelerate fill in "auto" (--consumer huggingface)'
+        severity = Severity.ERROR if key.name in _DECISIVE else Severity.NOTE
+        return None if place.config.filled else place.problem("PARSE008", message, hint, severity=severity)
     why = mismatch(value, key, pydantic=place.config.schema.pydantic)
     special = _loss_scaling(place, key, why) if section == "/fp16" else None
     # A leaf module's one name counts as a list of it (deepspeed/runtime/zero/leaf_module_config.py).
@@ -110,14 +114,6 @@ def of_mapping(place: Place, key: Key) -> Problem | None:
         message = f"{place.name} has no `{missing[0]}`, and DeepSpeed fails without it"
         return place.problem("PARSE018", message, f'add "{missing[0]}": false')
     return None
-
-
-def _dropped(place: Place, key: Key) -> Problem:
-    default = "" if key.default is None else f", {shown(key.default)}"
-    message = f'{place.name} is "auto": DeepSpeed drops it and uses its default{default}'
-    hint = 'write a value; only Transformers and accelerate fill in "auto" (--consumer huggingface)'
-    severity = Severity.ERROR if key.name in _DECISIVE else Severity.NOTE
-    return place.problem("PARSE008", message, hint, severity=severity)
 
 
 def _unfilled(place: Place) -> Problem:
@@ -169,8 +165,8 @@ def _passes(place: Place, key: Key) -> Problem:
     """DeepCompile's passes: the unknown one by its name."""
     known = [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
     if not isinstance(place.value, list):
-        hint = f"write [{place.shown if place.value in known else shown('z3')}]"
-        return place.problem("PARSE017", f"{place.name} must be a list of passes, not {place.shown}", hint)
+        message = f"{place.name} must be a list of passes, not {place.shown}"
+        return place.problem("PARSE017", message, 'write ["z3"]')
     odd, value = next((index, name) for index, name in enumerate(place.value) if name not in known)
     near = closest(value, known) if isinstance(value, str) else None
     listed = ", ".join(shown(name) for name in known)
