@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Final
 
@@ -88,7 +88,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if section.pointer.startswith(HANDED_ON) or (in_model and (place.value == "auto" or name == "strict")):
         return None
     if name in schema.removed.get(section.pointer, ()):
-        return _removed(place, name)
+        return removed(place, name)
     others = [known for known in section.known_names() if known not in place.siblings]
     near = closest(name[:80], others, _ALIKE)
     refused = in_model and section.extra == "forbidden"
@@ -96,15 +96,14 @@ def unknown_key(place: Place, name: str) -> Problem | None:
         return None
     if (other := _of_another_release(place, name, refused)) is not None:
         return other
-    if refused and _is_comment(name):
-        return _of_comments(place, name)
+    of_fp16 = section.pointer in ("/bf16", "/bfloat16") and schema.key(f"/fp16/{name}") is not None
+    if of_fp16 or (refused and _is_comment(name)):
+        return _told_once(place, name, refused)
     message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed"
     message += " refuses it" if refused else " silently ignores it"
     old = refused and place.config.version < _REFUSES
     message += f" since 0.9; {place.config.release} may ignore it" if old else ""
     rule = _OWN_RULES.get(place.pointer, "PARSE005") if refused else "PARSE006" if section.pointer else "PARSE004"
-    if section.pointer in ("/bf16", "/bfloat16") and schema.key(f"/fp16/{name}") is not None:
-        return _of_fp16(place, name, refused)
     if rule == "PREC004":
         return place.problem(rule, message, "remove it", at_key=True, fix=place.removal)
     hint, home = _meant(name, section, schema)
@@ -182,29 +181,25 @@ def _section_meant(place: Place, name: str) -> str | None:
     return None if meant is None or reads_key(name, place.config.path) else meant
 
 
-def _of_fp16(place: Place, name: str, refused: bool) -> Problem | None:
-    """The problem of all of fp16's keys in the bf16 block, told at the first of them."""
-    schema, block = place.config.schema, place.section.pointer
-    theirs = [key for key in place.siblings if key not in place.section.keys and schema.key(f"/fp16/{key}") is not None]
-    what = f"{named(block)} has fp16's {', '.join(f'`{printable(key)}`' for key in theirs)}"
-    message = f"{what}: {place.config.release} {'refuses' if refused else 'ignores'} that"
-    return _told_once(place, name, theirs, "PREC003", message, None if refused else Severity.NOTE)
+def _told_once(place: Place, name: str, refused: bool) -> Problem | None:
+    """The problem of all keys that are comments, or fp16's in the bf16 block, told at the first of them.
 
-
-def _of_comments(place: Place, name: str) -> Problem | None:
-    """The problem of all keys that are comments, where they are refused, told at the first of them."""
-    theirs = [key for key in place.siblings if _is_comment(key) and key not in place.section.keys]
-    more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
-    message = f"`{printable(theirs[0])[:80]}`{more} of {named(place.section.pointer)} to DeepSpeed, which refuses them"
-    return _told_once(place, name, theirs, "PARSE005", message)
-
-
-def _told_once(
-    place: Place, name: str, keys: Sequence[str], rule: str, message: str, severity: Severity | None = None
-) -> Problem | None:
-    if name != keys[0]:  # each round of fixes removes the first that is left: edits of neighbours would overlap
+    Each round of fixes removes the first that is left: edits of neighbours would overlap.
+    """
+    schema, at = place.config.schema, named(place.section.pointer)
+    comments = _is_comment(name)
+    like = _is_comment if comments else lambda key: schema.key(f"/fp16/{key}") is not None
+    theirs = [key for key in place.siblings if like(key) and key not in place.section.keys]
+    if name != theirs[0]:
         return None
-    return place.problem(rule, message, "remove them", at_key=True, fix=place.removal, severity=severity)
+    if comments:
+        more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
+        message = f"`{printable(theirs[0])[:80]}`{more} of {at} to DeepSpeed, which refuses them"
+        return place.problem("PARSE005", message, "remove them", at_key=True, fix=place.removal)
+    what = f"{at} has fp16's {', '.join(f'`{printable(key)}`' for key in theirs)}"
+    message = f"{what}: {place.config.release} {'refuses' if refused else 'ignores'} that"
+    severity = None if refused else Severity.NOTE
+    return place.problem("PREC003", message, "remove them", at_key=True, fix=place.removal, severity=severity)
 
 
 def _is_comment(name: str) -> bool:
@@ -221,25 +216,21 @@ def _is_for_others(place: Place, name: str, refused: bool) -> bool:
     return (_is_comment(name) and not refused) or handed_on or parameter or own_rule
 
 
-def _removed(place: Place, name: str) -> Problem:
+def removed(place: Place, name: str) -> Problem | None:
+    """The problem of a key that was removed: refused by the release, or a note where a named one accepts it still."""
     section, release = place.section.pointer, place.config.release
-    last = last_version_of(section, name)
-    message = f"{release} refuses {_in(section, name)}, whatever its value: it was removed"
-    message += f"; {_until(last)}" if last else ""
-    hint = _AFTER_REMOVAL.get(name, "remove it").format(last=dots(last or ()))
-    severity = None if release.exact else Severity.NOTE
-    return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, fix=place.removal, severity=severity)
-
-
-def removed_later(place: Place, name: str) -> Problem | None:
-    """A note on a key that the release named by the repository accepts, and the newest one refuses."""
-    section, release = place.section.pointer, place.config.release
-    last = last_version_of(section, name) if release.where else None
-    if last is None or last < release.version or name not in load_schema(versions()[-1]).removed.get(section, ()):
+    refused = name in place.config.schema.removed.get(section, ())
+    last = last_version_of(section, name) if refused or release.where else None
+    if refused:
+        message = f"{release} refuses {_in(section, name)}, whatever its value: it was removed"
+        message += f"; {_until(last)}" if last else ""
+    elif last and last >= release.version and name in load_schema(versions()[-1]).removed.get(section, ()):
+        message = f"{release} accepts {_in(section, name)}, which was removed: {_until(last)}"
+    else:
         return None
-    message = f"{release} accepts {_in(section, name)}, which was removed: {_until(last)}"
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=dots(last or ()))
-    return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, severity=Severity.NOTE)
+    severity, fix = (None if refused and release.exact else Severity.NOTE), place.removal if refused else None
+    return place.problem(_OF_REMOVED[bool(section)], message, hint, at_key=True, fix=fix, severity=severity)
 
 
 def _in(section: str, name: str) -> str:

@@ -18,7 +18,7 @@ from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config, has_auto
 from ..schema import Section, as_hjson
-from .keys import removed_later, slips_read_later, unknown_key, written_twice
+from .keys import removed, slips_read_later, unknown_key, written_twice
 from .subjects import (
     FILL,
     Place,
@@ -83,7 +83,7 @@ def _of_section(config: Config, data: Mapping[str, Any], section: Section, point
         else:
             problem = of_model(place, key) if section.kind == "model" else of_mapping(place, key)
         inner = config.schema.section(key.type.section) if key is not None and key.type.section is not None else None
-        if problem is None and key is not None and (later := removed_later(place, name)) is not None:
+        if problem is None and key is not None and (later := removed(place, name)) is not None:
             yield later
         if problem is not None:
             yield problem
