@@ -162,12 +162,10 @@ class Config(DsConfig):
 
     @property
     def version(self) -> Version:
-        """The release of DeepSpeed, as numbers."""
         return self.release.version
 
     @cached_property
     def schema(self) -> DeepSpeedSchema:
-        """The keys of the release."""
         return load_schema(self.version)
 
     @property
@@ -228,7 +226,6 @@ class Config(DsConfig):
 
     @cached_property
     def stage(self) -> int | None:
-        """The ZeRO stage."""
         return self.whole(f"{ZERO}/stage")
 
     @cached_property

@@ -241,15 +241,10 @@ def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool)
 _ELASTICITY: Final = "/elasticity"
 
 
-def _default(config: Config, name: str) -> Any:
-    """The default of a key of the block."""
-    key = config.schema.key(f"{_ELASTICITY}/{name}")
-    return None if key is None else key.default
-
-
 def _get(config: Config, name: str) -> Any:
     """The value that is written for a key of the block, else its default."""
-    return as_hjson(config.block(_ELASTICITY).get(name, _default(config, name)))
+    key = config.schema.key(f"{_ELASTICITY}/{name}")
+    return as_hjson(config.block(_ELASTICITY).get(name, None if key is None else key.default))
 
 
 def _version(config: Config) -> float | None:
@@ -275,8 +270,7 @@ def _problems(config: Config) -> Violations:
         value, least = _get(config, key), 0 if key == "min_time" else 1
         if not isinstance(value, int | float) or value < least:
             message = f"`elasticity.{key}` must be a number of at least {least}, not {shown(value)}"
-            hint = f"write {_default(config, key) or (0 if key == 'min_time' else 2000)}"
-            yield violation(config, f"{_ELASTICITY}/{key}", message, hint)
+            yield violation(config, f"{_ELASTICITY}/{key}", message, f"write {least}")
     low, high = _get(config, "min_gpus"), _get(config, "max_gpus")
     if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
         message = f"`elasticity.max_gpus` {shown(high)} is less than `min_gpus` {shown(low)}"

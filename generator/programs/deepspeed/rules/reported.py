@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ....facts.hjson.edits import to_strict
 from ....findings import ERROR, NOTE, WARNING, Severity, Version, Violation, Violations, When, printable
-from ....job.wording import escape
+from ....job.wording import escape, walk
 from ....rule import Rule
 from ....rules.violations import deepspeed, deepspeed_now, violation
 from ...launching.program_options import loads_json, program_path
@@ -27,9 +27,8 @@ from .subjects import (
     edits_of,
     filled_in,
     is_filled_in,
-    is_used_as_it_is,
+    is_placeholder,
     leftover,
-    placeholders,
     shown,
 )
 from .values import of_mapping, of_model
@@ -261,7 +260,11 @@ def text_is_json(submission: Submission) -> Violations:
         more = len(slips) - 1
         rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
         sure = not config.guessed or has_auto(config)  # which none but these fill in
-        own = _reads_json_itself(submission, config)
+        own = "its compression doesn't" if config.has("/compression_training") else None
+        for link in submission.references:  # and programs that are launched may read it by strict JSON themselves
+            named = any(getattr(one, "json", None) is config.json for one in link.documents)
+            if not own and named and link.launch is not None and loads_json(link.launch):
+                own = f"{program_path(link.launch)} doesn't"
         less = NOTE if config.unclaimed and slips[0].what != "a missing comma" else None  # may be as is meant
         others = "Transformers, accelerate and Megatron-DeepSpeed don't"
         others = own or ("Lightning doesn't" if config.consumer == "lightning" else others)
@@ -272,17 +275,6 @@ def text_is_json(submission: Submission) -> Violations:
             severity=ERROR if own or (sure and config.consumer != "deepspeed") else less,
             edits=() if filled or any(slip.what == "a comment" for slip in slips) else edits_of(config, to_strict),
         )
-
-
-def _reads_json_itself(submission: Submission, config: Config) -> str | None:
-    """Return what reads a config by strict JSON beside DeepSpeed's engine: compression, or the program launched."""
-    if config.has("/compression_training"):
-        return "its compression doesn't"
-    for link in submission.references:
-        named = any(getattr(one, "json", None) is config.json for one in link.documents)
-        if named and link.launch is not None and loads_json(link.launch):
-            return f"{program_path(link.launch)} doesn't"
-    return None
 
 
 @ds_configs.rule("PARSE016", ERROR, "parse", deepspeed("runtime/config.py:699"))
@@ -312,8 +304,11 @@ def templates_are_filled_in(submission: Submission) -> Violations:
     made = {config.path for config in submission.configs if config.embedded}  # judged by what scripts make of them
     for config in submission.configs:
         found = [problem for rule, problem in problems_of(config) if rule == "PARSE015"]
-        if found and is_used_as_it_is(submission, config):
+        named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in submission.references)
+        if found and (config.embedded or (named and not is_filled_in(submission, config))):
             yield from found
         elif found and config.path not in made and not is_filled_in(submission, config):
-            message = f"a template: {', '.join(placeholders(config))} to be filled in"
+            quoted = (value.strip().rstrip(",") for _, value in walk("", config.json.data) if is_placeholder(value))
+            marks = dict.fromkeys((*(text for _, text in bare_placeholders(config)), *quoted))
+            message = f"a template: {', '.join(marks)} to be filled in"
             yield replace(found[0], message=message, severity=NOTE)

@@ -14,7 +14,7 @@ from ....facts.hjson.edits import remove_member, replace_value
 from ....facts.hjson.text import JsonText, read_json
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....job.text import text_of
-from ....job.wording import NOTHING, dotted, walk
+from ....job.wording import NOTHING, dotted
 from ....rules.violations import divisors, listed, violation
 from ...subjects import Subject, ds_configs
 from ...submission import Submission
@@ -68,12 +68,6 @@ def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
     return ((token.start(), token["left"]) for token in found if token["left"])
 
 
-def placeholders(config: Config) -> tuple[str, ...]:
-    """Return what somebody or something is to fill in, each once."""
-    quoted = (value.strip().rstrip(",") for _, value in walk("", config.json.data) if is_placeholder(value))
-    return tuple(dict.fromkeys((*(text for _, text in bare_placeholders(config)), *quoted)))
-
-
 def filled_in(config: Config) -> JsonText | None:
     """The text with a number in place of each placeholder without quotes, where each stands for a value; else None.
 
@@ -85,12 +79,6 @@ def filled_in(config: Config) -> JsonText | None:
         return None
     filled = _TOKENS.sub(lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_MOST])
     return read_json(text_of(filled + content[_MOST:], config.path)) if marks else config.json
-
-
-def is_used_as_it_is(submission: Submission, config: Config) -> bool:
-    """Return whether a launch line or a file names a template as its config, and no script fills it in."""
-    named = any(link.kind == "DeepSpeed config" and link.name == config.name for link in submission.references)
-    return config.embedded or (named and not is_filled_in(submission, config))
 
 
 def is_filled_in(submission: Submission, config: Config) -> bool:

@@ -185,9 +185,8 @@ def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     Prevents: No error: the parameters stay on the GPU.
     Fix: use stage 3"""
     device, stage = run.config.deepspeed.get("offload_param_device"), run.config.zero_stage
-    if not run.config.uses_deepspeed:
-        return
-    if device in ("cpu", "nvme") and stage in (0, 1, 2) and not run.config.config_file:
+    own = run.config.uses_deepspeed and not run.config.config_file
+    if own and device in ("cpu", "nvme") and stage in (0, 1, 2):
         message = f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
         hint = "set zero_stage: 3, or offload_param_device: none"
         yield violation(run.config, f"{_AT}/offload_param_device", message, hint)
