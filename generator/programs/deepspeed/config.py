@@ -136,7 +136,6 @@ Number = int | float
 OFFLOADED: Final[tuple[Offloaded, ...]] = ("optimizer", "param")
 #: Programs that fill in "auto" before DeepSpeed reads the config.
 FILLERS: Final = frozenset({"huggingface", "accelerate"})
-_DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
 HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  #: as they are, to a constructor
 #: The usual name of each that DeepSpeed's `DtypeEnum` has for a type (deepspeed/runtime/config.py).
 DTYPES: Final = {
@@ -254,7 +253,7 @@ class Config(DsConfig):
         block = self._hold(section)
         if isinstance(block, dict):
             device = self.text(f"{section}/device")
-            return next((known for known in _DEVICES if known == device), None)
+            return next((known for known in ("none", "cpu", "nvme") if known == device), None)
         old = self.switch(f"{ZERO}/cpu_offload{'_param' if what == 'param' else ''}")
         return None if old is None or block is _UNKNOWN else "cpu" if old else "none"
 

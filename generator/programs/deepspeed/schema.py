@@ -102,12 +102,6 @@ def _member(value: object, kind: Type, profile: Profile) -> object:
         raise Refused("choice") from None
 
 
-def _equal(value: object, kind: Type, profile: Profile) -> object:
-    """The value of an enum, of pydantic 1."""
-    one_of(value, kind, profile)
-    return next(choice for choice in kind.values if choice == value)
-
-
 _SECOND: Final[Profile] = {
     "any": keep,
     "bool": _bool,
@@ -132,7 +126,7 @@ PROFILES: Final[Mapping[int, Profile]] = {
         "str": _only(str, int, float),
         "dict": _pairs,
         "section": _pairs,
-        "enum": _equal,
+        "enum": one_of,
     },
     2: _SECOND,
 }

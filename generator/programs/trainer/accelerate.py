@@ -13,7 +13,6 @@ from ...findings import Finding
 TRUE: Final = ("y", "yes", "t", "true", "on", "1")
 FALSE: Final = ("n", "no", "f", "false", "off", "0")
 STAGES: Final = (0, 1, 2, 3)
-_AT: Final = "deepspeed_config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class AccelerateConfig(YamlDocument):
     @property
     def deepspeed(self) -> Mapping[str, object]:
         """The section of DeepSpeed's settings; empty where there is none."""
-        return self.block(_AT)
+        return self.block("deepspeed_config")
 
     @property
     def config_file(self) -> object:

@@ -59,7 +59,6 @@ _LENGTHS: Final = {
     **dict.fromkeys(("run_mlm.py", "run_plm.py"), "--max_seq_length"),
     **dict.fromkeys(_TRL, "--max_length"),
 }
-_ALSO: Final = ("--block_size", "--max_length", "--max_seq_length")
 #: What --train_file takes (examples/pytorch/language-modeling/run_clm.py); JSON lines too are no dataset of the Hub.
 _FILES: Final = (".csv", ".json", ".jsonl", ".txt")
 _ATTENTION: Final = "--attn_implementation"
@@ -198,7 +197,7 @@ def program(plan: Plan) -> Program:
         options["--tokenizer_name"] = data.tokenizer.path
     left = {option: value for option, value in options.items() if not holds(own, value)}
     script = PurePosixPath(job.launch.script).name
-    if script in _LENGTHS and not gives(own, *_ALSO):
+    if script in _LENGTHS and not gives(own, "--block_size", "--max_length", "--max_seq_length"):
         left[_LENGTHS[script]] = job.training.sequence_length
     if script in _TRL:
         left[_ATTENTION] = _attention(job, layout)

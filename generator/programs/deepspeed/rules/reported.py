@@ -222,9 +222,8 @@ CMP001: Final = _found("CMP001", deepspeed_now("compile/config.py:9; compile/con
     Each pass is one of DeepCompile's.
     Prevents: `ValidationError: Input should be 'z1', 'z3', 'autosp' or 'autotp'`
     Fix: use a known pass""")
-_COMPRESSION: Final = "compression/compress.py:24, check_deepspeed_config"
 _WITH_SCRIPTS: Final = ("DeepSpeed config", "launch script")
-_JSON: Final = deepspeed(f"runtime/config.py:699; {_COMPRESSION}, reads by json")
+_JSON: Final = deepspeed("runtime/config.py:699; compression/compress.py:24, check_deepspeed_config, reads by json")
 _STAGES: Final = deepspeed("runtime/zero/config.py:95, runtime/config.py:699")
 
 

@@ -82,9 +82,7 @@ DISTRIBUTED_TYPES: Final = (
 ENVIRONMENTS: Final = ("LOCAL_MACHINE", "AMAZON_SAGEMAKER")  # accelerate utils/dataclasses.py:685-687
 PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasses.py:783-786
 _ARGS: Final = "commands/config/config_args.py"
-_COUNTS: Final = ("num_processes", "num_machines", "machine_rank", "main_process_port")
 _PASSED_ON: Final = ("num_processes", "machine_rank")  # text too, on one machine; the others are compared
-_SECTIONS: Final = ("deepspeed_config", "fsdp_config", "megatron_lm_config", "parallelism_config", "fp8_config")
 _USUAL: Final = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
 _MAX_PORT: Final = 65_535  # 16 bits
 _OF_DEEPSPEED: Final = (
@@ -152,7 +150,7 @@ def counts_are_integers(run: Accelerated) -> Violations:
     """num_processes, num_machines, machine_rank and main_process_port are integers in their ranges.
     Prevents: TypeError or ValueError in the launcher.
     Fix: write integers"""
-    for key in _COUNTS:
+    for key in ("num_processes", "num_machines", "machine_rank", "main_process_port"):
         value, port = run.config.value(key), key == "main_process_port"
         absent = not run.config.has(key) or (value is None and port)
         passed_on = run.config.machines == 1 and key in _PASSED_ON and is_digits(value)
@@ -215,7 +213,7 @@ def sections_are_mappings(run: Accelerated) -> Violations:
     """deepspeed_config, fsdp_config and the other sections are mappings.
     Prevents: AttributeError: 'str' object has no attribute 'keys', or a section that is silently ignored.
     Fix: write a mapping"""
-    for key in _SECTIONS:
+    for key in ("deepspeed_config", "fsdp_config", "megatron_lm_config", "parallelism_config", "fp8_config"):
         value, own = run.config.value(key), key == "deepspeed_config"
         if value is not None and not isinstance(value, Mapping):
             hint = "write a mapping" + (" with deepspeed_config_file or zero_stage" if own else ", or {}")

@@ -29,7 +29,6 @@ _PARSER: Final = "src/transformers/hf_argparser.py"
 _ARGUMENTS: Final = "src/transformers/training_args.py"
 _POSITIVE: Final = derived("torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation")
 _SEEN: Final = ((4, 30), (4, 45), (4, 46), (4, 57), (5, 0), (5, 23))  # releases whose arguments were looked at
-_NEWEST_4: Final = (4, 57)
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
@@ -52,7 +51,7 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
         verb = "has the" if release.version[:2] <= last else "may have the" if has else "has no"
         message = f"{release} {verb} argument {name}; the last release seen with it is {'.'.join(map(str, last))}"
         # Where nothing names a release, many have a transformers 4 that has those gone with 5.
-        sure = release.exact and not has if release.where else without <= _NEWEST_4
+        sure = release.exact and not has if release.where else without <= (4, 57)
         hint = instead if instead.startswith("remove") else f"use {instead}"
         yield violation(arguments, name, message, hint, severity=None if sure else NOTE)
 
