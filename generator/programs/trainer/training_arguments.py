@@ -132,9 +132,8 @@ class TrainingArguments(Reader):
         entry = known_arguments()[name]
         if self.has(name):
             value = self.value(name)
-            fits = isinstance(value, bool) if entry["type"] == "bool" else isinstance(value, (int, float, str))
-            number = entry["type"] not in ("int", "float") or isinstance(value, (int, float))
-            return Stated(value=value, written=True, text=f"{name} {value}") if fits and number else None
+            kinds = {"bool": (bool,), "int": (int, float), "float": (int, float)}.get(entry["type"], (int, float, str))
+            return Stated(value=value, written=True, text=f"{name} {value}") if isinstance(value, kinds) else None
         if not self.lacks(name) or "default" not in entry:
             return None
         return Stated(value=entry["default"], written=False, text=f"{name} {entry['default']} (the default)")

@@ -118,7 +118,8 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
     own = rule == "PARSE004" and not (near or name in _INSTEAD or in_block)  # the program's own, perhaps
     severity = Severity.ERROR if slip else Severity.NOTE if old else None  # refused or ignored, it has no effect
-    severity = Severity.NOTE if own or _is_idle(place, near, refused=refused, old=old) else severity
+    read = old and place.pointer in _OWN_RULES  # by the old release
+    severity = Severity.NOTE if own or read or (not refused and _is_default(place, near)) else severity
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 
 
@@ -141,21 +142,13 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
                     yield "PARSE006", Violation(where, message, f"did you mean `{near}`?", severity=Severity.ERROR)
 
 
-def _is_idle(place: Place, meant: str | None, *, refused: bool, old: bool) -> bool:
-    """Return whether a release ignores a key without harm: a section of defaults, or in an old one a default, or a key
-    that it reads."""
-    default = (old or (isinstance(place.value, dict) and not refused)) and _is_default(place, meant)
-    return default or (old and place.pointer in _OWN_RULES)
-
-
 def _is_default(place: Place, meant: str | None) -> bool:
-    """Return whether a key's value, or each one in it, is the default of the one that was meant."""
-    schema, pointer = place.config.schema, f"{place.section.pointer}/{meant}"
-    if isinstance(place.value, dict) and (section := schema.section(pointer)):
-        keys = {name: section.keys.get(name) for name in place.value}
-        return all(key is not None and place.value[name] == key.default for name, key in keys.items())
-    key = schema.key(pointer)
-    return key is not None and place.value == key.default
+    """Return whether each value in an ignored section is the default in the one that was meant."""
+    section = place.config.schema.section(f"{place.section.pointer}/{meant}")
+    if section is None or not isinstance(place.value, dict):
+        return False
+    keys = {name: section.keys.get(name) for name in place.value}
+    return all(key is not None and place.value[name] == key.default for name, key in keys.items())
 
 
 def _section_meant(place: Place, name: str) -> str | None:

@@ -118,10 +118,7 @@ def shown(value: object) -> str:
     """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads as a part of it."""
     if isinstance(value, str) and is_placeholder(value):
         value = value.strip().rstrip(",")
-    try:
-        text = printable(json.dumps(value, ensure_ascii=False))
-    except (TypeError, ValueError, RecursionError):
-        return f"a value of type {type(value).__name__}"
+    text = printable(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
