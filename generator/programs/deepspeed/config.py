@@ -204,7 +204,6 @@ class Config(DsConfig):
         return None if held is _UNKNOWN or held == "auto" else held
 
     def number(self, pointer: str) -> Number | None:
-        """The finite number there."""
         return number_of(self.read(pointer))
 
     def whole(self, pointer: str) -> int | None:
@@ -212,7 +211,6 @@ class Config(DsConfig):
         return whole_of(self.read(pointer))
 
     def text(self, pointer: str) -> str | None:
-        """The text there."""
         value = self.read(pointer)
         return value if isinstance(value, str) else None
 

@@ -38,11 +38,9 @@ class Row:
 
     @property
     def option(self) -> str:
-        """The option of a launch line."""
         return f"--{self.name}"
 
     def value(self, plan: Plan) -> Value:
-        """Its value for a plan."""
         if self.encode is not None:
             return self.encode(plan)
         value: Value = attrgetter(self.key)(plan if self.key.startswith("layout.") else plan.job)

@@ -111,7 +111,6 @@ class TrainingArguments(Reader):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the arguments that are there."""
         return frozenset((*self.values, *self.places))
 
     def number(self, name: str) -> int | float | None:
@@ -124,7 +123,6 @@ class TrainingArguments(Reader):
         return whole_number(self.value(name))
 
     def is_on(self, name: str) -> bool:
-        """Return whether a flag is written as true."""
         return self.value(name) is True
 
     def stated(self, name: str) -> Stated | None:
@@ -174,7 +172,6 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
 
 
 def from_file(path: str, read: JsonText | Source) -> TrainingArguments:
-    """The arguments of a JSON or YAML file."""
     values = read.data if isinstance(read.data, dict) else {}
     places = {name: read.locate(f"/{escape(name)}") for name in values}
     return TrainingArguments(path=path, values=values, places=places)
@@ -229,7 +226,6 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
 
 @until_next_check(1024)
 def _redefined(program: Path) -> frozenset[str]:
-    """The arguments that a program gives another default or type."""
     text = text_around(program, program.parent, _MOST_BYTES)
     fields = frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset[str]()
     return fields | (_BY_TRL if _OF_TRL.search(text) else frozenset())
@@ -249,7 +245,6 @@ def _may_hide(words: tuple[Word, ...]) -> bool:
 
 
 def _name(text: str) -> str:
-    """The Python name of an option."""
     return text[2:].partition("=")[0].replace("-", "_")
 
 

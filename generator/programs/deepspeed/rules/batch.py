@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
-from ....dataclass import dataclass
 from ....facts.document import Claim
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, listed, neighbours, violation
@@ -48,8 +47,7 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
     return world.gpus / apart if world.gpus % apart else world.gpus // apart
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class _Batch(NamedTuple):
     """The numbers of a config's batch keys; None where a key is left out or null."""
 
     config: Config
@@ -100,7 +98,6 @@ class _Batch:
         return NOTE if config.unclaimed or (config.filled and not sure) else None
 
     def violation(self, key: str, message: str, hint: str | None, severity: Severity | None = None) -> Violation:
-        """A violation at a key."""
         return Violation(self.config.locate(f"/{key}"), message, hint, severity=severity)
 
 

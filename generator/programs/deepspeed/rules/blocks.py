@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape, show
@@ -30,25 +30,7 @@ _SCHEDULES: Final = {
 }
 
 
-class _Curriculum(NamedTuple):
-    """A curriculum that is enabled."""
-
-    config: Config
-    pointer: str
-
-    @property
-    def block(self) -> Mapping[str, object]:
-        """Its keys."""
-        return self.config.block(self.pointer)
-
-    @property
-    def schedule(self) -> Mapping[str, object]:
-        """The values of its schedule, in `schedule_config`."""
-        return self.config.block(f"{self.pointer}/schedule_config")
-
-    def violation(self, key: str, message: str, hint: str) -> Violation:
-        """A violation at one of its keys."""
-        return violation(self.config, f"{self.pointer}/{key}", message, hint)
+_Curriculum = tuple[Config, str]  #: that is enabled: its config, and its pointer in it
 
 
 @subject("DeepSpeed config")
@@ -56,9 +38,9 @@ def _curricula(submission: Submission) -> Iterator[_Curriculum]:
     for config in configs(submission):
         if config.switch(f"{_CURRICULUM}/enabled"):
             for name in config.block(f"{_CURRICULUM}/curriculum_metrics"):
-                yield _Curriculum(config, f"{_CURRICULUM}/curriculum_metrics/{escape(name)}")
+                yield config, f"{_CURRICULUM}/curriculum_metrics/{escape(name)}"
         if config.switch(f"{_LEGACY}/enabled"):
-            yield _Curriculum(config, _LEGACY)
+            yield config, _LEGACY
 
 
 _dropping: Final = configs.where(lambda config: config.switch(f"{_LTD}/enabled"))
@@ -69,22 +51,25 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     """A curriculum has its difficulties, a schedule, and what its schedule requires; lists fit each other.
     Prevents: `Curriculum learning requires the config ...`, or an assertion without a text for uneven lists
     Fix: add the keys that the message names"""
-    kind, schedule = curriculum.block.get("schedule_type"), curriculum.schedule
-    needed = ("min_difficulty", "max_difficulty", "schedule_type")
-    missing = [key for key in needed if key not in curriculum.block]
+    config, pointer = curriculum
+    block, schedule = config.block(pointer), config.block(f"{pointer}/schedule_config")
+    kind, needed = block.get("schedule_type"), ("min_difficulty", "max_difficulty", "schedule_type")
+    missing = [key for key in needed if key not in block]
     required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
     missing += [f"schedule_config.{key}" for key in required if key not in schedule]
     if missing:
-        where = curriculum.config.locate_key(curriculum.pointer)
-        yield Violation(where, f"the curriculum has no {', '.join(missing)}", f"add {' and '.join(missing)}")
+        message, hint = f"the curriculum has no {', '.join(missing)}", f"add {' and '.join(missing)}"
+        yield Violation(config.locate_key(pointer), message, hint)
     if isinstance(kind, str) and kind not in _SCHEDULES:
-        yield curriculum.violation("schedule_type", f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES))
+        message, hint = f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES)
+        yield violation(config, f"{pointer}/schedule_type", message, hint)
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
     if kind != "fixed_discrete" or not isinstance(levels, list) or not isinstance(steps, list):
         return
     if not steps or len(levels) != len(steps) + 1:
         message = f"difficulty has {len(levels)} entries and max_step {len(steps)}: it must have one less, but not 0"
-        yield curriculum.violation("schedule_config", message, "write max_step for all difficulties but the last")
+        hint = "write max_step for all difficulties but the last"
+        yield violation(config, f"{pointer}/schedule_config", message, hint)
 
 
 @_curricula.rule("DATA003", NOTE, "silent", deepspeed(f"{_SCHEDULER}:74"))
@@ -92,12 +77,13 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
     """Sequence lengths of a curriculum grow in steps of 8.
     Prevents: matrix products that don't use the tensor cores, which only the log reports
     Fix: use a multiple of 8"""
-    step = whole_of(curriculum.schedule.get("difficulty_step"))
-    lengths = "seqlen" in curriculum.pointer or curriculum.block.get("curriculum_type") == "seqlen"
+    config, pointer = curriculum
+    step = whole_of(config.value(f"{pointer}/schedule_config/difficulty_step"))
+    lengths = "seqlen" in pointer or config.block(pointer).get("curriculum_type") == "seqlen"
     if step and step % 8 and lengths:
         message = f"difficulty_step: {step} gives sequences whose length is not a multiple of 8"
         hint = f"set difficulty_step to {step + 8 - step % 8}"
-        yield curriculum.violation("schedule_config/difficulty_step", message, hint)
+        yield violation(config, f"{pointer}/schedule_config/difficulty_step", message, hint)
 
 
 @configs.rule("DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414"))
@@ -142,10 +128,12 @@ def difficulties_rise(curriculum: _Curriculum) -> Violations:
     """min_difficulty is at most max_difficulty.
     Prevents: A curriculum that stays at one difficulty.
     Fix: write the lower one as min_difficulty"""
-    lowest, highest = (number_of(curriculum.block.get(f"{end}_difficulty")) for end in ("min", "max"))
+    config, pointer = curriculum
+    lowest, highest = (number_of(config.block(pointer).get(f"{end}_difficulty")) for end in ("min", "max"))
     if lowest is not None and highest is not None and lowest > highest:
         message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
-        yield curriculum.violation("min_difficulty", message, f"set min_difficulty to {shown(highest)} or less")
+        hint = f"set min_difficulty to {shown(highest)} or less"
+        yield violation(config, f"{pointer}/min_difficulty", message, hint)
 
 
 _COMPRESSION: Final = "/compression_training"
@@ -248,7 +236,6 @@ def _get(config: Config, name: str) -> Any:
 
 
 def _version(config: Config) -> float | None:
-    """The version of the algorithm."""
     try:
         return float(_get(config, "version"))
     except (TypeError, ValueError, OverflowError):

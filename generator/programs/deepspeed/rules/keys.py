@@ -321,6 +321,5 @@ def _deprecated(
 
 
 def _offload_to_cpu(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
-    """Edits that replace a key and its value."""
     key_edits, value_edits = rename_key(doc, pointer, name), replace_value(doc, pointer, {"device": "cpu"})
     return (*key_edits, *value_edits) if key_edits and value_edits else ()

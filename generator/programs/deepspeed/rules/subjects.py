@@ -218,12 +218,10 @@ class Place:
 
     @property
     def shown(self) -> str:
-        """The value in a message."""
         return shown(self.value)
 
     @property
     def removal(self) -> Fix:
-        """The fix that removes the key."""
         return partial(remove_member, pointer=self.pointer)
 
     def problem(

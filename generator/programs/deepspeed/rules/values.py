@@ -133,7 +133,6 @@ def _in_quotes(place: Place, message: str, otherwise: str | None) -> Problem:
 
 
 def _example(key: Key) -> str | None:
-    """A value that would pass."""
     if key.default is not None:
         return f"write a value such as {shown(key.default)}"
     examples = {

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....catalog import Model, find_model
-from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....job.overrides import plain_source
 from ....job.resolve_names import resolve_model
@@ -23,8 +22,7 @@ from ..accelerate import AccelerateConfig, is_digits
 from ..training_arguments import TrainingArguments
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerated:
+class Accelerated(NamedTuple):
     """An accelerate config of a cluster, with the launch lines that go before it."""
 
     config: AccelerateConfig
@@ -226,8 +224,7 @@ _SIZES_AT: Final = "parallelism_config"
 _USE: Final = "--use_parallelism_config"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class Sizes(NamedTuple):
     """The degrees of one launch, in the order of `SIZES`, 1 where none is set."""
 
     values: tuple[int, ...]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import isfinite
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....catalog.names import closest, most_like
-from ....dataclass import dataclass
 from ....facts.places import is_left_open
 from ....facts.releases import numbers
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
@@ -298,8 +297,7 @@ def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
 _PLANNED: Final = derived("the launched job is the planned one only if both are the same")
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """TrainingArguments with the job that they are for."""
 
     arguments: TrainingArguments

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
-from ....dataclass import dataclass
 from ....facts.hjson.edits import replace_value
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....job.wording import show, whole_number
@@ -33,8 +32,7 @@ _PREPARED: Final = f"{transformers(f'{_FILL}:109-184')}; {accelerate('accelerato
 _MANY: Final = 1e12  # steps; no run has more
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """TrainingArguments with the DeepSpeed config that transformers reads with them."""
 
     arguments: TrainingArguments
