@@ -129,8 +129,7 @@ def _parameters(where: str, takers: Mapping[str, Mapping[str, Key] | None]) -> d
     made: dict[str, Schema] = {}
     for name in sorted({name for keys in known.values() for name in keys}):
         by = sorted(_NAMES.get(taker, taker) for taker, keys in known.items() if name in keys)
-        words = f"{_words(where, name)} Taken by {', '.join(by)}."
-        made[name] = {"description": words}
+        made[name] = {"description": f"{_words(where, name)} Taken by {', '.join(by)}."}
         defaults = [keys[name].default for keys in known.values() if name in keys]
         if all(default == defaults[0] for default in defaults) and defaults[0] is not None:
             made[name]["default"] = defaults[0]

@@ -132,8 +132,7 @@ def difficulties_rise(curriculum: _Curriculum) -> Violations:
     lowest, highest = (number_of(config.block(pointer).get(f"{end}_difficulty")) for end in ("min", "max"))
     if lowest is not None and highest is not None and lowest > highest:
         message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
-        hint = f"set min_difficulty to {shown(highest)} or less"
-        yield violation(config, f"{pointer}/min_difficulty", message, hint)
+        yield violation(config, f"{pointer}/min_difficulty", message, f"set min_difficulty to {shown(highest)} or less")
 
 
 _COMPRESSION: Final = "/compression_training"
@@ -280,8 +279,8 @@ def batch_is_left_to_elasticity(config: Config) -> Violations:
     keys = [key for key in BATCH_KEYS if config.has(f"/{key}")]
     if keys and not config.block(_ELASTICITY).get("ignore_non_elastic_batch_info", False):
         message = f"`{keys[0]}` is written, but with elasticity on the batch follows from the GPUs"
-        where, hint = config.locate_key(f"/{keys[0]}"), f"remove {' and '.join(f'`{key}`' for key in keys)}"
-        yield Violation(where, message, hint)
+        hint = f"remove {' and '.join(f'`{key}`' for key in keys)}"
+        yield Violation(config.locate_key(f"/{keys[0]}"), message, hint)
 
 
 @_elastic.rule("ELAS002", ERROR, "parse", deepspeed("elasticity/config.py:54-99"), before=(0, 19, 8))

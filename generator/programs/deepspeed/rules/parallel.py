@@ -123,8 +123,7 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
     Fix: remove overlap_comm"""
     config, pointer = run.config, f"{ZERO}/overlap_comm"
     if config.stage == 1 and config.switch(pointer):
-        message = f"overlap_comm: true has no effect with {run.world.pipeline} pipeline stages"
-        yield to_remove(config, pointer, message)
+        yield to_remove(config, pointer, f"overlap_comm: true has no effect with {run.world.pipeline} pipeline stages")
 
 
 @runs.rule("PIPE008", ERROR, "init", deepspeed_now("runtime/pipe/engine.py:135"))

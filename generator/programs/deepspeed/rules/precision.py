@@ -177,8 +177,7 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
     config, stages = run.config, run.world.pipeline
     if config.precision == "bf16" and config.stage and stages > 1 and not config.accumulates_in:
         message = f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
-        hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'
-        yield violation(config, f"{config.bf16}/enabled", message, hint)
+        yield violation(config, f"{config.bf16}/enabled", message, 'add "data_types": {"grad_accum_dtype": "fp32"}')
 
 
 @configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))

@@ -309,5 +309,4 @@ def templates_are_filled_in(submission: Submission) -> Violations:
         elif found and config.path not in made and not is_filled_in(submission, config):
             quoted = (value.strip().rstrip(",") for _, value in walk("", config.json.data) if is_placeholder(value))
             marks = dict.fromkeys((*(text for _, text in bare_placeholders(config)), *quoted))
-            message = f"a template: {', '.join(marks)} to be filled in"
-            yield replace(found[0], message=message, severity=NOTE)
+            yield replace(found[0], message=f"a template: {', '.join(marks)} to be filled in", severity=NOTE)

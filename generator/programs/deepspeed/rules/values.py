@@ -164,8 +164,7 @@ def _passes(place: Place, key: Key) -> Problem:
     """DeepCompile's passes: the unknown one by its name."""
     known = [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
     if not isinstance(place.value, list):
-        message = f"{place.name} must be a list of passes, not {place.shown}"
-        return place.problem("PARSE017", message, 'write ["z3"]')
+        return place.problem("PARSE017", f"{place.name} must be a list of passes, not {place.shown}", 'write ["z3"]')
     odd, value = next((index, name) for index, name in enumerate(place.value) if name not in known)
     near = closest(value, known) if isinstance(value, str) else None
     listed = ", ".join(shown(name) for name in known)

@@ -31,8 +31,7 @@ def buckets_are_even(config: Config) -> Violations:
     pointer = f"{ZERO}/allgather_bucket_size"
     size = config.whole(pointer)
     if config.stage in (1, 2) and size is not None and size % 2 and not has_bf16_optimizer(config):
-        message = f"{said(config, pointer)} is odd"
-        yield violation(config, pointer, message, f"set allgather_bucket_size to {size + 1}")
+        yield violation(config, pointer, f"{said(config, pointer)} is odd", f"set allgather_bucket_size to {size + 1}")
 
 
 def _scaled_before(config: Config, stage: int) -> Violations:
@@ -130,8 +129,7 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     reasons = [reason for reason, is_so in found.items() if is_so]
     if reasons:
         message = f"compute_grad_norm: false is refused: {', '.join(reasons)}"
-        hint = "set it to true, or gradient_clipping to 0 without the others"
-        yield violation(config, pointer, message, hint)
+        yield violation(config, pointer, message, "set it to true, or gradient_clipping to 0 without the others")
 
 
 @configs.rule("ZERO037", NOTE, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:300"))
@@ -180,8 +178,7 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
     config, gpus, per_node = run.config, run.world.gpus, run.world.gpus_per_node
     if config.switch(_GRADIENTS) and gpus and per_node and gpus > per_node and gpus % per_node:
         message = f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the {per_node} GPUs per node"
-        hint = f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it"
-        yield violation(config, _GRADIENTS, message, hint)
+        yield violation(config, _GRADIENTS, message, f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it")
 
 
 @configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
