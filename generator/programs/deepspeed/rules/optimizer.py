@@ -280,9 +280,8 @@ def rates_are_above_zero(config: Config) -> Violations:
     Prevents: A job that trains nothing.
     Fix: use a rate greater than 0"""
     rate = config.number(f"{PARAMS}/lr")
-    if rate is None or rate > 0 or config.optimizer is None:
-        return
-    if rate < 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR"):
+    known = rate is not None and rate <= 0 and config.optimizer is not None
+    if known and (rate != 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR")):
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
         yield violation(config, f"{PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ..config import DTYPES, ZERO, Config
 from .subjects import Run, configs, is_placeholder, named, runs, said, shown, steps_by_torch, to_remove
@@ -50,12 +50,11 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     filled = config.filled or config.completed or any(config.value(pointer) == "auto" for pointer in config.json.spans)
     others = config.switch("/torch_autocast/enabled") is not False or config.switch("/amp/enabled")
     is_open = config.auto_precision or (filled and not blocks)  # the first has a rule of its own
-    if not config.stage or config.precision != "fp32" or others or is_open:
-        return
-    message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
-    message += " twice the memory, and not the tensor cores' full rate"
-    where, severity = config.locate("/zero_optimization/stage"), Severity.NOTE if blocks or config.guessed else None
-    yield Violation(where, message, 'add "bf16": {"enabled": true}', severity=severity)
+    if config.stage and config.precision == "fp32" and not others and not is_open:
+        message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
+        message += " twice the memory, and not the tensor cores' full rate"
+        less = NOTE if blocks or config.guessed else None
+        yield violation(config, f"{ZERO}/stage", message, 'add "bf16": {"enabled": true}', severity=less)
 
 
 def _masters(config: Config) -> str:
@@ -263,11 +262,9 @@ def initial_scale_is_a_number(config: Config) -> Violations:
     """fp16's initial scale power is a number: DeepSpeed raises 2 to it.
     Prevents: TypeError: unsupported operand type(s) for **
     Fix: write an integer, such as 16"""
-    section = config.schema.section("/fp16")
-    if section is None or section.kind == "model" or not config.switch("/fp16/enabled"):
-        return
-    value = config.value("/fp16/initial_scale_power", 16)
-    if not isinstance(value, int | float) and not (value == "auto" and config.filled):
+    section, value = config.schema.section("/fp16"), config.value("/fp16/initial_scale_power", 16)
+    reads = section is not None and section.kind != "model" and config.switch("/fp16/enabled")
+    if reads and not isinstance(value, int | float) and not (value == "auto" and config.filled):
         message = f"`fp16.initial_scale_power` must be a number: DeepSpeed fails on {shown(value)}"
         yield violation(config, "/fp16/initial_scale_power", message, "write 16")
 

@@ -249,10 +249,8 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
     Fix: use the same number in both"""
     steps, config = call.integer("--gradient_accumulation_steps"), used_config(call.submission)
-    if steps is None or config is None or not call.has("--deepspeed_config_file"):
-        return
-    value = whole_number(config.value("/gradient_accumulation_steps"))
-    if value is not None and value != steps.value:
+    value = whole_number(config.value("/gradient_accumulation_steps")) if config is not None else None
+    if steps and config and value not in (None, steps.value) and call.has("--deepspeed_config_file"):
         message = f"--gradient_accumulation_steps {steps.value} is not used: the DeepSpeed config has {value}"
         given = steps.bad_option(message, f"use {value} in both, or only in the JSON")
         yield against(config.locate("/gradient_accumulation_steps"), given)
@@ -268,9 +266,8 @@ def processes_divide_among_machines(run: Accelerated) -> Violations:
     Prevents: No error: fewer processes than asked for, so another batch; the rest of the GPUs are not used.
     Fix: use a multiple of num_machines"""
     processes, machines = run.config.processes or 0, run.config.machines
-    if machines < 1 or processes < 1 or run.overridden("--num_processes", "--num_machines"):
-        return
-    if processes % machines:
+    own = not run.overridden("--num_processes", "--num_machines")
+    if own and machines > 0 and processes > 0 and processes % machines:
         each = processes // machines
         message = f"num_processes {processes} over num_machines {machines} gives {each} each: {each * machines} start"
         hint = f"set num_processes to {max(each, 1) * machines} or {(each + 1) * machines}"
@@ -299,10 +296,9 @@ def machines_have_a_hostfile(run: Accelerated) -> Violations:
     Prevents: No error: `deepspeed --hostfile None` finds no such file, and trains on the local node only.
     Fix: set deepspeed_hostfile"""
     config = run.config
-    named = config.deepspeed.get("deepspeed_hostfile")
-    if not config.uses_deepspeed or config.launcher in ("standard", None) or named:
-        return
-    if not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher"):
+    unnamed = config.uses_deepspeed and not config.deepspeed.get("deepspeed_hostfile")
+    own = config.launcher not in ("standard", None)
+    if own and unnamed and not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher"):
         message = f"num_machines {config.machines} under the launcher {config.launcher}, and no deepspeed_hostfile"
         hint = "set deepspeed_hostfile, or deepspeed_multinode_launcher: standard"
         yield violation(config, "num_machines", message, hint)
@@ -329,9 +325,8 @@ def rank_is_within(run: Accelerated) -> Violations:
     Fix: use a rank from 0 to num_machines - 1"""
     config, rank = run.config, run.config.integer("machine_rank")
     machines = config.integer("num_machines") if config.has("num_machines") else 1
-    if rank is None or machines is None or run.overridden("--machine_rank", "--num_machines"):
-        return
-    if not 0 <= rank < max(machines, 1):
+    own = not run.overridden("--machine_rank", "--num_machines")
+    if own and rank is not None and machines is not None and not 0 <= rank < max(machines, 1):
         message = f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
         yield violation(config, "machine_rank", message, "set machine_rank to 0")
 
