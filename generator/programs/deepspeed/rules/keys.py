@@ -118,8 +118,9 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
     own = rule == "PARSE004" and not (near or name in _INSTEAD or in_block)  # the program's own, perhaps
     severity = Severity.ERROR if slip else Severity.NOTE if old else None  # refused or ignored, it has no effect
-    read = old and place.pointer in _OWN_RULES  # by the old release
-    severity = Severity.NOTE if own or read or (not refused and _is_default(place, near)) else severity
+    harmless = own or (old and place.pointer in _OWN_RULES)  # which the old release reads
+    harmless = harmless or ((old or not refused) and _is_default(place, near, old))
+    severity = Severity.NOTE if harmless else severity
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
 
 
@@ -142,13 +143,14 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
                     yield "PARSE006", Violation(where, message, f"did you mean `{near}`?", severity=Severity.ERROR)
 
 
-def _is_default(place: Place, meant: str | None) -> bool:
-    """Return whether each value in an ignored section is the default in the one that was meant."""
-    section = place.config.schema.section(f"{place.section.pointer}/{meant}")
-    if section is None or not isinstance(place.value, dict):
-        return False
-    keys = {name: section.keys.get(name) for name in place.value}
-    return all(key is not None and place.value[name] == key.default for name, key in keys.items())
+def _is_default(place: Place, meant: str | None, old: bool) -> bool:
+    """Return whether what an ignored section has, or in an old release any key, is the default of what was meant."""
+    schema, pointer = place.config.schema, f"{place.section.pointer}/{meant}"
+    if isinstance(place.value, dict) and (section := schema.section(pointer)):
+        keys = {name: section.keys.get(name) for name in place.value}
+        return all(key is not None and place.value[name] == key.default for name, key in keys.items())
+    key = schema.key(pointer) if old else None
+    return key is not None and place.value == key.default
 
 
 def _section_meant(place: Place, name: str) -> str | None:
