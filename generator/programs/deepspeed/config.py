@@ -144,6 +144,9 @@ DTYPES: Final = {
     **dict.fromkeys(("torch.int8", "int8"), "int8"),
     **dict.fromkeys(("torch.bfloat16", "bf16", "bfloat16"), "bf16"),
 }
+OPTIMIZER: Final = "/optimizer/type"
+PARAMS: Final = "/optimizer/params"
+ACCUMULATION: Final = "/gradient_accumulation_steps"
 BATCH_KEYS: Final = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _UNKNOWN: Final = object()
 

@@ -12,18 +12,7 @@ from ...estimate.states import has_flat_gradients, sums_gradients_in_fp32
 from ...job.needs import spec_values
 from ...job.records import Framework, Job, Need
 from ...search.plan import Plan
-from ..program import (
-    BETA1,
-    EPSILON,
-    ConfigPath,
-    Program,
-    RenderedFile,
-    Value,
-    beta2,
-    group,
-    holds,
-    make_program,
-)
+from ..program import BETA1, EPSILON, ConfigPath, Program, RenderedFile, Value, beta2, group, holds, make_program
 from .options import EIGHT_BIT, PLANNED, batch_ranks, derives_train_batch, uses_autotp, written
 
 FILE_NAME = "ds_config.json"

@@ -12,9 +12,9 @@ from ...launching.program_options import sets_key
 from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of
-from ..config import BATCH_KEYS, Config, Number
+from ..config import ACCUMULATION, BATCH_KEYS, Config, Number
 from ..schema import as_hjson
-from .subjects import ACCUMULATION, Run, configs, runs, said, shown
+from .subjects import Run, configs, runs, said, shown
 
 _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 #: The first release whose parser divides the world by `sequence_parallel_size`, and the first that fails where it

@@ -13,10 +13,10 @@ from ....rules.violations import accelerate, deepspeed, listed, violation
 from ....shape import Shape, Type
 from ...launching.program_options import sets_key
 from ...lookup import is_slip
-from ..config import DTYPES, OFFLOADED, Config
+from ..config import DTYPES, OFFLOADED, OPTIMIZER, PARAMS, Config
 from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE
-from .subjects import OPTIMIZER, PARAMS, configs, named, shown
+from .subjects import configs, named, shown
 
 #: The first release of transformers whose Trainer hands the config to accelerate, which refuses an "auto" that is left.
 #: Source: src/transformers/trainer.py @ v4.30.0 (create_accelerator_and_postprocess).

@@ -6,20 +6,8 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
-from ..config import OFFLOADED, ZERO, Config, whole_of
-from .subjects import (
-    OPTIMIZER,
-    PARAMS,
-    Run,
-    building,
-    configs,
-    runs,
-    shown,
-    steps_by_torch,
-    to_remove,
-    unused,
-    while_on,
-)
+from ..config import OFFLOADED, OPTIMIZER, PARAMS, ZERO, Config, whole_of
+from .subjects import Run, building, configs, runs, shown, steps_by_torch, to_remove, unused, while_on
 
 _STATES: Final = f"{ZERO}/offload_optimizer"
 _PARAM: Final = f"{ZERO}/offload_param"

@@ -13,22 +13,10 @@ from ....shape import Shape, Type
 from ...launching.program_options import reads_key
 from ...subjects import submissions
 from ...submission import Submission
-from ..config import Config, number_of
+from ..config import OPTIMIZER, PARAMS, Config, number_of
 from ..options import default_of_optimizer
 from ..schema import load_schema, mismatch, versions
-from .subjects import (
-    OPTIMIZER,
-    PARAMS,
-    building,
-    configs,
-    refused_with,
-    said,
-    shown,
-    steps_by_torch,
-    to_remove,
-    unused,
-    while_on,
-)
+from .subjects import building, configs, refused_with, said, shown, steps_by_torch, to_remove, unused, while_on
 
 _ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
 _WITHOUT_ONE_BIT: Final = (0, 19, 7)  #: the first DeepSpeed without 1-bit optimizers

@@ -6,10 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from pathlib import PurePath
 from typing import Any, Final
 
 from ....facts.hjson.edits import to_strict
+from ....facts.hjson.text import JsonText, read_json
 from ....findings import ERROR, NOTE, WARNING, Severity, Version, Violation, Violations, When, printable
+from ....job.text import text_of
 from ....job.wording import escape, walk
 from ....rule import Rule
 from ....rules.violations import deepspeed, deepspeed_now, violation
@@ -19,22 +22,54 @@ from ...submission import Submission
 from ..config import Config, has_auto
 from ..schema import Section, as_hjson
 from .keys import removed, slips_read_later, unknown_key, written_twice
-from .subjects import (
-    FILL,
-    Place,
-    Problem,
-    bare_placeholders,
-    edits_of,
-    filled_in,
-    is_filled_in,
-    is_placeholder,
-    leftover,
-    shown,
-)
+from .subjects import FILL, Place, Problem, edits_of, is_placeholder, shown
 from .values import of_mapping, of_model
 
+#: Quoted text and comments, which may contain anything; else what a template writes for a value.
+_TOKENS: Final = re.compile(
+    r'"(?:[^"\\\n]|\\.){0,300}"|(?:\#|//)[^\n]*|(?P<left>'
+    r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
+    r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"
+    r"|<[A-Za-z_][\w -]{0,60}>|%\(\w{1,60}\)s|@[A-Za-z_]\w{0,60}@"
+    r"|(?<![\w.\"])[A-Z][A-Z0-9]*(?:[A-Z0-9]|_\w*)\b(?!\"|\s*:))",  # beside a quote it lacks the other
+    re.ASCII,
+)
+_SEARCHED: Final = 20_000  #: characters that are searched; a config has a few thousand
 #: Unknown keys in one section; more tell nothing new, and each costs a search for what was meant.
 _MOST: Final = 50
+
+
+def leftover(config: Config) -> tuple[int, str] | None:
+    """The offset and text of the first placeholder in a text that its reader can't read, if there is one."""
+    broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
+    if broken is None:
+        return None
+    return next(bare_placeholders(config), None)
+
+
+def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
+    """The offsets and texts of placeholders without quotes, which hjson reads up to the ends of their lines."""
+    found = _TOKENS.finditer(config.json.text.content[:_SEARCHED])
+    return ((token.start(), token["left"]) for token in found if token["left"])
+
+
+def filled_in(config: Config) -> JsonText | None:
+    """The text with a number in place of each placeholder without quotes, where each stands for a value; else None.
+
+    Offsets in it are those of the config.
+    """
+    content = config.json.text.content
+    marks = [offset for offset, _ in bare_placeholders(config)]
+    if any(not re.search(r":\s*$", content[max(0, offset - 80) : offset]) for offset in marks):
+        return None
+    filled = _TOKENS.sub(lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_SEARCHED])
+    return read_json(text_of(filled + content[_SEARCHED:], config.path)) if marks else config.json
+
+
+def is_filled_in(submission: Submission, config: Config) -> bool:
+    """Return whether a script hands a config to a command that starts no training, which may write it anew."""
+    words = (word for script in submission.commands for word in script.beside_launches)
+    return any(PurePath(word.value or word.raw).name == config.name for word in words)
 
 
 def problems_of(config: Config) -> tuple[Problem, ...]:

@@ -10,8 +10,8 @@ from ....job.wording import escape
 from ....rules.violations import deepspeed_now, listed, suggest, violation
 from ...launching.program_options import sets_key
 from ...subjects import Subject
-from ..config import Config, whole_of
-from .subjects import PARAMS, building, counted_from_1, said, shown
+from ..config import PARAMS, Config, whole_of
+from .subjects import building, counted_from_1, said, shown
 
 _SCHEDULER: Final = "/scheduler"
 _TYPE: Final = "/scheduler/type"

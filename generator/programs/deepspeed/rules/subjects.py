@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import PurePath
 from typing import Final, NamedTuple, TypeGuard
 
 from ....dataclass import dataclass
 from ....facts.hjson.edits import remove_member, replace_value
-from ....facts.hjson.text import JsonText, read_json
+from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, Violations, printable
-from ....job.text import text_of
 from ....job.wording import NOTHING, dotted
 from ....rules.violations import divisors, listed, violation
 from ...subjects import Subject, ds_configs
 from ...submission import Submission
 from ...world import World, world_of
-from ..config import Config
+from ..config import PARAMS, Config
 from ..schema import Section
 
-OPTIMIZER: Final = "/optimizer/type"
-PARAMS: Final = "/optimizer/params"
-ACCUMULATION: Final = "/gradient_accumulation_steps"
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
 #: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
 _PLACEHOLDER: Final = re.compile(
     r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|[A-Z][A-Z0-9]*(?:_[A-Za-z0-9]+)+",
     re.ASCII,
 )
-#: Quoted text and comments, which may contain anything; else what a template writes for a value.
-_TOKENS: Final = re.compile(
-    r'"(?:[^"\\\n]|\\.){0,300}"|(?:\#|//)[^\n]*|(?P<left>'
-    r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
-    r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"
-    r"|<[A-Za-z_][\w -]{0,60}>|%\(\w{1,60}\)s|@[A-Za-z_]\w{0,60}@"
-    r"|(?<![\w.\"])[A-Z][A-Z0-9]*(?:[A-Z0-9]|_\w*)\b(?!\"|\s*:))",  # beside a quote it lacks the other
-    re.ASCII,
-)
-_MOST: Final = 20_000  #: characters that are searched; a config has a few thousand
 
 
 def is_placeholder(value: object) -> TypeGuard[str]:
@@ -52,39 +37,6 @@ def is_variable(value: object) -> bool:
     """Return whether the text in place of a number is the name of a template's variable, such as GBSIZE."""
     capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
     return capitals or is_placeholder(value)
-
-
-def leftover(config: Config) -> tuple[int, str] | None:
-    """The offset and text of the first placeholder in a text that its reader can't read, if there is one."""
-    broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
-    if broken is None:
-        return None
-    return next(bare_placeholders(config), None)
-
-
-def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
-    """The offsets and texts of placeholders without quotes, which hjson reads up to the ends of their lines."""
-    found = _TOKENS.finditer(config.json.text.content[:_MOST])
-    return ((token.start(), token["left"]) for token in found if token["left"])
-
-
-def filled_in(config: Config) -> JsonText | None:
-    """The text with a number in place of each placeholder without quotes, where each stands for a value; else None.
-
-    Offsets in it are those of the config.
-    """
-    content = config.json.text.content
-    marks = [offset for offset, _ in bare_placeholders(config)]
-    if any(not re.search(r":\s*$", content[max(0, offset - 80) : offset]) for offset in marks):
-        return None
-    filled = _TOKENS.sub(lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_MOST])
-    return read_json(text_of(filled + content[_MOST:], config.path)) if marks else config.json
-
-
-def is_filled_in(submission: Submission, config: Config) -> bool:
-    """Return whether a script hands a config to a command that starts no training, which may write it anew."""
-    words = (word for script in submission.commands for word in script.beside_launches)
-    return any(PurePath(word.value or word.raw).name == config.name for word in words)
 
 
 Fix = Callable[[JsonText], tuple[Edit, ...]]

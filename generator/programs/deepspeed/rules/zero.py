@@ -8,8 +8,8 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ...world import world_of
-from ..config import ZERO, Config
-from .subjects import OPTIMIZER, Run, building, configs, runs, said, shown, unused
+from ..config import OPTIMIZER, ZERO, Config
+from .subjects import Run, building, configs, runs, said, shown, unused
 
 _STAGE: Final = f"{ZERO}/stage"
 #: Keys of stages 1 and 2 that the engine does not hand to the optimizer of stage 3.

@@ -6,8 +6,8 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violations
 from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, neighbours, violation
-from ..config import ZERO, Config
-from .subjects import OPTIMIZER, Run, configs, divides, refused_with, runs, said, shown, to_remove, unused, while_on
+from ..config import OPTIMIZER, ZERO, Config
+from .subjects import Run, configs, divides, refused_with, runs, said, shown, to_remove, unused, while_on
 from .zero import has_bf16_optimizer
 
 #: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left out.
