@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import PurePath
 from typing import ClassVar, Final, Literal
 
@@ -98,7 +97,7 @@ def config_from_yaml(data: Mapping[str, object], source: Source, text: Text, at:
         return lines.starts[(where.line or 1) - 1] + (where.column or 1) - 1
 
     data, spans = dict(data), {"": Span(0, 0)}
-    for pointer, _ in islice(walk("", data), 1, None):
+    for pointer in filter(None, (pointer for pointer, _ in walk("", data))):
         top, slash, rest = pointer[1:].partition("/")
         old = f"{at.get(f'/{top}', f'/{top}')}{slash}{rest}"
         start, key = offset(source.locate(old)), offset(source.locate_key(old))
@@ -116,10 +115,7 @@ def tuning_space(json_text: JsonText) -> JsonText:
     """
     if json_text.value("/autotuning/enabled") is not True or not isinstance(json_text.data, dict):
         return json_text
-    lists = (pointer for pointer in json_text.spans if isinstance(json_text.value(pointer), list))
-    tried = list(filter(_TRIED.fullmatch, lists))
-    if not tried:
-        return json_text
+    tried = [at for at in filter(_TRIED.fullmatch, json_text.spans) if isinstance(json_text.value(at), list)]
     data = copy.deepcopy(json_text.data)
     for pointer in tried:
         around = value_at(data, pointer.rpartition("/")[0], None)

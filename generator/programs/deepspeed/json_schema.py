@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Final
 
 import yaml
@@ -152,9 +151,9 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
         return found + ([{"type": "null"}] if key.optional else [])
     for group in _PROBES:
         held = (form for probe, form in group if mismatch(probe, free, pydantic=release.pydantic) is None)
-        for form in islice(held, 1):
-            form = form | bounds if form["type"] in ("integer", "number") else form
-            found += [form] if form not in found else []
+        form = next(held, {"type": None})
+        form = form | bounds if form["type"] in ("integer", "number") else form
+        found += [form] if form["type"] and form not in found else []
     if key.name == "leaf_module":
         found.append({"type": "null"})
     if key.type.name == "list" and "_coerce_container_types" in section.checks:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape, show
-from ....rules.violations import deepspeed, deepspeed_now, derived, listed, nearest, suggest, violation
+from ....rules.violations import deepspeed, deepspeed_now, derived, divisors, listed, nearest, suggest, violation
 from ...subjects import subject
 from ...submission import Submission
 from ..config import BATCH_KEYS, Config, number_of, whole_of
@@ -205,7 +204,6 @@ _NUMBERS: Final = (
 )
 
 
-@lru_cache(maxsize=32)
 def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool) -> tuple[int, tuple[int, ...]]:
     """The batch that suits most GPU counts, and the counts: each micro batch, and their common multiple, scaled up."""
     low, high = low or 1, high or most // min(sizes)
@@ -214,11 +212,9 @@ def chosen(sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool)
     scales = {base: max((n for n in _HIGHLY_COMPOSITE if n <= most // base), default=1) for base in bases}
     best, best_counts = min(sizes), list[int]()
     for batch in {base * scale for base, scale in scales.items()}:
-        found: set[int] = set()  # counts between the bounds that one of the micro batches divides the batch over
-        for whole in {batch // size for size in sizes if batch % size == 0}:
-            for divisor in (one for one in range(1, math.isqrt(whole) + 1) if whole % one == 0):
-                found |= {count for count in (divisor, whole // divisor) if low <= count <= high}
-        counts = sorted(found)
+        # The counts between the bounds that one of the micro batches divides the batch over.
+        wholes = {batch // size for size in sizes if batch % size == 0}
+        counts = sorted({count for whole in wholes for count in divisors(whole, limit=high) if count >= low})
         nearer = batch > best if larger else batch < best
         if len(counts) > len(best_counts) or (len(counts) == len(best_counts) and nearer):
             best, best_counts = batch, counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 from ....facts.hjson.edits import move_member, rename_key
@@ -161,9 +160,8 @@ def optimizer_is_known(config: Config) -> Violations:
     built = name in _TORCH or any(name.lower() in load_schema(version).optimizers for version in versions())
     if not built and config.text(OPTIMIZER) is not None:
         same = [known for known in _TORCH if known.lower() == name.lower()]
-        close = same or difflib.get_close_matches(name, (*_TORCH, "Lion", "Lamb"), n=1)
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
-        yield violation(config, OPTIMIZER, message, f"did you mean {close[0]}?" if close else 'use "AdamW"')
+        yield violation(config, OPTIMIZER, message, suggest(name, same or (*_TORCH, "Lion", "Lamb"), 'use "AdamW"'))
 
 
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -91,7 +90,7 @@ def _problems(config: Config) -> Iterator[Problem]:
     if top is not None and filled is not None and filled.broken is None and isinstance(filled.data, dict):
         to_fill = {config.json.lines.locate(offset).line for offset, _ in bare_placeholders(config)}
         read = replace(config, json=filled)
-        found = chain(_of_section(read, filled.data, top), slips_read_later(read))
+        found = (*_of_section(read, filled.data, top), *slips_read_later(read))
         yield from (problem for problem in found if problem[1].where.line not in to_fill)
     if config.json.broken is not None or top is None:
         return

@@ -7,7 +7,6 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
-from ...world import world_of
 from ..config import OPTIMIZER, ZERO, Config
 from .subjects import Run, building, configs, runs, said, shown, unused
 
@@ -155,8 +154,8 @@ def overlap_is_decided(run: Run) -> Violations:
     """At stage 2 overlap_comm is set: communication overlaps computation only where it is true.
     Prevents: Reductions that could overlap the backward pass don't.
     Fix: set "overlap_comm" to true"""
-    config, submission = run
-    if config.stage == 2 and not config.has(f"{ZERO}/overlap_comm") and world_of(submission).pipeline == 1:
+    config = run.config
+    if config.stage == 2 and not config.has(f"{ZERO}/overlap_comm") and run.world.pipeline == 1:
         message = "overlap_comm is not set, and its default is true only at stage 3:"
         message += " gradients are reduced while nothing is computed"
         yield violation(config, _STAGE, message, 'set "overlap_comm" to true')
