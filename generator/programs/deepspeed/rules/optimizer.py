@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from ....facts.hjson.edits import move_member, remove_member, rename_key
@@ -16,18 +15,7 @@ from ...submission import Submission
 from ..config import OPTIMIZER, PARAMS, Config, number_of
 from ..options import default_of_optimizer
 from ..schema import load_schema, mismatch, versions
-from .subjects import (
-    building,
-    configs,
-    edits_of,
-    refused_with,
-    said,
-    shown,
-    steps_by_torch,
-    to_remove,
-    unused,
-    while_on,
-)
+from .subjects import building, configs, refused_with, said, shown, steps_by_torch, to_remove, unused, while_on
 
 _ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
 _WITHOUT_ONE_BIT: Final = (0, 19, 7)  #: the first DeepSpeed without 1-bit optimizers
@@ -108,9 +96,10 @@ def norm_is_no_parameter(config: Config) -> Violations:
     pointer = f"{PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
         message = f"{said(config, pointer)} in the optimizer's params is refused"
-        moved = partial(move_member, pointer=pointer, parent_pointer="", name="gradient_clipping")
-        edits = edits_of(config, partial(remove_member, pointer=pointer) if config.has(_CLIPPING) else moved)
-        yield Violation(config.locate_key(pointer), message, "use the top-level gradient_clipping", edits=edits)
+        move = not config.has(_CLIPPING)
+        edits = move_member(config.json, pointer, "", _CLIPPING[1:]) if move else remove_member(config.json, pointer)
+        edits, hint = () if config.embedded else edits, "use the top-level gradient_clipping"
+        yield Violation(config.locate_key(pointer), message, hint, edits=edits)
 
 
 @configs.rule("OPT002", ERROR, "silent", deepspeed_now("runtime/config.py:264"))
