@@ -162,7 +162,8 @@ def optimizer_is_known(config: Config) -> Violations:
     if not built and config.text(OPTIMIZER) is not None:
         same = [known for known in _TORCH if known.lower() == name.lower()]
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
-        yield violation(config, OPTIMIZER, message, suggest(name, same or (*_TORCH, "Lion", "Lamb"), 'use "AdamW"'))
+        hint = f"did you mean {same[0]}?" if same else suggest(name, (*_TORCH, "Lion", "Lamb"), 'use "AdamW"')
+        yield violation(config, OPTIMIZER, message, hint)
 
 
 @building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
