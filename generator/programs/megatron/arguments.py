@@ -73,6 +73,7 @@ class MegatronArguments(Reader):
     complete: bool = True  #: whether every option is among `given` and `unsure`; variables may hold more
     unsure: frozenset[str] = frozenset()  #: options that the script gives on a condition
     extended: bool = False  #: whether whoever starts the script may add options, by `"$@"`
+    varies: bool = False  #: whether an option is given that its program alone has, which may divide the model otherwise
     fork: str = ""  #: whose options they are, where the project itself lacks some
     lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
     beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)  #: what the program's own Python reads
@@ -243,6 +244,7 @@ def _arguments(
         complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
         unsure=parsed.unsure - {option.name for option in parsed.given},
         extended=parsed.extended,
+        varies=any(beside.reads(name) and not lm.has(name) and not mds.has(name) for name in _names(words)),
         fork=fork,
         beside=beside,
         parser=beside.parser,

@@ -111,7 +111,7 @@ class MegatronRun(MegatronArguments):
     def shared_layers(self) -> int | None:
         """The layers that stages share, ends included where they count; None where they can't be known."""
         layers = self.size(self.first_of(LAYERS, "--encoder-num-layers"))
-        if layers is None or not self.sure(*_CUTS, as_written=True) or self.has_any(*_OTHER_CUTS):
+        if layers is None or self.varies or not self.sure(*_CUTS, as_written=True) or self.has_any(*_OTHER_CUTS):
             return None
         return layers + sum(map(self.has, COUNTED_ENDS))
 
