@@ -111,12 +111,12 @@ class Request(CommandLine):
 
     @cached_property
     def tasks_per_node(self) -> int | None:
-        """Tasks on each node as far as the options say: --ntasks-per-node, else --ntasks over the nodes, else 1."""
+        """Tasks on each node as far as the options say: --ntasks over the nodes, else --ntasks-per-node, else 1."""
         each, tasks = self.count("--ntasks-per-node"), self.count("--ntasks")
-        if each is not None or self.has("--ntasks-per-node"):
-            return each.value if each else None
         if tasks is not None and self.nodes:
             return tasks.value // self.nodes if tasks.value % self.nodes == 0 else None
+        if each is not None or self.has("--ntasks-per-node"):
+            return each.value if each else None
         by_gpus = self.has("--gpus-per-task", "--ntasks-per-gpu", "--ntasks-per-tres", "--ntasks-per-socket")
         return None if by_gpus or self.has("--ntasks") else 1
 
