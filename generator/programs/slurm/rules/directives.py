@@ -186,13 +186,15 @@ _NEARLY: Final = re.compile(
     rf"(?:[ \t]*#[ \t]*(S[A-Z]{{3,6}})|#([sS]batch))\b[ \t:]*{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"
 )
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
-#: What a job is made of; a line that asks for it is seldom left out on purpose where no other does.
-_RESOURCES: Final = frozenset(
-    {"--nodes", "--ntasks", "--ntasks-per-node", "--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"}
+#: What a job is made of, by options that stand for each other: seldom left out on purpose where none of them is there.
+_RESOURCES: Final = (
+    *(("--nodes",), ("--ntasks", "--ntasks-per-node")),
+    ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"),
 )
 _SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
 #: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
 _PATHS: Final = ("--output", "--error", "--input")
+_VARIABLE: Final = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`")
 _NAMED: Final = frozenset(
     {*_PATHS, "--chdir", "--job-name", "--account", "--partition", "--qos", "--mail-user", "--reservation"}
     | {"--constraint", "--container-image", "--container-mounts", "--container-workdir"}
@@ -247,14 +249,15 @@ def names_are_written_out(request: Request) -> Violations:
 
 
 def _variables(request: Request, *, named: bool) -> Violations:
-    for found in request.valued():
-        match = re.search(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`", found.value)
-        if match is None or (found.name in _NAMED) != named or found.name in _FREE:
-            continue
+    options = [found for found in request.valued() if (found.name in _NAMED) == named and found.name not in _FREE]
+    matches = [(found, match[0]) for found in options if (match := _VARIABLE.search(found.value))]
+    for found, variable in matches[:1]:  # who fills in one fills in the others
+        more = f", here and in {len(matches) - 1} more options" if len(matches) > 1 else ""
         hint = f"write the value out, or give it on the command line: sbatch {found.name}=..."
         if found.name in _PATHS:
             hint = "use sbatch's own patterns, such as %x-%j.out, and a literal path"
-        yield found.bad_value(f"{found}: sbatch expands no variables ({match[0]}); the text is used as it is", hint)
+        message = f"{found}: sbatch expands no variables ({variable}); the text is used as it is{more}"
+        yield found.bad_value(message, hint)
 
 
 @scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))
@@ -289,7 +292,8 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
             option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
-            needed = option is not None and option.name in _RESOURCES and not script.sbatch.has(option.name)
+            asked = [names for names in _RESOURCES if option is not None and option.name in names]
+            needed = any(not any(map(script.sbatch.has, names)) for names in asked)
             left_out = word == "SBATCH" and line.startswith("# ") and not needed  # on purpose
             severity = NOTE if left_out else WARNING
             where = text.locate(number, len(line) - len(line.lstrip()))
