@@ -165,8 +165,8 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
     Fix: use fewer experts per token, or add --moe-router-pre-softmax"""
     experts, top = run.experts, run.setting(_TOP, 2)
     beside = run.beside
-    older = beside.parser is not None and not beside.reads(_TOP)  # its router has other options
-    if top is None or older or not (experts or run.has(_TOP)):
+    # the default is of one version, and an older router has other options
+    if top is None or not (run.has(_TOP) if beside.parser is None else beside.reads(_TOP)):
         return
     place = _TOP if run.has(_TOP) else _EXPERTS
     if experts and not 1 <= top <= experts:

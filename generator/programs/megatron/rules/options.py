@@ -77,7 +77,7 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
         return ERROR if run.beside.judged is None else NOTE  # a parser that others add to
     if run.beside.judged is not None:
         return NOTE
-    return WARNING if foreign or run.table.near(name) else NOTE
+    return WARNING if foreign else NOTE
 
 
 @lm_parsed.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))

@@ -81,7 +81,8 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     where a number is.
     Fix: use a value of the argument's type"""
     for name in sorted(arguments.bare.keys() - arguments.redefined):
-        less = None if known_arguments()[name]["type"] in ("int", "float") else WARNING  # a number is nobody's switch
+        # a number is nobody's switch, and what is true or false was one in older releases
+        less = {"int": None, "float": None, "bool": NOTE}.get(known_arguments()[name]["type"], WARNING)
         less, message = NOTE if arguments.bare[name] else less, f"{name} has no value, but takes one"
         yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
     for name, value in arguments.values.items():

@@ -95,7 +95,7 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     other = f"or {argument} to {_shown(value)}" if argument else f"or to {_shown(wanted)}"
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     edits = replace_value(config.json, pointer, "auto") if fixable and not config.embedded else ()
-    found = violation(config, pointer, message, hint, severity=None if written else Severity.WARNING, edits=edits)
+    found = violation(config, pointer, message, hint, severity=None if written else NOTE, edits=edits)
     yield against(pair.arguments.locate(argument or text.partition(" ")[0]), found) if written else found
 
 
@@ -107,7 +107,7 @@ def _shown(value: object) -> str:
 def config_equals_the_arguments(pair: Pair) -> Violations:
     """Values that TrainingArguments and the DeepSpeed config both set are the same, or "auto" in the config.
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments
-    values, after the model is loaded. With a default of TrainingArguments, as far as the script keeps it.
+    values, after the model is loaded. A note with a default of TrainingArguments, which the program may not keep.
     Fix: set it to "auto" in the DeepSpeed config"""
     for expected in _expected(pair.arguments):
         yield from _mismatches(pair, expected)
