@@ -34,19 +34,16 @@ def gpus_agree(submission: Submission) -> Violations:
     Prevents: The rendezvous waits for processes that never start, or ranks get no GPU; batch sizes are wrong.
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config"""
     world = world_of(submission)
-    part, told = (
-        {claim.where.path for claim, _ in _contradictions(submission, world.claims_on(what))}
-        for what in ("GPUs per node", "nodes")
-    )
+    part = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))}
+    told = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("nodes"))}
     for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
         plural = "es" if claim.value != 1 else ""
         what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
         message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
         fewer = asked and claim.value < trusted.value
-        if claim.where.path in told or (claim.where.path in part and (fewer or world.nodes == 1)):  # said of the parts
-            continue
-        if fewer and _leaves_some(submission, claim.where.path):
+        said = claim.where.path in told or (claim.where.path in part and (fewer or world.nodes == 1))  # of the parts
+        if said or (fewer and _leaves_some(submission, claim.where.path)):
             continue
         spare = fewer and world.nodes == 1  # no rank waits, and others may use the rest
         nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))

@@ -75,9 +75,7 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
         return NOTE if slip and not foreign else None
     if slip or (foreign and equivalents().get(name)):
         return ERROR if run.beside.judged is None else NOTE  # a parser that others add to
-    if run.beside.judged is not None:
-        return NOTE
-    return WARNING if foreign else NOTE
+    return WARNING if foreign and run.beside.judged is None else NOTE
 
 
 @lm_parsed.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))

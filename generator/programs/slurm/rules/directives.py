@@ -225,11 +225,10 @@ def placeholders_are_filled_in(request: Request) -> Violations:
     """No unfilled placeholder is left in a #SBATCH line.
     Prevents: sbatch: error: invalid partition specified: <your-partition>.
     Fix: fill it in"""
-    left = [found for found in request.valued() if is_placeholder(found.value)]
-    if left:
-        others = "".join(f", {found.name}={found.value}" for found in left[1:])
-        message = f"{left[0]}: {show(left[0].value)} looks like a placeholder"
-        yield left[0].bad_value(message + (f"; so do{others.removeprefix(',')}" if others else ""), "fill it in")
+    if left := [found for found in request.valued() if is_placeholder(found.value)]:
+        others = ", ".join(f"{found.name}={found.value}" for found in left[1:])
+        message = f"{left[0]}: {show(left[0].value)} looks like a placeholder" + (f"; so do {others}" if others else "")
+        yield left[0].bad_value(message, "fill it in")
 
 
 @blocks.rule("SLM031", ERROR, "submit", _NO_EXPANSION)
@@ -292,8 +291,8 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
             message = f"this is a comment to sbatch: it begins with {show(line.partition('-')[0])}, not #SBATCH"
             hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
             option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
-            asked = [names for names in _RESOURCES if option is not None and option.name in names]
-            needed = any(not any(map(script.sbatch.has, names)) for names in asked)
+            asked = next((names for names in _RESOURCES if option and option.name in names), ())
+            needed = bool(asked) and not any(map(script.sbatch.has, asked))
             left_out = word == "SBATCH" and line.startswith("# ") and not needed  # on purpose
             severity = NOTE if left_out else WARNING
             where = text.locate(number, len(line) - len(line.lstrip()))
