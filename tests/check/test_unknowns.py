@@ -624,7 +624,7 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "HF001",
             {"ds.json": _OPTIMIZER, "run.sh": _OF_TRL, "run.py": "HfArgumentParser(TrainingArguments)\n"},
-            ["warning"],
+            ["note"],
             id="a default of transformers",
         ),
         pytest.param(

@@ -196,14 +196,14 @@ def test_folders_that_a_pattern_ignores_are_there(tmp_path: Path) -> None:
     assert _severities(tmp_path, "SLM020") == ["note"]
 
 
-def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
-    """Fewer processes than GPUs are a warning, and nothing where the script has another launch line."""
+def test_nodes_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
+    """Fewer nodes than are asked for are an error, and a note where the script has another launch line."""
     head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
     line = "srun --nodes=1 --ntasks=1 accelerate launch --num_machines 1 --num_processes 8 train.py\n"
     (tmp_path / "run.sh").write_text(head + line)
-    assert _severities(tmp_path, "SUB001") == ["error"]
+    assert _severities(tmp_path, "SUB002") == ["error"]
     (tmp_path / "run.sh").write_text(f"{head}srun --nodes=1 --ntasks=1 python serve.py &\n{line}")
-    assert _severities(tmp_path, "SUB001") == []
+    assert _severities(tmp_path, "SUB002") == ["note"]
 
 
 def test_keys_that_accelerate_ignores_are_told_at_once(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def gpus_agree(submission: Submission) -> Violations:
 
 
 def _leaves_some(submission: Submission, path: str) -> bool:
-    """Return whether a job leaves GPUs to what else its script starts, or to vLLM, which generates for the training."""
+    """Return whether a job leaves GPUs or nodes to what else its script starts, or to vLLM, which generates for it."""
     generates = any(one.value("use_vllm") is True for one in submission.training_arguments)
     commands = (one for script in submission.scripts if script.path == path for one in script.shell.commands)
     shared = any(given.name == "CUDA_VISIBLE_DEVICES" for command in commands for given in command.environment)
@@ -71,7 +71,8 @@ def nodes_agree(submission: Submission) -> Violations:
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = counted(claim.value, "node")
         message = f"{claim.text} means {nodes}, but {trusted.placed} means {trusted.value}"
-        yield Violation(claim.where, message, f"write {trusted.value} in both")
+        less = NOTE if claim.value < trusted.value and _leaves_some(submission, claim.where.path) else None
+        yield Violation(claim.where, message, f"write {trusted.value} in both", severity=less)
 
 
 @submissions.rule("SUB003", WARNING, "silent", _UNUSED, reads=_KINDS)
