@@ -33,6 +33,8 @@ _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have argume
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
 _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
 _NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or false"}
+#: Severities of values that are left out, by type: a number is nobody's switch, and a flag was one in older releases.
+_BARE: Final = {"int": None, "float": None, "bool": NOTE}
 
 
 @training_arguments.rule("HF023", WARNING, "parse", transformers(_ARGUMENTS) + "; the same file of 4.30 to 5.0")
@@ -81,8 +83,7 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     where a number is.
     Fix: use a value of the argument's type"""
     for name in sorted(arguments.bare.keys() - arguments.redefined):
-        # a number is nobody's switch, and what is true or false was one in older releases
-        less = {"int": None, "float": None, "bool": NOTE}.get(known_arguments()[name]["type"], WARNING)
+        less = _BARE.get(known_arguments()[name]["type"], WARNING)
         less, message = NOTE if arguments.bare[name] else less, f"{name} has no value, but takes one"
         yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
     for name, value in arguments.values.items():
