@@ -11,7 +11,7 @@ from ..catalog.records import Model
 from .hf_dense import DENSE
 from .hf_moe import MOE, latent_attention, routed_experts
 from .hf_shape import ConfigReader, Family, Problem, Shape
-from .wording import show
+from .wording import show, whole_number
 
 #: How each Hugging Face `model_type` spells a transformer's shape.
 FAMILIES: Final[Mapping[str, Callable[[ConfigReader], Shape]]] = dict(sorted({**DENSE, **MOE}.items()))
@@ -74,6 +74,7 @@ _TELLING: Final[Mapping[str, str]] = {
     "normalised queries and keys": "use_qk_norm qk_layernorm qk_norm use_qk_layernorm",
     "attention to later tokens": "use_bidirectional_attention",
 }
+#: Of layers that predict more than the next token, which transformers leaves out too.
 _EXTRA_TOKENS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers", "mtp_num_hidden_layers",
                  "num_mtp_modules")  # fmt: skip
 _LARGEST_WRITTEN = 3
@@ -100,15 +101,6 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
         return "model_type", message, "plan a model of another family, or report this one"
     hint = f"did you mean {nearest}?" if nearest and nearest[:2] == family[:2] else f"use one of {known}"
     return "model_type", f"unknown model_type {show(family)}", hint
-
-
-def _more_predictions(read: ConfigReader) -> tuple[str, ...]:
-    """Note that layers which predict more than the next token are left out, as transformers leaves them out."""
-    for key in _EXTRA_TOKENS:
-        value = read.config.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return (f"{key} is {value}: multi-token prediction is neither counted nor planned",)
-    return ()
 
 
 def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
@@ -257,7 +249,9 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     if read.problems:
         raise ConfigError(tuple(dict.fromkeys(read.problems)))
     if named:
-        notes = (*notes, *_more_predictions(read), *_unread(read, family, shape))
+        more = [(key, value) for key in _EXTRA_TOKENS if (value := whole_number(read.config.get(key))) and value > 0]
+        more_tokens = (f"{key} is {n}: multi-token prediction is neither counted nor planned" for key, n in more[:1])
+        notes = (*notes, *more_tokens, *_unread(read, family, shape))
     return Model(name=name, family=family, source=source, notes=notes, **shape)
 
 

@@ -47,10 +47,14 @@ def read_experts(
     `top_k` 0 is all experts, and None is required; `width` None is that of the dense MLP, whatever the config says.
     """
     count = read.integer("num_experts", default=experts)
+    key = read.given("num_experts_per_tok") or "num_experts_per_tok"
+    each = read.integer(key, default=count if top_k == 0 else top_k, example=min(2, count))
+    if each > count:
+        read.report(key, f"{key} is {each}, more than the {count} experts", f"set {key}: {count}")
     return {
         "router_loss": read.weight("router_aux_loss_coef", "aux_loss_alpha"),
         "experts": count,
-        "experts_per_token": read_top_k(read, count, count if top_k == 0 else top_k),
+        "experts_per_token": each,
         "moe_ffn": shape["ffn"] if width is None else read.integer("moe_intermediate_size", default=width),
     }
 
@@ -108,23 +112,20 @@ def routed_experts(
     given = read.optional_integer("n_shared_experts", low=0)
     own = shared if given is None else given
     first = read.integer("first_k_dense_replace", default=dense, low=0)
+    several, picked = (  # null means none
+        (read.optional_integer(key, low=0) or 0) if key in read.config else default
+        for key, default in (("n_group", groups), ("topk_group", top))
+    )
+    several = several if several > 1 else 0
     return {
         **found,
         "shared_experts": own,
         "shared_ffn": own * found["moe_ffn"],
         **(mlp_layer_types(read, shape["layers"]) or dense_layers(shape["layers"], range(first))),
-        **_groups(read, groups, top),
+        "router_groups": several,
+        "router_top_groups": picked if several else 0,
         "router_scale": read.positive("routed_scaling_factor", default=scale),
     }
-
-
-def _groups(read: ConfigReader, *defaults: int) -> Shape:
-    """Groups of experts, and how many of them a token picks from; null means none, and one group is none."""
-    found = [
-        (read.optional_integer(key, low=0) or 0) if key in read.config else default
-        for key, default in zip(("n_group", "topk_group"), defaults, strict=True)
-    ]
-    return dict(zip(("router_groups", "router_top_groups"), found if found[0] > 1 else (0, 0), strict=True))
 
 
 def _dots1(read: ConfigReader, shape: Shape) -> Shape:
@@ -198,15 +199,6 @@ def _same(value: object) -> object:
     if isinstance(value, list) and value and all(item == value[0] for item in value):
         return value[0]
     return value
-
-
-def read_top_k(read: ConfigReader, experts: int, default: int | None) -> int:
-    """Experts per token, which can't be more than there are."""
-    key = read.given("num_experts_per_tok") or "num_experts_per_tok"
-    top_k = read.integer(key, default=default, example=min(2, experts))
-    if top_k > experts:
-        read.report(key, f"{key} is {top_k}, more than the {experts} experts", f"set {key}: {experts}")
-    return top_k
 
 
 #: The names of the number of experts: two of a class, one alone, or both with the other first.

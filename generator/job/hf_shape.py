@@ -306,14 +306,14 @@ class Family:
         hidden, heads = size("hidden_size", self.hidden), size("num_attention_heads", self.heads)
         default = max(1, hidden // heads) if self.rounds_heads else self.head_dim
         own = read.integer("head_dim", default=default) if default else None
-        wide = "intermediate_size"
-        ffn = read.optional_integer(wide) or 4 * hidden if self.ffn is None else size(wide, self.ffn)
         places = self.required and learned, LARGEST if learned else LONG
         positions = size("max_position_embeddings", self.positions, *places)
         shape: Shape = {
             "vocab": size("vocab_size", self.vocab),
             "hidden": hidden,
-            "ffn": ffn,
+            "ffn": size("intermediate_size", self.ffn)
+            if self.ffn
+            else read.optional_integer("intermediate_size") or 4 * hidden,
             "layers": size("num_hidden_layers", self.layers, high=MOST_LAYERS),
             "heads": heads,
             "kv_heads": heads if self.kv_heads == 0 else read_kv_heads(read, heads, self.kv_heads),

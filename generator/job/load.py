@@ -51,7 +51,11 @@ def load_with_findings(
         if not read.complete:  # what would be missing may come later in the text
             raise InvalidJob(read.findings)
         if not isinstance(read.data, dict):
-            raise InvalidJob([*read.findings, _not_a_mapping(read)])
+            where = read.locations.get("", Location(path=read.path, line=1, column=1))
+            message = f"a job spec is a mapping of keys to values; this is {kind_of_value(read.data)}"
+            wrong = codes.WRONG_TYPE.at(where, message, "write `model: gpt3-175b` and so on, one key a line")
+            empty = codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
+            raise InvalidJob([*read.findings, empty if read.data is None else wrong])
         changed = apply_overrides(read, overrides or {})
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
@@ -82,14 +86,6 @@ def _check(
     if slips:  # the model is another
         return None, (*textual, *slips, *shape, *(each for each in unresolved if each.rule != codes.LEFT_OUT.id))
     return (None if errors else job), (*textual, *shape, *unresolved)
-
-
-def _not_a_mapping(source: Source) -> Finding:
-    where = source.locations.get("", Location(path=source.path, line=1, column=1))
-    if source.data is None:
-        return codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
-    message = f"a job spec is a mapping of keys to values; this is {kind_of_value(source.data)}"
-    return codes.WRONG_TYPE.at(where, message, "write `model: gpt3-175b` and so on, one key a line")
 
 
 def _without_empty(data: object) -> object:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..catalog import find_model
 from ..dataclass import dataclass
 from .arguments import argument_values, gives, options_of
-from .records import Job, Need, Software
+from .records import Job, Software
 from .schema import launch_keys
 from .wording import dots
 
@@ -23,7 +23,7 @@ _LOGS_IN: Final = re.compile(
     r"\b(?:HF_TOKEN(?:_PATH)?|HUGGING_FACE_HUB_TOKEN|(?:HF_HUB|TRANSFORMERS)_OFFLINE)\b(?!=(?:0|false)?$)"
     r"|\b(?:hf auth|huggingface-cli) login\b"
 )
-#: A file that holds arguments, by its option and ending: what is in it isn't known.
+#: A file that holds arguments, by its option and ending: a script of unknown options may read any from it.
 _ARGUMENT_FILE: Final = re.compile(r"config[^\s=]*[\s=]\S*\.(?:json|ya?ml|toml)(?!\S)", re.IGNORECASE)
 #: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {
@@ -112,12 +112,19 @@ def _of_program(job: Job) -> Iterator[Missing]:
     asked = [n for n in every if not n.scripts or any(fnmatchcase(script, pattern) for pattern in n.scripts)]
     replaced = {need.replaces for need in asked}
     asked = [need for need in asked if need.key not in replaced]
-    lacks = [n for n in asked if n.key not in given and not _met(n, job.launch.arguments)]
+    arguments = job.launch.arguments
+    options, has_file = options_of(arguments), _ARGUMENT_FILE.search(" ".join(arguments)) is not None
+    lacks = [
+        need
+        for need in asked
+        if not (need.key in given or gives(arguments, *need.options) or (need.words and has_file))
+        and not any(word in option.written.lower() for option in options for word in need.words)
+    ]
     keys = {need.key for need in lacks}
     for need in lacks:
         if need.key != _RESUME or "output.checkpoints" not in keys:  # nothing is saved that could be gone on from
             yield Missing(need.what, need.key, need.hint or f"set {need.key}")
-    framework, arguments = job.framework, job.launch.arguments
+    framework = job.framework
     save, load = (framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume"))
     saved = argument_values(arguments, save) or spec_values(job).get("output.checkpoints")
     loaded = argument_values(arguments, load)
@@ -131,15 +138,6 @@ def _of_program(job: Job) -> Iterator[Missing]:
     elif framework.starts_anew and gives(arguments, framework.starts_anew):
         instead = instead or f": take {framework.starts_anew} out when the run has saved"
         yield Missing("resume", _RESUME, f"every start with {framework.starts_anew} is at step 0{instead}")
-
-
-def _met(need: Need, arguments: Sequence[str]) -> bool:
-    """Ask whether the script's own arguments give it, or may: a script of unknown options can read a file of them."""
-    options = options_of(tuple(arguments))
-    if gives(arguments, *need.options):
-        return True
-    files = bool(need.words) and _ARGUMENT_FILE.search(" ".join(arguments)) is not None
-    return files or any(word in option.written.lower() for option in options for word in need.words)
 
 
 def can_continue(job: Job) -> bool:

@@ -120,16 +120,11 @@ def written_out(source: Source) -> Source:
         data["training"] = training | found
     if isinstance(read, dict) and isinstance(read.get("tokenizer"), str):
         data["data"] = {**read, "tokenizer": {"path": read["tokenizer"]}}
-    if data.get("framework") == "huggingface" and _is_of_the_hub(source, data.get("model")):
-        data["launch"] = _with_weights(data.get("launch"), str(data["model"]))
+    model: Any = data.get("model")
+    named = isinstance(model, str) and model.count("/") == 1 and find_model(model) is not None
+    if named and data.get("framework") == "huggingface" and not ((source.folder or Path()) / model).exists():
+        data["launch"] = _with_weights(data.get("launch"), model)  # of the Hub
     return replace(source, data=data)
-
-
-def _is_of_the_hub(source: Source, model: object) -> bool:
-    """Tell whether a model is named as on the Hugging Face Hub, `OWNER/NAME`, and isn't a folder here."""
-    if not isinstance(model, str) or model.count("/") != 1 or find_model(model) is None:
-        return False
-    return not ((source.folder or Path()) / model).exists()
 
 
 def _with_weights(launch: object, model: str) -> object:

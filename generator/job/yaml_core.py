@@ -77,12 +77,9 @@ def yaml_text(content: str) -> str:
     if not content.lstrip().startswith(("{", "[")):
         return content
     spaced = _JSON_TOKEN.sub(lambda token: " " if token.group() == "\t" else token.group(), content)
-    return _SURROGATE_PAIR.sub(_join_pair, spaced)
-
-
-def _join_pair(pair: re.Match[str]) -> str:
-    high, low = (int(half, 16) for half in pair.groups())
-    return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08X}"
+    return _SURROGATE_PAIR.sub(
+        lambda pair: f"\\U{0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00:08X}", spaced
+    )
 
 
 def syntax_message(problem: yaml.MarkedYAMLError) -> str:

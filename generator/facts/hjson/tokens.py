@@ -18,10 +18,11 @@ _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _LINE_COMMENT: Final = re.compile(r"(?:#|//)[^\r\n]*")
 _BREAK: Final = re.compile(r"\r\n?|\n")
 _REST_OF_LINE: Final = re.compile(r"[^\r\n]*")
-_PLAIN: Final = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*") for quote in "\"'"}
-_FOUR: Final = re.compile(r"(?:\r\n|[^\r]|\r(?!\n)){4}")
-_FOUR_HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
-_ESCAPES: Final = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+#: A string up to its closing quote, and as far as it goes where it has none.
+_BEGUN: Final = {quote: re.compile(rf"{quote}(?:[^{quote}\\\x00-\x1f]|\\[\s\S])*") for quote in "\"'"}
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|[\s\S])")
+_ESCAPES: Final = "\"'\\/bfnrtu"
+_ODD: Final = re.compile(r"\\[\s\S]|\"")  # an escape, or a double quote within single ones
 _BARE_KEY: Final = re.compile(r"[^ \t\n\r{}\[\],:]+")
 _WORD_END: Final = re.compile(r"[\r\n,}\]#]|//|/\*|\Z")
 # `\d` is meant: hjson takes the digits of every script.
@@ -181,56 +182,27 @@ class Tokens:
     def _quoted(self, pos: int) -> tuple[str, int]:
         content = self.content
         quote = content[pos]
-        parts: list[str] = []
-        end = pos + 1
-        while True:
-            plain = _PLAIN[quote].match(content, end)
-            start, end = end, plain.end() if plain else end
-            parts.append(content[start:end])
-            stop = content[end : end + 1]
-            if stop == quote:
-                return "".join(parts), end + 1
-            if stop != "\\":
-                raise Refused(*_why_unclosed(stop, pos, end))
-            char, end = self._escape(pos, end)
-            parts.append(char)
-
-    def _escape(self, begin: int, pos: int) -> tuple[str, int]:
-        """Return the character that the backslash at `pos` stands for, and where that ends."""
-        letter = self.content[pos + 1 : pos + 2]
-        if not letter:
-            raise Refused(begin, "this string is not closed")
-        if letter != "u":
+        begun = _BEGUN[quote].match(content, pos)
+        end = begun.end() if begun else pos + 1
+        if not content.startswith(quote, end):
+            if end >= len(content) or content[end] == "\\":
+                raise Refused(pos, "this string is not closed: a quote is missing")
+            if content[end] in "\r\n":
+                why = "a quote is missing, or write its line breaks as `\\n`"
+                raise Refused(pos, f"this string is not closed on its line: {why}")
+            raise Refused(end, f"the control character U+{ord(content[end]):04X} in a string: write it as an escape")
+        for escape in _ESCAPE.finditer(content, pos, end):
+            letter = escape[1][:1]
             if letter not in _ESCAPES:
-                raise Refused(pos, f"`\\{letter}` is no escape" if letter.isprintable() else "`\\` before no escape")
+                shown = f"`\\{letter}` is no escape" if letter.isprintable() else "`\\` before no escape"
+                raise Refused(escape.start(), shown)
+            if escape[1] == "u":
+                raise Refused(escape.start(), "`\\u` is not followed by four hexadecimal digits")
             if letter == "'":
-                self.marks.append(Mark("the escape `\\'`", pos, pos + 2, "'"))
-            return _ESCAPES[letter], pos + 2
-        code, end = self._code(pos)
-        if code & 0xFC00 == 0xD800 and self.content.startswith("\\u", end):
-            low = _FOUR.match(self.content, end + 2)
-            if low and low.group()[1:2] not in ("x", "X"):
-                second, low_end = self._code(end, report=False)
-                if second & 0xFC00 == 0xDC00:
-                    self._code(end)
-                    return chr(0x10000 + ((code - 0xD800) << 10 | second - 0xDC00)), low_end
-        return chr(code), end
-
-    def _code(self, pos: int, *, report: bool = True) -> tuple[int, int]:
-        """The number of the `\\uXXXX` at `pos`, by Python's `int`, which takes signs and blanks as well."""
-        four = _FOUR.match(self.content, pos + 2)
-        digits = _BREAK.sub("\n", four.group()) if four else ""
-        try:
-            if four is None or digits[1] in "xX":
-                raise ValueError(digits)
-            code = int(digits, 16)
-        except ValueError:
-            raise Refused(pos, "`\\u` is not followed by four hexadecimal digits") from None
-        if code < 0:
-            raise Refused(pos, "`\\u` is followed by a negative number", final=True)
-        if report and not _FOUR_HEX.match(digits):
-            self.marks.append(Mark("an escape that JSON doesn't have", pos, four.end(), f"\\u{code:04x}"))
-        return code, four.end()
+                self.marks.append(Mark("the escape `\\'`", escape.start(), escape.end(), "'"))
+        # as JSON has it
+        inner = _ODD.sub(lambda odd: {"\\'": "'", '"': '\\"'}.get(odd[0], odd[0]), content[pos + 1 : end])
+        return str(json.loads(f'"{inner}"')), end + 1
 
     def _multiline(self, pos: int) -> tuple[str, int]:
         """A text between `'''`; each line loses as much indentation as the opening quotes have."""
@@ -272,14 +244,6 @@ def _leading(line: str, pos: int) -> int:
     while line[end : end + 1] in (" ", "\t"):
         end += 1
     return end - pos
-
-
-def _why_unclosed(stop: str, begin: int, end: int) -> tuple[int, str]:
-    if not stop:
-        return begin, "this string is not closed: a quote is missing"
-    if stop in "\r\n":
-        return begin, "this string is not closed on its line: a quote is missing, or write its line breaks as `\\n`"
-    return end, f"the control character U+{ord(stop):04X} in a string: write it as an escape"
 
 
 def _shown(key: str) -> str:
