@@ -16,7 +16,8 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from ..dataclass import dataclass
-from ..job.source import escape
+from ..job.schema import TYPE_WORDS, is_of_type
+from ..job.wording import escape
 from ..resources import read_text
 
 Schema = Mapping[str, Any]
@@ -24,15 +25,6 @@ Kind = Literal["unknown", "missing", "null", "type", "value", "key"]
 
 _SLIP: Final = 0.9  # of difflib's ratio: a letter of five, or two of twenty
 _SHOWN_KEYS: Final = 6
-_WORDS: Final = {
-    "string": "text",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "object": "a mapping",
-    "array": "a list",
-    "null": "empty",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +160,7 @@ class _Check:
         types = [name for name in _types(schema) if name != "null" or schema["type"] == "null"]
         choices = schema.get("choices") or (schema.get("case_insensitive_enum") if self.reader.lists_keys else None)
         keys = sorted(schema.get("properties", ()))[:_SHOWN_KEYS] if self.reader.lists_keys else ()
-        words = " or ".join(_WORDS[name] for name in types) + (" with " + ", ".join(keys) if keys else "")
+        words = " or ".join(TYPE_WORDS[name] for name in types) + (" with " + ", ".join(keys) if keys else "")
         return str(schema.get("expected") or (_one_of(choices) if choices else words or "a value"))
 
 
@@ -201,24 +193,10 @@ def _one_of(choices: Collection[object]) -> str:
     return "one of " + ", ".join(map(str, choices))
 
 
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
-}
-
-
 def has_type(value: object, types: Collection[str]) -> bool:
     """Return whether a value has one of the types; a quantity may be any number, which the API server reads as text."""
-    if isinstance(value, bool):
-        return "boolean" in types
-    if isinstance(value, float) and ("string" in types or value.is_integer()) and "integer" in types:
-        return True
-    return isinstance(value, tuple(kind for name in types for kind in _TYPES[name]))
+    quantity = isinstance(value, float) and "string" in types and "integer" in types
+    return quantity or any(is_of_type(value, name) for name in types)
 
 
 #: The API server's and SkyPilot's own: nothing is converted.

@@ -44,13 +44,24 @@ def conforms(value: Any, schema: Any, parts: Mapping[str, Any]) -> bool:
     if isinstance(schema, bool):
         return schema
     keywords = ((*_KEYWORDS[word], wanted) for word, wanted in schema.items() if word in _KEYWORDS)
-    return all(holds(value, wanted, schema, parts) for kind, holds, wanted in keywords if _is(value, kind))
+    return all(holds(value, wanted, schema, parts) for kind, holds, wanted in keywords if is_of_type(value, kind))
 
 
 _TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "any": object}
+#: Types of JSON Schema in messages.
+TYPE_WORDS: Final = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "empty",
+}
 
 
-def _is(value: object, kind: str) -> bool:
+def is_of_type(value: object, kind: str) -> bool:
+    """Ask whether a value is of a type of JSON Schema, or of `any`: 1.0 is an integer, true is not."""
     if kind in _TYPES:
         return isinstance(value, _TYPES[kind])
     whole = isinstance(value, int) or (isinstance(value, float) and (kind == "number" or value.is_integer()))
@@ -64,7 +75,7 @@ def _same(one: object, other: object) -> bool:
 #: Keywords of JSON Schema: the type that each is about, and whether a value of it holds: by value, the keyword's own
 #: value, the schema that it stands in, and `$defs`.
 _KEYWORDS: Final[Mapping[str, tuple[str, Callable[[Any, Any, Any, Any], bool]]]] = {
-    "type": ("any", lambda v, w, *_: any(_is(v, kind) for kind in ([w] if isinstance(w, str) else w))),
+    "type": ("any", lambda v, w, *_: any(is_of_type(v, kind) for kind in ([w] if isinstance(w, str) else w))),
     "enum": ("any", lambda v, w, *_: any(_same(v, choice) for choice in w)),
     "$ref": ("any", lambda v, w, _, parts: conforms(v, parts[w.rpartition("/")[2]], parts)),
     "oneOf": ("any", lambda v, w, _, parts: sum(conforms(v, one, parts) for one in w) == 1),

@@ -13,7 +13,7 @@ from ..findings import Finding
 from ..rule import Rule
 from . import codes
 from .quantities import length_of
-from .schema import conforms, load_schema
+from .schema import TYPE_WORDS, conforms, load_schema
 from .source import Source, escape
 from .wording import dotted, show
 from .yaml_core import resolve_plain
@@ -50,14 +50,6 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
 }
 
 
-_TYPE_NAMES: Final = {
-    "object": "a mapping",
-    "array": "a list",
-    "string": "text",
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-}
 _BOUNDS: Final = {
     "minimum": "at least",
     "exclusiveMinimum": "more than",
@@ -274,7 +266,7 @@ def _meant(text: str, choices: list[str]) -> str | None:
 
 
 def _types(types: list[str]) -> str:
-    return " or ".join(_TYPE_NAMES[kind] for kind in types if kind != "null")
+    return " or ".join(TYPE_WORDS[kind] for kind in types if kind != "null")
 
 
 def _of_keys(schema: Mapping[str, Any], key: str) -> str | None:

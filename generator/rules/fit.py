@@ -61,28 +61,17 @@ def memory_bytes(text: object, *, of_slurm: bool) -> float:
     return float(float(match[1]) * base**power)
 
 
-def _can_shard_more(job: Job, layout: Layout) -> bool:
-    """Ask whether a higher ZeRO stage is legal: 0 for LAMB, 1 in pipelines and Megatron-LM, 2 with DeepSpeed's MoE."""
-    if job.training.optimizer == "lamb":
-        return False
-    if job.framework.runs("Megatron-LM") or layout.pipeline > 1:
-        return layout.zero_stage < 1
-    return layout.zero_stage < (2 if job.model.is_moe and not job.framework.runs("Trainer") else 3)
-
-
-def _can_offload(job: Job, layout: Layout) -> bool:
-    """Ask whether offloading the optimizer is legal and not done yet."""
-    possible = layout.zero_stage >= 1 and job.training.optimizer in HOST_OPTIMIZERS
-    return possible and layout.offload == Offload.NONE and (job.framework.runs("Megatron-LM") or layout.pipeline == 1)
-
-
 def _smaller(job: Job, layout: Layout) -> list[str]:
     """Changes to a layout that need less device memory and break no rule."""
+    stage, optimizer, megatron = layout.zero_stage, job.training.optimizer, job.framework.runs("Megatron-LM")
+    moe = job.model.is_moe and not job.framework.runs("Trainer")
+    highest = 0 if optimizer == "lamb" else 1 if megatron or layout.pipeline > 1 else 2 if moe else 3
+    moves = stage >= 1 and optimizer in HOST_OPTIMIZERS and (megatron or layout.pipeline == 1)
     changes = {
         job.says("micro_batch", 1): layout.micro_batch > 1,
         job.says("recompute", Recompute.FULL): layout.recompute != Recompute.FULL,
-        job.says("zero_stage", layout.zero_stage + 1): _can_shard_more(job, layout),
-        job.says("offload", Offload.OPTIMIZER): _can_offload(job, layout),
+        job.says("zero_stage", stage + 1): stage < highest,
+        job.says("offload", Offload.OPTIMIZER): moves and layout.offload == Offload.NONE,
         "more tensor parallelism": job.framework.runs("AutoTP") and job.training.lora is None,
         "more GPUs": job.training.lora is not None,
         "more tensor or pipeline parallelism": not job.framework.runs("AutoTP"),

@@ -59,8 +59,21 @@ class LayoutSubject:
             if isinstance(judge, Rule):
                 columns = replace(judge.columns, binds=self.columns.binds)
                 return replace(judge, also=(judge, *judge.also), columns=columns, checks=self.checks, **own)
-            columns = _judged(self.columns, judge)
-            check, text = wraps(judge)(_check(columns)), judge.__doc__ or ""
+
+            def holds(*planned: Any) -> Any:
+                return next(judge(*planned))
+
+            def explain(*planned: Any) -> tuple[str, str]:
+                _, (message, hint) = judge(*planned)
+                return message, hint
+
+            @wraps(judge)
+            def check(planned: tuple[Any, ...]) -> Violations:
+                if not holds(*planned):
+                    yield Violation(_place(planned[0], self.columns.reads), *explain(*planned))
+
+            columns = replace(self.columns, holds=holds, explain=explain)
+            text = judge.__doc__ or ""
             return Rule(**own, text=text, checks=self.checks, check=check, subjects=_whole, columns=columns)
 
         return made
@@ -130,28 +143,6 @@ def divide_either_way(a: Any, b: Any) -> Any:
 def is_moe(job: Job) -> bool:
     """A condition of rules: the model has experts."""
     return job.model.is_moe
-
-
-def _judged(columns: Columns, judge: Callable[..., Judgement]) -> Columns:
-    def holds(*planned: Any) -> Any:
-        return next(judge(*planned))
-
-    def explain(*planned: Any) -> tuple[str, str]:
-        _, (message, hint) = judge(*planned)
-        return message, hint
-
-    return replace(columns, holds=holds, explain=explain)
-
-
-def _check(columns: Columns) -> Callable[..., Violations]:
-    """The check of one layout: a tuple of its job, the layout, and with an estimate its ledger."""
-
-    def check(planned: tuple[Any, ...]) -> Violations:
-        if not columns.holds(*planned):
-            message, hint = columns.explain(*planned)
-            yield Violation(_place(planned[0], columns.reads), message, hint)
-
-    return check
 
 
 def _place(job: Job, fields: tuple[str, ...]) -> Location:

@@ -9,6 +9,7 @@ from ...estimate.stages import expert_replicas
 from ...estimate.states import is_precision_aware
 from ...findings import ERROR, NOTE
 from ...job.records import Job
+from ...job.wording import dots
 from ...rule import InFiles
 from ..planned import (
     IN_CONFIGS,
@@ -52,9 +53,9 @@ def autotp_stops_at_stage_2(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: DeepSpeed 0.19.3 and earlier stop at start on an assertion.
     Fix: set layout.zero_stage to 2 or lower, or use DeepSpeed 0.19.4 or later (`deepspeed_version`)"""
     yield (layout.zero_stage <= 2) | (layout.tensor == 1)
-    mine, first = (".".join(map(str, v)) for v in (job.deepspeed_version, FIRST_AUTOTP_WITH_STAGE_3))
-    message = f"{given(job, layout, 'zero_stage', 'tensor')} is refused by DeepSpeed {mine}: at most 2"
-    yield message, f"use {job.says('zero_stage', 2)}, {job.says('tensor', 1)}, or DeepSpeed {first} or later"
+    mine, both = dots(job.deepspeed_version), given(job, layout, "zero_stage", "tensor")
+    hint = f"use {job.says('zero_stage', 2)}, {job.says('tensor', 1)}, or DeepSpeed 0.19.4 or later"
+    yield f"{both} is refused by DeepSpeed {mine}: at most 2", hint
 
 
 @layouts("zero_stage", "data", "context").rule("ZERO040", NOTE, "silent", derived("one rank has nothing to shard"))
@@ -159,7 +160,7 @@ def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: The key is gone from DeepSpeed 0.19.7, and other scripts build models without MiCS_Init.
     Fix: set layout.zero_copies to 1; zero_hpz keeps parameters within a node"""
     yield layout.zero_copies == 1
-    mine = ".".join(map(str, job.deepspeed_version))
+    mine = dots(job.deepspeed_version)
     copies, framework = job.says("zero_copies", layout.zero_copies), job.says("framework", job.framework)
     message = f"{copies} is not available with {framework} and DeepSpeed {mine}"
     yield message, f"use {job.says('zero_copies', 1)}, or {job.says('zero_hpz', job.cluster.accelerators_per_node)}"
@@ -176,17 +177,20 @@ def mics_shards_parameters(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{copies} with {stage}, {offload} and {hpz} is refused", f"use {job.says('zero_copies', 1)}"
 
 
+def _divides_neighbours(job: Job, layout: LayoutLike, key: str) -> Judgement:
+    ranks, count = layout.data * layout.context, getattr(layout, key)
+    yield implies(count > 1, divides(count, ranks) & (layout.tensor == 1))
+    message = f"{given(job, layout, key)} does not divide {ranks} ranks with {given(job, layout, 'tensor')}"
+    fitting = nearest(divisors(int(ranks)), count) if layout.tensor == 1 else [1]
+    yield message, f"use {job.says(key, *fitting)}"
+
+
 @_shards.rule("ZERO083", ERROR, "init", "deepspeedai/DeepSpeed deepspeed/runtime/zero/mics_utils.py:83 @ 0.19.6")
 def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """The copies of MiCS divide data × context, without tensor parallelism: each is on neighbouring ranks.
     Prevents: An assertion when the groups are made, or shards of other weights in one group.
     Fix: set layout.zero_copies to a divisor of data × context, and tensor to 1"""
-    ranks = layout.data * layout.context
-    whole = divides(layout.zero_copies, ranks) & (layout.tensor == 1)
-    yield implies(layout.zero_copies > 1, whole)
-    message = f"{given(job, layout, 'zero_copies')} does not divide {ranks} ranks with {given(job, layout, 'tensor')}"
-    fitting = nearest(divisors(int(ranks)), layout.zero_copies) if layout.tensor == 1 else [1]
-    yield message, f"use {job.says('zero_copies', *fitting)}"
+    yield from _divides_neighbours(job, layout, "zero_copies")
 
 
 @layouts("zero_hpz", "zero_stage").rule("ZERO084", ERROR, "silent", deepspeed_now("runtime/engine.py:2787"))
@@ -206,11 +210,7 @@ def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """Second partitions divide data × context, without tensor parallelism: each is on neighbouring ranks.
     Prevents: `N is not divisible by M` when the engine starts, or shards of other weights in one group.
     Fix: set layout.zero_hpz to the accelerators of a node, and tensor to 1"""
-    ranks = layout.data * layout.context
-    yield implies(layout.zero_hpz > 1, divides(layout.zero_hpz, ranks) & (layout.tensor == 1))
-    message = f"{given(job, layout, 'zero_hpz')} does not divide {ranks} ranks with {given(job, layout, 'tensor')}"
-    fitting = nearest(divisors(int(ranks)), layout.zero_hpz) if layout.tensor == 1 else [1]
-    yield message, f"use {job.says('zero_hpz', *fitting)}"
+    yield from _divides_neighbours(job, layout, "zero_hpz")
 
 
 @_quantized.rule("ZERO086", ERROR, "silent", deepspeed_now("runtime/engine.py:2788"))
