@@ -40,24 +40,19 @@ class Timed(NamedTuple):
         )
 
     @property
-    def continues(self) -> bool:
-        """Ask whether another job follows by itself: as asked for, else by requeueing where it has a folder."""
-        return continuation(self.job) != "none"
-
-    @property
     def takes(self) -> str:
         """Both numbers."""
         return f"the run takes about {long_time(self.run.wall_s)}; time_limit is {clock(self.limit_s)}"
 
 
-def timed_run(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> Iterator[Timed]:
+def _timed(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> Iterator[Timed]:
     """The run, where it is longer than its limit."""
     limit = job.launch.time_limit_s
     if run is not None and limit is not None and run.segments != 1:
         yield Timed(job=job, layout=layout, run=run, limit_s=limit, fastest_fraction=fastest_fraction)
 
 
-timed: Final[Subject[Timed]] = Subject((), lambda planned: timed_run(*planned), "fit")
+timed: Final[Subject[Timed]] = Subject((), lambda planned: _timed(*planned), "fit")
 
 
 @timed.rule("TIME001", WARNING, "training", slurm_manual("sbatch(1), --time"))
@@ -65,15 +60,23 @@ def long_runs_go_on(run: Timed) -> Violations:
     """A run that is longer than its time limit is continued by further jobs.
     Prevents: The scheduler ends the job at its limit. Unsaved steps are lost, and nothing trains the rest.
     Fix: set output.checkpoints and launch.slurm.continue, or a longer time_limit, or use more GPUs"""
-    count = run.run.segments
+    count, output = run.run.segments, run.job.output
     if count is None:
         return
-    if run.saves and run.continues:
+    if run.saves and continuation(run.job) != "none":  # as asked for, else by requeueing where it has a folder
         message = f"{run.takes}: {count} jobs, one after another"
         yield _at(run, message, f"for a single job, {_alone(run)}", note=True)
         return
     lacks = "nothing continues it" if run.saves else "it does not go on from a checkpoint"
-    yield _at(run, f"{run.takes}, and {lacks}", f"{_continued(run, count)}, or {_alone(run)}")
+    if output.checkpoints is not None and not output.resume:
+        go_on = f"set output.resume: true for {count} jobs"
+    elif not run.saves:
+        go_on = f"set output.checkpoints for {count} jobs that go on from one another"
+    elif can_continue(run.job):
+        go_on = f"set launch.{run.job.launch.target}.continue: requeue for {count} jobs"
+    else:
+        go_on = f"start it again for {count} jobs"
+    yield _at(run, f"{run.takes}, and {lacks}", f"{go_on}, or {_alone(run)}")
 
 
 @timed.rule("TIME002", WARNING, "silent", slurm_manual("sbatch(1), --time"))
@@ -93,24 +96,19 @@ def limits_allow_a_checkpoint(run: Timed) -> Violations:
         yield _at(run, f"{message}: no job gets as far as a checkpoint", f"{oftener}{_alone(run)}")
 
 
-kept: Final[Subject[tuple[Job, Run]]] = Subject((), lambda planned: _kept(*planned), "fit")
-
-
-def _kept(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> Iterator[tuple[Job, Run]]:
-    if run is not None and job.output.checkpoints is not None:
-        yield job, run
+kept: Final[Subject[tuple[Job, Run | None]]] = Subject((), lambda planned: [(planned[0], planned[2])], "fit")
 
 
 @kept.rule(
     "DISK001", WARNING, "training", derived("a program whose disk is full ends, and its last checkpoint is cut off")
 )
-def checkpoints_have_room(saved: tuple[Job, Run]) -> Violations:
+def checkpoints_have_room(saved: tuple[Job, Run | None]) -> Violations:
     """The checkpoints that a run keeps fit into output.space_tb.
     Prevents: OSError: No space left on device, hours or days into the run.
     Fix: save less often, keep fewer, or move them away while the run goes on"""
     job, run = saved
-    room = job.output.space_tb
-    if room is not None and run.kept_bytes > room * 1e12:
+    room = None if job.output.checkpoints is None else job.output.space_tb
+    if run is not None and room is not None and run.kept_bytes > room * 1e12:
         hint = f"set save_interval to {ceil(run.steps / max(1, room * 1e12 // run.checkpoint_bytes)):,} or more steps"
         if job.framework.runs("Megatron-LM"):
             hint += ", or add --save-retain-interval to launch.arguments"
@@ -124,18 +122,6 @@ def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation
     may_fit = run.run.wall_s * run.fastest_fraction <= run.limit_s
     found = violation(run.job, _WHERE, message, hint)
     return Violation(found.where, message, hint, severity=NOTE if note or may_fit else None)
-
-
-def _continued(run: Timed, count: int) -> str:
-    """Say how further jobs go on with it."""
-    output = run.job.output
-    if output.checkpoints is not None and not output.resume:
-        return f"set output.resume: true for {count} jobs"
-    if not run.saves:
-        return f"set output.checkpoints for {count} jobs that go on from one another"
-    if can_continue(run.job):
-        return f"set launch.{run.job.launch.target}.continue: requeue for {count} jobs"
-    return f"start it again for {count} jobs"
 
 
 def _alone(run: Timed) -> str:

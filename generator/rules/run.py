@@ -102,7 +102,14 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
         for rule in binding_rules(job, _ALL)
         if any(name in pinned for name in rule.columns.reads) and all(name in known for name in rule.columns.reads)
     ]
-    return in_file_order((*findings_of(decided, (job, layout_of(known))), *_check_partial_products(job, pinned, known)))
+    found = list(findings_of(decided, (job, layout_of(known))))
+    for rules, product in ((WORLD_RULES, world_product(job, known)), (BATCH_RULES, batch_product(job, known))):
+        (rule,) = binding_rules(job, rules)
+        written = [name for name in product.factors if name in pinned]
+        # of a product of which some factors are known, these must divide the total
+        if written and len(product.factors) < len(rule.columns.reads) and product.total % product.known:
+            found.append(rule.at(job.origin.locate(f"/layout/{written[0]}"), *product.explain(whole=False)))
+    return in_file_order(found)
 
 
 def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:
@@ -156,13 +163,3 @@ def check_pinned_fit(job: Job) -> tuple[Finding, ...]:
         known.setdefault("gradient_accumulation", job.training.global_batch // rest)
     layout = whole_layout(known)
     return check_fit(job, layout, memory(job, layout)) if layout else ()
-
-
-def _check_partial_products(job: Job, pinned: dict[str, Any], known: dict[str, Any]) -> Iterator[Finding]:
-    """Products of which some factors are known: these must divide the total."""
-    products = ((WORLD_RULES, world_product(job, known)), (BATCH_RULES, batch_product(job, known)))
-    for rules, product in products:
-        (rule,) = binding_rules(job, rules)
-        written = [name for name in product.factors if name in pinned]
-        if written and len(product.factors) < len(rule.columns.reads) and product.total % product.known:
-            yield rule.at(job.origin.locate(f"/layout/{written[0]}"), *product.explain(whole=False))

@@ -207,8 +207,12 @@ _SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
 
 def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The value of the spec, and the key with that of an option, where the two differ."""
-    if key == "model":
-        return _other_model(job, text)
+    if key == "model":  # where both it and an option name one of the catalog, of different shapes
+        entry = None if _PATH.match(text) or find_model(job.model.name) is None else find_model(text)
+        if entry is None or entry.name == job.model.name:
+            return None
+        other = model_from_config(entry.config, name=entry.name, source=entry.source)
+        return (job.model.name, f"model: {text}") if _SHAPE(other) != _SHAPE(job.model) else None
     if key == _ATTENTION:
         value, text = job.training.attention, next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), "")
     elif key in (texts := spec_values(job)):
@@ -218,47 +222,29 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
     return (value, f"{key}: {text}") if text not in ("", value) else None
 
 
-def _other_model(job: Job, name: str) -> tuple[str, str] | None:
-    """The model of the spec, where both it and an option name one of the catalog, of different shapes."""
-    entry = None if _PATH.match(name) or find_model(job.model.name) is None else find_model(name)
-    if entry is None or entry.name == job.model.name:
-        return None
-    other = model_from_config(entry.config, name=entry.name, source=entry.source)
-    return (job.model.name, f"model: {name}") if _SHAPE(other) != _SHAPE(job.model) else None
-
-
 def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
-    value = None if key in _SPARES and not _counts(job, key) else _number_of(job, key)
-    try:
-        given = float(text)
-    except ValueError:
-        return None
+    # A number of no weight in a plan counts where it is the spec's own, or repeated in the DeepSpeed config.
+    own = job.framework.runs("Trainer", "own script") or f"/{key.replace('.', '/')}" in job.origin.locations
+    value = _number_of(job, key) if own or key not in _SPARES else None
+    given = _number(text)
     rounds = key.startswith("training.duration") and job.training.duration_steps is None  # up or down, both are right
-    if value is None or given <= 0 or abs(given - value) <= rounds:
+    if value is None or given is None or given <= 0 or abs(given - value) <= rounds:
         return None
     section, _, last = key.rpartition(".")
     nested = section in ("training.duration", "training.lora")
     return f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
 
 
-def _counts(job: Job, key: str) -> bool:
-    """Ask whether a number of no weight in a plan is the spec's own, or repeated in the DeepSpeed config."""
-    return job.framework.runs("Trainer", "own script") or f"/{key.replace('.', '/')}" in job.origin.locations
-
-
 def _number_of(job: Job, key: str) -> float | None:
     """A number of the spec; of a layout, where it is pinned."""
-    training, lora = job.training, job.training.lora
+    training, name = job.training, key.rpartition(".")[2]
     if key.startswith("training.duration"):
-        per = training.sequence_length if key.endswith("samples") else None
         if training.batch_ramp is not None or training.duration_tokens is None:
             return None
-        return training.duration_tokens / per if per else training.steps
-    if key.startswith("training.lora"):
-        return None if lora is None else getattr(lora, key.rpartition(".")[2])
-    section, _, name = key.partition(".")
-    value = getattr(training if section == "training" else job.pins, name, None)
+        return training.duration_tokens / training.sequence_length if name == "samples" else training.steps
+    holders = {"training": training, "training.lora": training.lora}
+    value = getattr(holders.get(key.rpartition(".")[0], job.pins), name, None)
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -268,25 +254,24 @@ def paths_suit_the_script(job: Job) -> Violations:
     Prevents: A weight is taken for a path, or the script stops at an argument that it doesn't have.
     Fix: write a weight before each path, or before none; give the Trainer's scripts one"""
     path, taken, where = job.data.path, job.framework.data_paths, "/data/path"
-    weights = [_is_weight(word) for word in path]
+    weights = [_number(word) is not None for word in path]
     if any(weights) and weights != [True, False] * (len(path) // 2):
         found = f"{counted(sum(weights), 'weight')} and {counted(len(path) - sum(weights), 'path')}"
         message = f"data.path has {found}, not in turn"
         yield violation(job, where, message, "write a weight before each path, such as [0.3, /data/a, 0.7, /data/b]")
     elif len(path) > 1 and taken == "one":
         message = f"data.path has {len(path)} values; scripts of {job.framework} take one path"
-        yield violation(job, where, message, f"use path: {next(word for word in path if not _is_weight(word))}")
+        yield violation(job, where, message, f"use path: {path[weights.index(False)]}")
     elif len(path) > 1 and taken == "weighted" and not any(weights):
         message = f"data.path has {len(path)} paths without weights, which {job.framework} requires"
         yield violation(job, where, message, f"write a weight before each, such as [1, {path[0]}, 1, {path[1]}]")
 
 
-def _is_weight(word: str) -> bool:
+def _number(text: str) -> float | None:
     try:
-        float(word)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 @jobs.rule("ARG003", ERROR, "silent", derived("the values of deepspeed_config are put over those of the plan"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from ...estimate.adapters import ALL_LINEAR, ATTENTION, has_known_modules, projections
 from ...estimate.model_size import dense_layers
 from ...findings import ERROR, Violations
 from ...job.records import Job
+from ...job.wording import dots
 from ..planned import jobs, jobs_of, lm_jobs, violation
 from ..violations import deepspeed_now, derived, megatron_lm, transformers
 
@@ -42,18 +44,14 @@ def quantized_values_are_half(job: Job) -> Violations:
     for key in _asked(job):
         converts = key == "quantized_weights" and reads_bf16 and precision in ("bf16", "fp8")
         if precision != "fp16" and not converts:
-            mine = ".".join(map(str, job.deepspeed_version))
-            message = f"training.{job.says(key, True)} with {job.says('precision', precision)}: DeepSpeed {mine}"
-            message += " reads the bits as fp16"
+            both = f"training.{job.says(key, True)} with {job.says('precision', precision)}"
+            message = f"{both}: DeepSpeed {dots(job.deepspeed_version)} reads the bits as fp16"
             yield violation(job, f"/training/{key}", message, f"use {job.says('precision', 'fp16')}, or remove {key}")
-
-
-_STATE_TYPES = ("moment_dtype", "master_dtype")
 
 
 def _narrow_states(job: Job) -> list[tuple[str, str]]:
     """The state types that are set and not fp32."""
-    types = [(key, getattr(job.training, key)) for key in _STATE_TYPES]
+    types = [(key, getattr(job.training, key)) for key in ("moment_dtype", "master_dtype")]
     return [(key, kept) for key, kept in types if kept not in (None, "fp32")]
 
 
@@ -90,18 +88,13 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
     Prevents: The option has no effect without fp8 products, or the framework has none: weights stay in 16 bits.
     Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters and fp8_recipe"""
     given = {"fp8_parameters": job.training.fp8_parameters, "fp8_recipe": job.training.fp8_recipe}
-    for key in (key for key, value in given.items() if value not in (False, "delayed")):
-        yield from _needs_fp8(job, key, given[key])
-
-
-def _needs_fp8(job: Job, key: str, value: object) -> Violations:
     missing = []
     if not job.framework.runs("Megatron-LM"):
         missing.append((job.says("framework", job.framework), job.says("framework", "megatron-lm")))
     if job.training.precision != "fp8":
         missing.append((job.says("precision", job.training.precision), job.says("precision", "fp8")))
-    for found, wanted in missing:
-        message = f"{job.says(key, value)} with {found} has no effect"
+    for key, (found, wanted) in product((key for key in given if given[key] not in (False, "delayed")), missing):
+        message = f"{job.says(key, given[key])} with {found} has no effect"
         yield violation(job, f"/training/{key}", message, f"use {wanted}, or remove {key}")
 
 

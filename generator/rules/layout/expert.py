@@ -144,10 +144,8 @@ def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm"""
     yield layout.expert_tensor == layout.tensor
     both, framework = given(job, layout, "expert_tensor", "tensor"), job.says("framework", job.framework)
-    yield (
-        f"{both} is not available with {framework}",
-        f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}",
-    )
+    hint = f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}"
+    yield f"{both} is not available with {framework}", hint
 
 
 @_nothing_to_cut.rule("MOE017", ERROR, "silent", derived("expert_tensor cuts routed experts"))

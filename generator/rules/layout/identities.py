@@ -43,11 +43,6 @@ class Product:
         """The product of the factors."""
         return prod(self.factors.values())
 
-    def describe(self) -> str:
-        """`data: 3 × tensor: 8 = 24`, or `data: 3` for one factor."""
-        terms = " × ".join(self.vocabulary.says(name, value) for name, value in self.factors.items())
-        return terms if len(self.factors) == 1 else f"{terms} = {self.known}"
-
     def hint(self, whole: bool) -> str:
         """Values of one factor, and of the total, that pass; `whole` when the factors must make the total exactly."""
         totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
@@ -57,8 +52,10 @@ class Product:
 
     def explain(self, *, whole: bool) -> tuple[str, str]:
         """Message and hint, where the product is not the total, or where its known factors don't divide it."""
+        terms = " × ".join(self.vocabulary.says(name, value) for name, value in self.factors.items())
+        product = terms if len(self.factors) == 1 else f"{terms} = {self.known}"
         relation = "is not" if whole else "does not divide"
-        return f"{self.describe()} {relation} {self.vocabulary.says(self.key, self.total)}", self.hint(whole)
+        return f"{product} {relation} {self.vocabulary.says(self.key, self.total)}", self.hint(whole)
 
     def _factors(self, whole: bool) -> str | None:
         """Return the first factor that can be changed alone, with the nearest values that pass."""
@@ -151,18 +148,14 @@ def pinned_values(pins: Pins) -> dict[str, Any]:
             values[name] = choices[values[name]]
     if modules := values.pop("recompute_modules", ()):
         values["recompute_modules"] = Modules.of(modules)
-    return {**_consequences(values), **values}
-
-
-def _consequences(pins: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys that are left open, but follow from a detail that is fixed."""
-    follows = {
+    follows = {  # what is left open, but follows from a detail that is fixed
         "recompute_layers": ("recompute", Recompute.FULL),
         "recompute_group": ("recompute", Recompute.FULL),
         "recompute_modules": ("recompute", Recompute.SELECTIVE),
         "offload_fraction": ("offload", Offload.OPTIMIZER),
     }
-    return dict(follows[name] for name in follows if pins.get(name, DEFAULTS[name]) != DEFAULTS[name])
+    fixed = [name for name in follows if values.get(name, DEFAULTS[name]) != DEFAULTS[name]]
+    return {**dict(follows[name] for name in fixed), **values}
 
 
 def implied_values(job: Job) -> dict[str, Any]:

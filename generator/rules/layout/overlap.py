@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ...estimate.layout import LayoutLike, Modules, Recompute
@@ -13,6 +15,7 @@ from ..planned import Judgement, divides, elsewhere, given, implies, layouts, lm
 from ..violations import derived, megatron_lm, transformer_engine
 from .tensor import tensor_domain
 
+_OVERLAP = "--overlap-moe-expert-parallel-comm"
 _CONFIG = "core/transformer/transformer_config.py"
 _OLDER = frozenset({"volta", "turing"})  #: for which Transformer Engine has no kernels
 _HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
@@ -27,10 +30,7 @@ def _has_engine(job: Job) -> bool:
     return accelerator.vendor == "nvidia" and accelerator.generation not in _OLDER and joined
 
 
-_elsewhere = {
-    name: layouts(name, applies=lambda job: not job.framework.runs("Megatron-LM"))
-    for name in ("tensor_overlap", "expert_overlap")
-}
+_elsewhere = partial(layouts, applies=lambda job: not job.framework.runs("Megatron-LM"))
 _buffers = lm_layouts("tensor_overlap", "tensor", "accelerators_per_node")
 _devices = lm_layouts("tensor_overlap", "accelerator", applies=lambda job: not _has_engine(job))
 _precise = lm_layouts("expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF)
@@ -44,7 +44,7 @@ def _refused(job: Job, field: str, others: str) -> tuple[str, str]:
     return f"{job.says(field, True)} with {others} is refused", _off(job, field)
 
 
-@_elsewhere["tensor_overlap"].rule("MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap"))
+@_elsewhere("tensor_overlap").rule("MLM120", ERROR, "silent", derived("only Megatron-LM has --tp-comm-overlap"))
 def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Tensor-parallel communication overlaps with products in Megatron-LM only.
     Prevents: No error: the communication would wait as before, and steps would take longer than planned.
@@ -53,9 +53,7 @@ def tensor_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "tensor_overlap", False, "megatron-lm")
 
 
-@_elsewhere["expert_overlap"].rule(
-    "MLM121", ERROR, "silent", derived("only Megatron-LM has --overlap-moe-expert-parallel-comm")
-)
+@_elsewhere("expert_overlap").rule("MLM121", ERROR, "silent", derived(f"only Megatron-LM has {_OVERLAP}"))
 def expert_overlap_is_megatrons(job: Job, layout: LayoutLike) -> Judgement:
     """Experts' all-to-alls overlap with another micro-batch's compute in Megatron-LM only.
     Prevents: No error: the all-to-alls would wait as before, and steps would take longer than planned.
@@ -127,7 +125,7 @@ def expert_overlap_keeps_layers(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start: disable full recomputation.
     Fix: set layout.recompute to selective or none, or expert_overlap to false"""
     yield implies(layout.expert_overlap, layout.recompute != Recompute.FULL)
-    message, _ = _refused(job, "expert_overlap", job.says("recompute", Recompute.FULL))
+    message = f"{job.says('expert_overlap', True)} with {job.says('recompute', Recompute.FULL)} is refused"
     yield message, f"use {job.says('recompute', Recompute.NONE)}, or {_off(job, 'expert_overlap')}"
 
 

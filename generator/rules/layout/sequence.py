@@ -8,6 +8,7 @@ from ...estimate.layout import LayoutLike
 from ...facts.facts import knows
 from ...findings import ERROR, NOTE
 from ...job.records import Job
+from ...job.wording import dots
 from ...rule import InFiles
 from ..planned import (
     IN_ALL,
@@ -36,14 +37,12 @@ _cut = megatron_layouts("sequence_parallel", "tensor", "context", "sequence_leng
 _moe = lm_layouts("sequence_parallel", "tensor", "experts", applies=is_moe)
 _grouped = engine_layouts("context", "heads", "kv_heads", applies=has_grouped_heads)
 _ulysses = mds_layouts("context", "tensor", "pipeline")
-#: The first DeepSpeed that makes Ulysses' groups of a config that is a file, and the first with what accelerate calls.
-_FIRST_WITH_ULYSSES = (0, 19)
-_FIRST_WITH_ULYSSES_OF_ACCELERATE = (0, 18, 2)
 _older_ulysses = autotp_layouts("context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job))
 
 
 def _first_with_ulysses(job: Job) -> tuple[int, ...]:
-    return _FIRST_WITH_ULYSSES_OF_ACCELERATE if job.framework.runs("Trainer") else _FIRST_WITH_ULYSSES
+    """The first DeepSpeed with what accelerate calls, or that makes Ulysses' groups of a config that is a file."""
+    return (0, 18, 2) if job.framework.runs("Trainer") else (0, 19)
 
 
 @_older_ulysses.rule(
@@ -58,7 +57,7 @@ def ulysses_is_supported(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: AssertionError: Check batch related parameters; or accelerate refuses the release.
     Fix: set layout.context to 1, or use a later DeepSpeed (`deepspeed_version`)"""
     yield layout.context == 1
-    mine, first = (".".join(map(str, v)) for v in (job.deepspeed_version, _first_with_ulysses(job)))
+    mine, first = dots(job.deepspeed_version), dots(_first_with_ulysses(job))
     message = f"{job.says('context', layout.context)} cannot be initialised by DeepSpeed {mine}"
     yield message, f"use {job.says('context', 1)}, or DeepSpeed {first} or later"
 
@@ -247,10 +246,8 @@ def head_ranks_divide_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield implies(layout.context_heads > 1, divides(cut, model.heads) & divides(cut, kv_heads))
     fitting = divisors(kv_heads // layout.tensor) if kv_heads % layout.tensor == 0 else [1]
     both = given(job, layout, "context_heads", "tensor")
-    yield (
-        f"{both} does not divide {model.heads} heads and {kv_heads} key-value heads",
-        f"use {job.says('context_heads', *fitting)}",
-    )
+    message = f"{both} does not divide {model.heads} heads and {kv_heads} key-value heads"
+    yield message, f"use {job.says('context_heads', *fitting)}"
 
 
 @_local.rule("MLM132", ERROR, "training", transformer_engine(f"{_ATTENTION}:5057, 5066"), InFiles())
@@ -261,8 +258,8 @@ def local_attention_exchanges_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield layout.context_heads == layout.context
     model = job.model
     what = "attention sinks" if model.attention_sinks else f"a window of {model.sliding_window} tokens"
-    given = f"{job.says('context', layout.context)} and {job.says('context_heads', layout.context_heads)}"
-    message = f"{given} with {what}: all ranks must exchange heads"
+    both = f"{job.says('context', layout.context)} and {job.says('context_heads', layout.context_heads)}"
+    message = f"{both} with {what}: all ranks must exchange heads"
     yield message, f"use {job.says('context_heads', layout.context)}, or {job.says('context', 1)}"
 
 
