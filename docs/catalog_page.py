@@ -45,7 +45,7 @@ def _accelerator(record: Accelerator) -> tuple[str, ...]:
 def _node_type(record: NodeType) -> tuple[str, ...]:
     return (
         code(record.name),
-        f"{record.accelerators_per_node} × {record.accelerator}",
+        f"{record.accelerators_per_node} × {record.accelerator.name}",
         f"{record.network}; {record.intra_node} inside",
         f"{record.network_bytes_per_s_per_node / GBIT_PER_S:,.0f}",
         _known(record.host_memory_bytes and record.host_memory_bytes / GIB),

@@ -50,7 +50,7 @@ def build_catalog(
     cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
     return Catalog(
         accelerators=cards,
-        node_types={name: _node_type(name, entry, listed.get(name)) for name, entry in node_types.items()},
+        node_types={name: _node_type(name, entry, listed.get(name), cards) for name, entry in node_types.items()},
         models={
             n: ModelEntry(name=n, config=e["config"], source=_source(n, e), gated=tuple(e["gated"]))
             for n, e in presets.items()
@@ -127,10 +127,13 @@ def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
     return Accelerator(flops_per_s=peak, achievable_fraction=achievable, **fields)
 
 
-def _node_type(name: str, entry: Mapping[str, Any], price: ListPrice | None) -> NodeType:
-    own: dict[str, Any] = {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
+def _node_type(
+    name: str, entry: Mapping[str, Any], price: ListPrice | None, cards: Mapping[str, Accelerator]
+) -> NodeType:
+    own: dict[str, Any] = dict.fromkeys(("host_memory_bytes", "cpu_cores", "local_nvme_bytes", "price_per_node_hour"))
+    own |= {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
     own |= {"list_price": price, "price_per_node_hour": price.usd_per_node_hour} if price else {}
-    return NodeType(**{**own, **_fields(name, entry)})
+    return NodeType(**{**own, **_fields(name, entry), "accelerator": cards[entry["accelerator"]]})
 
 
 def _list_prices(groups: Mapping[str, Any]) -> dict[str, ListPrice]:

@@ -96,9 +96,7 @@ def counted(text: str) -> Machines | None:
 def nodes_with(accelerator: Accelerator, per_node: int | None = None) -> list[NodeType]:
     """The node types that have an accelerator, and so many of it."""
     every = load_catalog().node_types.values()
-    return [
-        one for one in every if one.accelerator == accelerator.name and per_node in (None, one.accelerators_per_node)
-    ]
+    return [one for one in every if one.accelerator == accelerator and per_node in (None, one.accelerators_per_node)]
 
 
 def nearest(name: str, kind: str) -> str | None:
@@ -117,7 +115,7 @@ def nearest(name: str, kind: str) -> str | None:
         names = {one: names[one] for one in names if closest(_series(name), {_series(one)})}
     near = min(begun, key=len) if begun else closest(plain, names)
     cards = _cards_in(name) if kind == "node_types" else None
-    if cards and not (near and cards[1].name == catalog.node_types[names[near]].accelerator):
+    if cards and not (near and cards[1] == catalog.node_types[names[near]].accelerator):
         return cards[0]
     return near
 

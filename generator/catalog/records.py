@@ -42,21 +42,21 @@ class ListPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeType:
-    """One machine as rented or bought. `None` means that no source says."""
+    """One machine as rented or bought, or as a job describes it. Rates are one direction; `None`: no source says."""
 
     name: str  #: `provider/name`, lower case
-    provider: str
-    accelerator: str  #: catalog name
+    provider: str | None
+    accelerator: Accelerator
     accelerators_per_node: int
     intra_node: str  #: nvswitch | mesh | pcie
     link_domain: int  #: accelerators joined by the fast fabric; more than a node's in rack-scale systems
     network: str  #: infiniband | roce | efa | slingshot | omni-path | ethernet | none
-    network_bytes_per_s_per_node: float  #: all NICs of the node together, one direction
-    host_memory_bytes: float | None = None
-    cpu_cores: int | None = None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
-    local_nvme_bytes: float | None = None
-    price_per_node_hour: float | None = None
-    list_price: ListPrice | None = None  #: where the price above is from
+    network_bytes_per_s_per_node: float  #: all NICs of the node together; 0 when nodes aren't connected
+    host_memory_bytes: float | None
+    cpu_cores: int | None  #: what the scheduler can hand out: vCPUs of a cloud VM, cores otherwise
+    local_nvme_bytes: float | None
+    price_per_node_hour: float | None  #: in US dollars where it is a list price, else in the user's currency
+    list_price: ListPrice | None = None  #: where the price above is from; None where the job says it
     source: str
     unverified: tuple[str, ...] = ()
 

@@ -62,6 +62,8 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     if isinstance(record, ModelEntry):
         model = _model(record)
         return {"name": model.name, "parameters": parameter_count(model), **asdict(model)}
+    if isinstance(record, NodeType):
+        return {**asdict(record), "accelerator": record.accelerator.name}
     return asdict(record)
 
 
@@ -80,7 +82,7 @@ def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:
     if isinstance(record, NodeType):
         gbits = record.network_bytes_per_s_per_node / GBIT_PER_S
         network = f"{gbits:,.0f} Gbit/s" if gbits else "no network"
-        return f"{record.accelerators_per_node} × {record.accelerator}", network
+        return f"{record.accelerators_per_node} × {record.accelerator.name}", network
     model = _model(record)
     return f"{count(parameter_count(model))} parameters", f"{model.layers} layers of {model.hidden:,}"
 

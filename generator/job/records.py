@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from ..catalog.records import Accelerator, ListPrice, Model
+from ..catalog.records import Model, NodeType
 from ..dataclass import dataclass
 from ..findings import Location
 from .wording import OF_SPECS, Vocabulary
@@ -120,24 +120,7 @@ class Framework:
 Frameworks = Mapping[str, Framework]  #: by name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """The machines, node type and accelerator joined. Rates are one direction."""
-
-    name: str
-    provider: str | None
-    accelerator: Accelerator
-    accelerators_per_node: int
-    intra_node: str  #: nvswitch | mesh | pcie
-    link_domain: int  #: accelerators joined by the fast fabric
-    network: str
-    network_bytes_per_s_per_node: float  #: 0 when nodes aren't connected
-    host_memory_bytes: float | None
-    cpu_cores: int | None
-    local_nvme_bytes: float | None
-    price_per_node_hour: float | None  #: in US dollars where it is a list price, else in the user's currency
-    list_price: ListPrice | None = None  #: None where the job says the price
-    source: str
+Cluster = NodeType  #: of the catalog, or with what the job says of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

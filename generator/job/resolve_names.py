@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from ..catalog import Accelerator, Model, find_accelerator, find_model, find_node_type, load_catalog
+from ..catalog import Accelerator, Model, find_accelerator, find_model, find_node_type
 from ..catalog.names import Machines, counted, nearest, nodes_with
 from ..findings import Finding, Severity
 from ..units import GB, GBIT_PER_S, GIB
@@ -62,8 +62,7 @@ def _named(source: Source, pointer: str, value: str) -> _Cluster:
     """The cluster of a node type's name, or of machines that are counted."""
     node_type, machines = find_node_type(value), counted(value)
     if node_type is not None:
-        shared = {f.name: getattr(node_type, f.name) for f in fields(Cluster) if f.name != "accelerator"}
-        return Cluster(accelerator=load_catalog().accelerators[node_type.accelerator], **shared), ()
+        return node_type, ()
     accelerator = find_accelerator(machines.accelerator if machines else value)
     if machines is not None and accelerator is not None:
         return _from_counted(source, value, machines, accelerator)

@@ -88,7 +88,8 @@ def test_slices_of_every_sliceable_device() -> None:
 @pytest.mark.parametrize("node", NODES, ids=by_name)
 def test_node_is_one_that_could_exist(node: NodeType) -> None:
     """A node's accelerator is in the catalog, and its numbers are those of a real machine."""
-    device = CATALOG.accelerators[node.accelerator]
+    device = node.accelerator
+    assert CATALOG.accelerators[device.name] == device
     assert not device.is_slice
     assert node.name.startswith(f"{node.provider}/")
     assert 1 <= node.accelerators_per_node <= 16
