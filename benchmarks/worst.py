@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import dsgen
-from dsgen.catalog.loader import load_catalog
+from dsgen.catalog.records import load_catalog
 
 #: GPU counts and batches that have many divisors, few, or neither.
 _COUNTS = (1, 2, 3, 4, 6, 7, 8, 12, 16, 24, 60, 63, 96, 120, 126, 128, 512, 630, 768, 945, 1000, 1024, 1680, 2048, 2520)

@@ -1,8 +1,7 @@
 """Facts on hardware and models, every entry with its source."""
 
-from .loader import load_catalog
 from .names import closest, find_accelerator, find_model, find_node_type
-from .records import Accelerator, Catalog, Model, ModelEntry, NodeType
+from .records import Accelerator, Catalog, Model, ModelEntry, NodeType, load_catalog
 
 __all__ = [
     "Accelerator",

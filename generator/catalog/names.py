@@ -9,8 +9,7 @@ from functools import cache, lru_cache
 from typing import Final, TypeVar
 
 from ..dataclass import dataclass
-from .loader import load_catalog
-from .records import Accelerator, ModelEntry, NodeType
+from .records import Accelerator, ModelEntry, NodeType, load_catalog
 
 _Record = TypeVar("_Record")
 

@@ -1,10 +1,17 @@
-"""The records of the catalog: vendor and model facts in SI units, each with its source."""
+"""The catalog: vendor and model facts in SI units, each with its source, and the one place where units become SI."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import yaml
 
 from ..dataclass import dataclass
+from ..resources import read_text
+from ..units import GB, GB_PER_S, GBIT_PER_S, GIB, MIB, TFLOPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,3 +173,160 @@ class Catalog:
     node_types: Mapping[str, NodeType]
     models: Mapping[str, ModelEntry]
     aliases: Mapping[str, str]
+
+
+# libyaml's parser is ten times faster; PyYAML is built without it on some platforms.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_MAKE: Mapping[str, Callable[[str], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: text == "true",
+    "null": lambda _: None,
+}  #: of scalars, by tag
+
+
+@cache
+def load_catalog() -> Catalog:
+    """Every accelerator, node type and model of the package, in SI units."""
+    kinds = ("accelerators", "node_types", "models", "prices")
+    return build_catalog(*(read_yaml(__package__, f"{kind}.yaml") for kind in kinds))
+
+
+def build_catalog(
+    accelerators: Mapping[str, Any],
+    node_types: Mapping[str, Any],
+    models: Mapping[str, Any],
+    prices: Mapping[str, Any] | None = None,
+) -> Catalog:
+    """The catalog of YAML documents, or `ValueError`: an entry has no source, or a name or alias is used twice."""
+    listed = _list_prices(prices or {})
+    if strange := listed.keys() - node_types.keys():
+        raise ValueError(f"prices of unknown node types: {', '.join(sorted(strange))}")
+    presets = _spread_families(models)
+    cards = {name: _accelerator(name, entry) for name, entry in accelerators.items() if "slice_of" not in entry}
+    parts = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
+    cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
+    return Catalog(
+        accelerators=cards,
+        node_types={name: _node_type(name, entry, listed.get(name), cards) for name, entry in node_types.items()},
+        models={
+            n: ModelEntry(name=n, config=e["config"], source=_source(n, e), gated=tuple(e["gated"]))
+            for n, e in presets.items()
+        },
+        aliases=_aliases(accelerators, node_types, presets),
+    )
+
+
+def read_yaml(package: str, file_name: str) -> dict[str, Any]:
+    """A YAML mapping that is part of the program: `file_name` beside the modules of `package`."""
+    text = read_text(package, file_name)
+    document: dict[str, Any] = _plain(yaml.compose(text, Loader=_LOADER))
+    return document
+
+
+def _plain(node: Any) -> Any:
+    """Return the plain data of a node. PyYAML's own constructor takes half as long as its parser."""
+    if isinstance(node, yaml.MappingNode):
+        return {_plain(key): _plain(value) for key, value in node.value}
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(value) for value in node.value]
+    make = _MAKE.get(node.tag.rpartition(":")[2])
+    return make(node.value) if make else node.value
+
+
+def _source(name: str, entry: Mapping[str, Any]) -> str:
+    source = entry.get("source")
+    if not isinstance(source, str) or not source.strip():
+        raise ValueError(f"catalog entry {name!r} has no source")
+    return source
+
+
+def _slice(name: str, entry: Mapping[str, Any], whole: Accelerator) -> Accelerator:
+    """A MIG slice: sevenths of the compute, eighths of the memory system, and no link to its neighbours."""
+    return replace(
+        whole,
+        name=name,
+        memory_bytes=entry["memory_mib_usable"] * MIB,
+        memory_bytes_per_s=whole.memory_bytes_per_s * entry["memory_eighths"] / 8,
+        flops_per_s={p: rate * entry["compute_sevenths"] / 7 for p, rate in whole.flops_per_s.items()},
+        link_bytes_per_s=0.0,
+        tdp_watts=whole.tdp_watts and whole.tdp_watts * entry["compute_sevenths"] / 7,
+        is_slice=True,
+        source=_source(name, entry),
+        unverified=tuple(entry.get("unverified", ())),
+    )
+
+
+#: Keys of entries in a vendor's unit: the field that each fills, and the unit.
+_UNITS: Mapping[str, tuple[str, float]] = {
+    "memory_mib_usable": ("memory_bytes", MIB),
+    "memory_gbytes_per_s": ("memory_bytes_per_s", GB_PER_S),
+    "link_gbytes_per_s_per_gpu_per_direction": ("link_bytes_per_s", GB_PER_S),
+    "pcie_gbytes_per_s_per_gpu_per_direction": ("pcie_bytes_per_s", GB_PER_S),
+    "network_gbits_per_s_per_node": ("network_bytes_per_s_per_node", GBIT_PER_S),
+    "host_memory_gib": ("host_memory_bytes", GIB),
+    "local_nvme_gb": ("local_nvme_bytes", GB),
+}
+
+
+def _fields(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record that an entry gives as they are, or in another unit."""
+    plain = {key: value for key, value in entry.items() if key not in _UNITS and key != "aliases"}
+    converted = {field: entry[key] * unit for key, (field, unit) in _UNITS.items() if key in entry}
+    own = {"name": name, "source": _source(name, entry), "unverified": tuple(entry.get("unverified", ()))}
+    return {**plain, **converted, **own}
+
+
+def _accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
+    fields = _fields(name, entry)
+    peak = {precision: tflops * TFLOPS for precision, tflops in fields.pop("dense_tflops").items()}
+    measured = fields.pop("measured_tflops", None)
+    achievable = measured * TFLOPS / peak.get("bf16", peak["fp16"]) if measured else None
+    return Accelerator(flops_per_s=peak, achievable_fraction=achievable, **fields)
+
+
+def _node_type(
+    name: str, entry: Mapping[str, Any], price: ListPrice | None, cards: Mapping[str, Accelerator]
+) -> NodeType:
+    own: dict[str, Any] = dict.fromkeys(("host_memory_bytes", "cpu_cores", "local_nvme_bytes", "price_per_node_hour"))
+    own |= {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
+    own |= {"list_price": price, "price_per_node_hour": price.usd_per_node_hour} if price else {}
+    return NodeType(**{**own, **_fields(name, entry), "accelerator": cards[entry["accelerator"]]})
+
+
+def _list_prices(groups: Mapping[str, Any]) -> dict[str, ListPrice]:
+    """List prices by node type; of one in several groups, the first."""
+    prices: dict[str, ListPrice] = {}
+    for name, group in groups.items():
+        facts = {"region": group["region"], "date": str(group["date"]), "source": _source(name, group)}
+        for node, usd in group["usd_per_node_hour"].items():
+            prices.setdefault(f"{group['provider']}/{node}", ListPrice(usd_per_node_hour=float(usd), **facts))
+    return prices
+
+
+def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Presets by name: each has its family's keys, and its own on top."""
+    presets: dict[str, dict[str, Any]] = {}
+    for family in families.values():
+        for name, entry in family["models"].items():
+            if name in presets:
+                raise ValueError(f"the catalog has two models called {name!r}")
+            own = {key: value for key, value in entry.items() if key not in ("source", "aliases", "gated")}
+            source = entry.get("source", family.get("source"))
+            config = {**family["config"], **own}
+            of_all = {"source": source, "gated": entry.get("gated", family.get("gated", ()))}
+            presets[name] = {"config": config, "aliases": entry.get("aliases", ()), **of_all}
+    return presets
+
+
+def _aliases(*kinds: Mapping[str, Any]) -> dict[str, str]:
+    names = {name for kind in kinds for name in kind}
+    aliases: dict[str, str] = {}
+    for kind in kinds:
+        for name, entry in kind.items():
+            for alias in entry.get("aliases", ()):
+                if alias in names or alias in aliases:
+                    raise ValueError(f"the alias {alias!r} of {name!r} is taken")
+                aliases[alias] = name
+    return aliases

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
 
-from ..catalog.loader import read_yaml
+from ..catalog.records import read_yaml
 from ..dataclass import dataclass
 from ..job.records import Job
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..catalog.loader import read_yaml
+from ..catalog.records import read_yaml
 from ..dataclass import dataclass
 from ..job.arguments import argument_values, gives
 from ..job.records import Job

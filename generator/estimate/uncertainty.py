@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..catalog.loader import read_yaml
+from ..catalog.records import read_yaml
 from ..dataclass import dataclass
 from ..job.records import Job
 from ..resources import read_text

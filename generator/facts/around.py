@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar, cast
+from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
 #: Folders of a file and above it that are looked into; 92 % of the configs and scripts of 230 public repositories
 #: have their whole repository within these.
@@ -21,15 +21,21 @@ _MOST_BYTES: Final = 1_000_000  # of a file that is read for what it tells; Mega
 _MAX_DEPTH: Final = 32  # folders below one whose files are listed
 _LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
-_named: ContextVar[tuple[Path, ...]] = ContextVar("named", default=())
-_alone: ContextVar[bool] = ContextVar("alone", default=False)  #: whether nothing around is read
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _forget: list[Callable[[], None]] = []
 
-_coming: ContextVar[frozenset[str]] = ContextVar("coming", default=frozenset())
-#: Folders without links, by their path, while files are checked: each is asked for thousands of times.
-_real_folders: ContextVar[dict[str, str] | None] = ContextVar("real_folders", default=None)
+
+class _Checked(NamedTuple):
+    """What is known while files are checked."""
+
+    named: tuple[Path, ...] = ()
+    alone: bool = False  #: whether nothing around is read
+    coming: frozenset[str] = frozenset()
+    real: dict[str, str] | None = None  #: folders without links, by their path: each is asked for thousands of times
+
+
+_checked: ContextVar[_Checked] = ContextVar("checked", default=_Checked())  # noqa: B039 - None is no dictionary
 
 
 def until_next_check(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
@@ -47,29 +53,23 @@ def until_next_check(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]
 def checking(
     paths: Iterable[str | os.PathLike[str]], coming: Iterable[Path] = (), *, alone: bool = False
 ) -> Iterator[None]:
-    """While files at `paths` are checked, those around them are read, and files that are `coming` count as there.
-
-    With `alone` nothing around is read: the files are for no folder.
-    """
+    """While files at `paths` are checked, those around them are read, unless `alone`; `coming` ones count as there."""
     for forget in _forget:
         forget()
-    token, real = _named.set(tuple(Path(os.path.realpath(path)) for path in paths)), _real_folders.set({})
-    of_alone = _alone.set(alone)
-    of_coming = _coming.set(frozenset(str(place) for path in map(_plain, coming) for place in (path, *path.parents)))
+    named = tuple(Path(os.path.realpath(path)) for path in paths)
+    there = frozenset(str(place) for path in map(_plain, coming) for place in (path, *path.parents))
+    token = _checked.set(_Checked(named, alone, there, {}))
     try:
         yield
     finally:
-        _named.reset(token)
-        _coming.reset(of_coming)
-        _alone.reset(of_alone)
-        _real_folders.reset(real)
+        _checked.reset(token)
 
 
 def is_there(path: Path) -> bool:
     """Return whether there is a file or folder, or one is coming; a path may lead through a folder that is."""
     try:
         plain = _plain(path)
-        return len(str(path)) < _MAX_PATH and (path.exists() or plain.exists() or str(plain) in _coming.get())
+        return len(str(path)) < _MAX_PATH and (path.exists() or plain.exists() or str(plain) in _checked.get().coming)
     except (OSError, ValueError):  # a name too long, or not one for this system
         return False
 
@@ -83,7 +83,7 @@ def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
 
     The project is its Git repository, else the folder that was named, else what is below the working directory.
     """
-    return iter(() if _alone.get() else _folders(Path(holder).absolute().parent, _named.get()))
+    return iter(() if _checked.get().alone else _folders(Path(holder).absolute().parent, _checked.get().named))
 
 
 @until_next_check(1024)
@@ -98,12 +98,12 @@ def _folders(folder: Path, _: tuple[Path, ...]) -> tuple[Path, ...]:
 def is_named_in(folder: Path, holder: Path) -> bool:
     """Return whether a file was named to be checked, itself or by a folder from its own up to `folder`."""
     file, top = Path(_real(str(holder.parent)), holder.name), Path(_real(str(folder)))
-    return any(file.is_relative_to(named) and named.is_relative_to(top) for named in _named.get())
+    return any(file.is_relative_to(named) and named.is_relative_to(top) for named in _checked.get().named)
 
 
 def is_within(path: Path, folder: Path) -> bool:
     """Return whether a file or folder is in the project of a folder, links followed."""
-    if _alone.get():
+    if _checked.get().alone:
         return False
     parent, name = os.path.split(path)
     plain = Path(_real(parent), name)
@@ -187,12 +187,12 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
 
 
 def _project_of(folder: Path) -> Path:
-    return _project(_real(os.fspath(folder)), _named.get(), _real("."))
+    return _project(_real(os.fspath(folder)), _checked.get().named, _real("."))
 
 
 def _real(folder: str) -> str:
     """The path of a folder without links."""
-    known = _real_folders.get()
+    known = _checked.get().real
     if known is None:
         return os.path.realpath(folder)
     if folder not in known:

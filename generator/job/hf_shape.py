@@ -45,10 +45,7 @@ class ConfigReader:
     def integer(
         self, *keys: str, default: int | None = None, example: int | None = None, low: int = 1, high: int = LARGEST
     ) -> int:
-        """An integer from `low` to `high`; no default: required.
-
-        `example` is a value to name in the hint where there is no default.
-        """
+        """An integer from `low` to `high`; without a default it is required, and a hint names `example`."""
         fallback = low if default is None else default
         suggested = example if default is None and example is not None else fallback
         key = self.given(*keys) or next((key for key in self.called(*keys) if key in self.config), None)
@@ -347,10 +344,7 @@ class Family:
 
 
 def gpt_like(names: Mapping[str, str] | None = None, fields: Shape | None = None, **values: Any) -> Family:
-    """GPT or a relative of the generation before Llama.
-
-    They share LayerNorm, a plain MLP, as many key and value heads as query heads, and tied embeddings.
-    """
+    """GPT or a relative: with LayerNorm, a plain MLP, as many key and value heads as heads, and tied embeddings."""
     none = dict.fromkeys(("head_dim", "hidden_act", "intermediate_size", "layer_types"), "")
     usual: dict[str, Any] = {"ffn": None, "kv_heads": 0, "activation": "gelu", "tied": True, "epsilon": 1e-5}
     usual |= {"position_embedding": "learned", "dropout": "resid_pdrop", **values}
@@ -373,10 +367,7 @@ _LATENT_YARN: Final = {"original_max_position_embeddings": 4096, "beta_fast": 32
 
 
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
-    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are reached.
-
-    `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and `rope_scaling`.
-    """
+    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are reached."""
     inner = read.mapping("rope_scaling") or read.mapping("rope_parameters")
     if isinstance(full := inner.get("full_attention"), Mapping):  # Gemma 3: local layers have a base of their own
         inner = full

@@ -75,10 +75,7 @@ def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
 
 
 def takes_text(path: tuple[str, ...]) -> bool:
-    """Ask whether the key at `path` accepts any text, or text and numbers, so that text needs no reading as YAML.
-
-    Not where it may be a list: `[0.3, /data/a, 0.7, /data/b]` is not one path.
-    """
+    """Ask whether text for the key at `path` needs no reading as YAML, as it takes any, neither list nor integer."""
     node = load_schema()
     for part in path:
         node = load_schema()["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node

@@ -47,11 +47,10 @@ class LayoutSubject:
     def rule(
         self, id: str, severity: Severity, when: When, source: str, in_files: InFiles | None = None
     ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
-        """Make a rule of the generator below, which is given a job and a layout, or a job, a layout and its ledger.
+        """Make a rule of the generator below, which is given a job, a layout, and for `fit` its ledger.
 
-        It yields what holds: a bool of one layout, an array of bools of columns. What comes after is asked of one
-        layout that breaks the rule: the message with both numbers, and the hint with a value that passes. Warnings
-        never remove a layout from the search. Above another rule, the judgement is the same.
+        It yields what holds, a bool or an array of bools; then, asked of one layout that breaks the rule, the message
+        with both numbers and the hint with a value that passes. Above another rule, the judgement is the same.
         """
 
         def made(judge: Callable[..., Judgement] | Rule) -> Rule:

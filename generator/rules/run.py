@@ -17,7 +17,7 @@ from ..rule import Rule, findings_of, rules_in
 from ..units import gib
 from . import fit, length
 from .fit import fits_device
-from .job import data, machines, model, training
+from .job import data, model, training
 from .layout import expert, identities, overlap, pipeline, ramp, recompute, sequence, tensor, zero
 from .layout.identities import (
     BATCH_RULES,
@@ -30,7 +30,7 @@ from .layout.identities import (
     world_product,
 )
 
-JOB_RULES: Final = rules_in(machines, data, model, training)
+JOB_RULES: Final = rules_in(data, model, training)
 IDENTITY_RULES: Final = rules_in(identities)
 LAYOUT_RULES: Final = rules_in(tensor, sequence, pipeline, expert, zero, recompute, overlap, ramp)
 FIT_RULES: Final = rules_in(fit)
@@ -119,10 +119,7 @@ def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tupl
 
 
 def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
-    """Each key of `training` that saves memory and may change results, its value, and the job with it.
-
-    Keys that the job sets, and values that framework or accelerator don't have, are left out.
-    """
+    """Each open key of `training` that saves memory and may change results, a value that is legal, and the job so."""
     training, known = job.training, {finding.rule for finding in check_job(job)}
     keys: dict[str, tuple[bool, Any]] = {
         "kernels": (training.kernels is None and not job.fuses_kernels, "fused"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dsgen.catalog import closest, find_accelerator, find_model, find_node_type, load_catalog
-from dsgen.catalog.loader import build_catalog
+from dsgen.catalog.records import build_catalog
 
 ACCELERATORS: dict[str, Any] = {
     "whole": {

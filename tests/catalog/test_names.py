@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dsgen.catalog import find_accelerator, find_model, find_node_type, load_catalog
-from dsgen.catalog.loader import build_catalog
 from dsgen.catalog.names import Machines, counted, nearest
+from dsgen.catalog.records import build_catalog
 
 
 @pytest.mark.parametrize(

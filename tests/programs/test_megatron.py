@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.catalog.loader import load_catalog
-from dsgen.catalog.records import Model
+from dsgen.catalog.records import Model, load_catalog
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.job.hf_config import model_from_config
 from dsgen.job.text import text_of

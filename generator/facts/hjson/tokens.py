@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -64,7 +63,6 @@ class Tokens:
     marks: list[Mark] = field(default_factory=list)
     json_only: list[Mark] = field(default_factory=list)  #: what only Python's json reads, or reads otherwise than hjson
     swallowed: int | None = None  #: start of the first string without quotes that has a bracket or a brace in it
-    _breaks: list[int] | None = None
 
     def skip(self, pos: int) -> int:
         """The offset of the next character that is neither blank nor in a comment."""
@@ -222,14 +220,10 @@ class Tokens:
 
     def _column(self, pos: int) -> int:
         """Count the characters before `pos` on its line; as hjson counts, on line 1 with those of the last."""
-        if self._breaks is None:
-            self._breaks = [match.end() for match in _BREAK.finditer(self.content)]
-        before = bisect_left(self._breaks, pos + 1)
-        if before:
-            return pos - self._breaks[before - 1]
-        if not self._breaks:
+        start, last = (max(self.content.rfind(mark, 0, end) for mark in "\r\n") + 1 for end in (pos, len(self.content)))
+        if not last:
             raise Refused(pos, "a `'''` string in a file of one line: hjson fails on it", final=True)
-        return pos + len(self.content) - self._breaks[-1]
+        return pos - start if start else pos + len(self.content) - last
 
 
 def dump(value: object) -> str:

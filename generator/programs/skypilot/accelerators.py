@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...catalog.loader import load_catalog
+from ...catalog.records import load_catalog
 from ...findings import ERROR, Violations
 from ...job.records import Job
 from ...rules.planned import jobs, violation

@@ -22,10 +22,7 @@ _HALF = ("bf16", "fp16", "fp8")  #: fp8 computes on top of bf16
 
 
 def _has_engine(job: Job) -> bool:
-    """Ask whether Transformer Engine runs on the accelerators, and its user buffers, which NVLink has to join.
-
-    Source: NVIDIA/TransformerEngine issue 985.
-    """
+    """Ask whether Transformer Engine runs here, and its user buffers, over NVLink (NVIDIA/TransformerEngine 985)."""
     accelerator, joined = job.cluster.accelerator, not knows(job, "intra_node") or job.cluster.intra_node != "pcie"
     return accelerator.vendor == "nvidia" and accelerator.generation not in _OLDER and joined
 

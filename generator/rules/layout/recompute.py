@@ -188,10 +188,7 @@ _SETS = (
 
 
 def module_choices(job: Job) -> list[Modules]:
-    """Sets of modules that are worth a try between no and full recomputation.
-
-    What is given here may still break a rule with other fields of a layout.
-    """
+    """Sets of modules worth a try between no and full recomputation; they may break rules with other fields."""
     if not job.framework.runs("Megatron-LM"):
         return []
     own = own_modules(job) & ~Modules.CORE_ATTN
