@@ -302,19 +302,18 @@ class Family:
 
         hidden, heads = size("hidden_size", self.hidden), size("num_attention_heads", self.heads)
         default = max(1, hidden // heads) if self.rounds_heads else self.head_dim
-        own = read.integer("head_dim", default=default) if default else None
+        wide = "intermediate_size"
+        ffn = size(wide, self.ffn) if self.ffn else read.optional_integer(wide) or 4 * hidden
         places = self.required and learned, LARGEST if learned else LONG
         positions = size("max_position_embeddings", self.positions, *places)
         shape: Shape = {
             "vocab": size("vocab_size", self.vocab),
             "hidden": hidden,
-            "ffn": size("intermediate_size", self.ffn)
-            if self.ffn
-            else read.optional_integer("intermediate_size") or 4 * hidden,
+            "ffn": ffn,
             "layers": size("num_hidden_layers", self.layers, high=MOST_LAYERS),
             "heads": heads,
             "kv_heads": heads if self.kv_heads == 0 else read_kv_heads(read, heads, self.kv_heads),
-            "head_dim": own or read_head_dim(read, hidden, heads),
+            "head_dim": read.integer("head_dim", default=default) if default else read_head_dim(read, hidden, heads),
             "max_positions": positions,
             "position_rows": positions if learned else 0,
             "gated_mlp": True,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ..catalog import Accelerator, Model
-from ..findings import Finding, Location, Severity
+from ..findings import Finding, Severity
 from ..units import DAY, GB, MINUTE
 from .arguments import is_fine_tuning
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE
@@ -104,9 +104,19 @@ def _check_training(source: Source, data: Keys, model: Model | None, broken: tup
         tokens = training["global_batch"]["tokens"]
         problems = tuple(_refused(source, f"{batch}/tokens", _TOKENS.format("4194304"), partial(read_tokens, tokens)))
         yield from problems
-        if not problems and ("sequence_length" in training or model is not None):
-            where = source.locate(f"{batch}/tokens")
-            yield from _check_sequences(where, tokens, _sequence_length(training, model))
+        if problems or ("sequence_length" not in training and model is None):
+            return
+        where, length = source.locate(f"{batch}/tokens"), _sequence_length(training, model)
+        read, decimal = read_batch_tokens(tokens, length), read_tokens(tokens)
+        below = read // length
+        choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
+        if read % length:
+            message = f"{read} tokens are {read / length:.2f} sequences of {length} tokens"
+            yield PARTIAL_SEQUENCES.at(where, message, f"use {' or '.join(choices)}")
+        elif read != decimal:
+            message = f"`tokens: {tokens}` is read as {read}, {below} sequences of {length} tokens;"
+            message += f" {decimal} would be {decimal / length:.2f}"
+            yield PARTIAL_SEQUENCES.at(where, message, f"write `tokens: {read}`", Severity.NOTE)
 
 
 def _refused(source: Source, pointer: str, hint: str, read: Callable[[], object], name: str = "") -> Iterator[Finding]:
@@ -115,19 +125,6 @@ def _refused(source: Source, pointer: str, hint: str, read: Callable[[], object]
         read()
     except ValueError as problem:
         yield WRONG_VALUE.at(source.locate(pointer), f"{name}{problem}", hint)
-
-
-def _check_sequences(where: Location, written: int | float | str, length: int) -> Iterator[Finding]:
-    tokens, decimal = read_batch_tokens(written, length), read_tokens(written)
-    below = tokens // length
-    choices = [f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})" for n in (below, below + 1) if n]
-    if tokens % length:
-        message = f"{tokens} tokens are {tokens / length:.2f} sequences of {length} tokens"
-        yield PARTIAL_SEQUENCES.at(where, message, f"use {' or '.join(choices)}")
-    elif tokens != decimal:
-        message = f"`tokens: {written}` is read as {tokens}, {below} sequences of {length} tokens;"
-        message += f" {decimal} would be {decimal / length:.2f}"
-        yield PARTIAL_SEQUENCES.at(where, message, f"write `tokens: {tokens}`", Severity.NOTE)
 
 
 def _check_choices(source: Source, data: Keys, broken: tuple[str, ...], frameworks: Frameworks) -> Iterator[Finding]:
@@ -156,17 +153,15 @@ def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:
 
 
 def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks: Frameworks) -> Job:
-    framework = frameworks[data.get("framework", DEFAULT_FRAMEWORK)]
-    counts = _counts(data, cluster)
-    version = data.get("deepspeed_version", "0.19.8")
-    training, words = data.get("training", {}), data.get("launch", {}).get("arguments", ())
-    launch = data.get("launch", {})
-    target = launch.get("target", "slurm")
-    limit = launch.get("time_limit")
+    framework, counts = frameworks[data.get("framework", DEFAULT_FRAMEWORK)], _counts(data, cluster)
+    training, launch, read = (data.get(key, {}) for key in ("training", "launch", "data"))
+    target, words, limit = launch.get("target", "slurm"), launch.get("arguments", ()), launch.get("time_limit")
+    paths = [read["path"]] if isinstance(read.get("path"), str) else read.get("path", ())
+    path = tuple(_as_text(source, f"/data/path/{index}", value) for index, value in enumerate(paths))
     return Job(
         name=data.get("name", model.name),
         framework=framework,
-        deepspeed_version=tuple(int(part) for part in version.split(".")),
+        deepspeed_version=tuple(int(part) for part in data.get("deepspeed_version", "0.19.8").split(".")),
         model=model,
         cluster=cluster,
         gpus=counts[-1],
@@ -177,10 +172,7 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         launch=Launch(
             target=target,
             script=launch.get("script", framework.script),
-            arguments=tuple(
-                _as_text(source, f"/launch/arguments/{index}", value)
-                for index, value in enumerate(launch.get("arguments", ()))
-            ),
+            arguments=tuple(_as_text(source, f"/launch/arguments/{index}", word) for index, word in enumerate(words)),
             environment={
                 name: _as_text(source, f"/launch/environment/{name}", value)
                 for name, value in launch.get("environment", {}).items()
@@ -189,9 +181,9 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
             options={key: whole(value) for key, value in launch.get(target, {}).items()},
         ),
         origin=Origin(path=source.path, locations=source.locations),
-        data=_data(source, data.get("data", {})),
+        data=Data(path=path, split=read.get("split"), tokenizer=Tokenizer(**read.get("tokenizer", {}))),
         output=Output(**{key: whole(value) for key, value in data.get("output", {}).items()}),
-        reliability=_reliability(data.get("reliability", {}), data.get("launch", {})),
+        reliability=_reliability(data.get("reliability", {}), launch),
         deepspeed_config=_whole_numbers(data.get("deepspeed_config") or {}),
     )
 
@@ -261,31 +253,17 @@ def pinned_value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else whole(value)
 
 
-def _data(source: Source, data: Keys) -> Data:
-    """The spec's `data`; weights stay as they were written."""
-    written = data.get("path", ())
-    if isinstance(written, str):
-        path: tuple[str, ...] = (written,)
-    else:
-        path = tuple(_as_text(source, f"/data/path/{index}", value) for index, value in enumerate(written))
-    return Data(path=path, split=data.get("split"), tokenizer=Tokenizer(**data.get("tokenizer", {})))
-
-
 def _reliability(reliability: Keys, launch: Keys) -> Reliability:
     """The spec's `reliability`, in SI units; machines are preemptible where the launcher asks for such."""
     options = launch.get(launch.get("target", ""), {})
     spot = options.get("use_spot", False) or options.get("queue_settings", {}).get("job_tier") == "spot"
-
-    def scaled(key: str, factor: float) -> float | None:
-        value = reliability.get(key)
-        return None if value is None else float(value) * factor
-
-    return Reliability(
-        storage_bytes_per_s=scaled("storage_gbytes_per_s", GB),
-        node_s_between_failures=scaled("node_days_between_failures", DAY),
-        restart_s=scaled("restart_minutes", MINUTE),
-        preemptible=reliability.get("preemptible", spot),
-    )
+    units = {
+        "storage_gbytes_per_s": ("storage_bytes_per_s", GB),
+        "node_days_between_failures": ("node_s_between_failures", DAY),
+        "restart_minutes": ("restart_s", MINUTE),
+    }
+    given = {field: float(reliability[key]) * unit for key, (field, unit) in units.items() if key in reliability}
+    return Reliability(preemptible=reliability.get("preemptible", spot), **given)
 
 
 def whole(value: Any) -> Any:

@@ -174,22 +174,19 @@ def resolve_calibration(
         message = f"the calibration {show(value)} was fitted on {' and '.join(was for was, _ in foreign)}; the job has "
         hint = "calibrate with runs of this machine, or remove the calibration"
         return None, (codes.CALIBRATION_MACHINE.at(where, message + " and ".join(now for _, now in foreign), hint),)
-    written = data.get("dsgen_version", __version__)
-    if written == __version__:
-        return _calibration(data, value), ()
-    # The factors multiply constants, which another version may have changed.
-    message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
-    return _calibration(data, value), (codes.CALIBRATION_AGE.at(where, message, "run `dsgen calibrate` again"),)
-
-
-def _calibration(data: Mapping[str, Any], value: str) -> Calibration:
-    return Calibration(
+    found = Calibration(
         factors=tuple(sorted((name, float(factor)) for name, factor in data["factors"].items())),
         spread=float(data["spread"]),
         runs=len(data.get("runs", ())),
         source=Path(value).name,
         memory_factor=float(data.get("memory_factor", 1.0)),
     )
+    written = data.get("dsgen_version", __version__)
+    if written == __version__:
+        return found, ()
+    # The factors multiply constants, which another version may have changed.
+    message = f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
+    return found, (codes.CALIBRATION_AGE.at(where, message, "run `dsgen calibrate` again"),)
 
 
 def _violations(document: Source) -> Iterator[Finding]:

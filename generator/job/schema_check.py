@@ -124,7 +124,12 @@ def _unknown_keys(source: Source, pointer: str, problem: Any) -> Iterator[tuple[
     unknown = [key for key in problem.instance if key not in known]
     for key in unknown[:_MOST_KEYS]:
         where, paths = source.locate_key(f"{pointer}/{escape(key)}"), _meant_keys(key, known, section)
-        hint = _key_hint(key, paths, section) if paths else f"use one of {', '.join(known)}"
+        homes = [path.rpartition(".")[0] for path in paths]
+        hint = f"write it {' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
+        if not paths:
+            hint = f"use one of {', '.join(known)}"
+        elif any(path.rpartition(".")[2] != key for path in paths):
+            hint = f"did you mean `{paths[0].removeprefix(f'{section}.') if section else paths[0]}`?"
         yield codes.UNKNOWN_KEY.at(where, f"unknown key {show(key)} in {place}", hint), paths
     if len(unknown) > _MOST_KEYS:
         where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
@@ -143,13 +148,6 @@ def _meant_keys(key: str, known: tuple[str, ...], section: str) -> tuple[str, ..
     begun = [name for name in known if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))]
     near = begun[0] if len(begun) == 1 else closest(key, known)
     return (f"{inside}{near}",) if near else ()
-
-
-def _key_hint(key: str, paths: tuple[str, ...], section: str) -> str:
-    if any(path.rpartition(".")[2] != key for path in paths):
-        return f"did you mean `{paths[0].removeprefix(f'{section}.') if section else paths[0]}`?"
-    homes = [path.rpartition(".")[0] for path in paths]
-    return f"write it {' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
 
 
 @cache
@@ -174,8 +172,8 @@ def _homes() -> dict[str, tuple[str, ...]]:
 @cache
 def _sections() -> dict[str, str]:
     """Map each key below the top level to its section; keys of more than one are left out."""
-    below = {key: tuple(home for home in homes if home) for key, homes in _homes().items()}
-    return {key: homes[0] for key, homes in below.items() if len(homes) == 1}
+    below = ((key, [home for home in homes if home]) for key, homes in _homes().items())
+    return {key: homes[0] for key, homes in below if len(homes) == 1}
 
 
 def key_paths() -> dict[str, str]:
