@@ -343,6 +343,7 @@ _HOSTILE = {
     "big power": "A=$((9 ** 9 ** 9 ** 9))\nB=$((1 << 99999999))\n",
     "here-documents": "cat <<A <<B\n" * 5000,
     "here-documents within": "cat $(cat <<A <<B\n" * 50_000 + "A\nB\n" * 10_000,
+    "an open case": "(case a) b (c)\n",
     "cases": "case $x in\n" + "".join(f"a{i}) V{i}=1;;\n" for i in range(5000)) + "esac\n",
 }
 

@@ -130,6 +130,7 @@ class Reader:
         if self._open.get(kind):
             self._close_within(kind)
             self._open[kind] -= 1
+            self._pattern = self._pattern and kind != "case"
             self._state.close()
 
     def _until(self, tokens: list[Token], separator: str) -> None:
@@ -218,7 +219,6 @@ class Reader:
                 if kind == "function":
                     self._state.frames[-1].name, self._function = self._function, ""
             elif raw in _CLOSING:
-                self._pattern = self._pattern and raw != "esac"
                 kind, frames = _CLOSING[raw], self._state.frames
                 self._close_block("function" if kind == "{" and frames and frames[-1].kind == "function" else kind)
             elif raw in ("else", "elif") and self._open.get("if"):
