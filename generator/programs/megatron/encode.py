@@ -6,20 +6,23 @@ transformer_config.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ...dataclass import dataclass
 from ...job.needs import bindings
 from ...job.records import Job, Training
-from ..program import DEFAULT_STEPS, Value
+from ..program import DEFAULT_STEPS
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: these need numpy
     from ...catalog.records import Model
     from ...estimate.layout import Layout
     from ...estimate.stages import Split
     from ...search.plan import Plan
+
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,85 +41,25 @@ class Planned:
     aware: bool  #: whether optimizer states have types of their own
     tokenizer: str | None  #: kind of the tokenizer
     exit_minutes: int | None  #: after which the run saves and exits by itself
-
-    @property
-    def rotary(self) -> bool:
-        """Return whether positions are rotary; all their options are then given: the defaults are another model's."""
-        return self.model.position_embedding == "rotary"
-
-    @property
-    def grouped_queries(self) -> bool:
-        """Return whether heads share keys and values, and multi-latent attention doesn't make them."""
-        return self.model.kv_heads != self.model.heads and not self.model.is_mla
-
-    @property
-    def linear_bias(self) -> bool:
-        """Return whether the projections other than query, key and value carry biases."""
-        return self.model.output_bias or self.model.mlp_bias or self.model.expert_bias
-
-    @property
-    def sigmoid(self) -> bool:
-        """Return whether the router's scores are sigmoids."""
-        return self.model.router_scores == "sigmoid"
-
-    @property
-    def grouped_gemm(self) -> bool:
-        """Return whether all experts of a layer are one product: Megatron-LM refuses it below compute capability 8."""
-        return self.job.cluster.accelerator.generation != "volta"
-
-    @property
-    def fsdp(self) -> bool:
-        """Return whether gradients or parameters are sharded, which is Megatron FSDP's work."""
-        return self.layout.zero_stage >= 2
-
-    @property
-    def full(self) -> bool:
-        """Return whether all activations are computed again."""
-        return self.layout.recompute.label == "full"
-
-    @property
-    def offloads(self) -> bool:
-        """Return whether the optimizer is on the host."""
-        return self.layout.offload.label != "none"
-
-    @property
-    def adam(self) -> bool:
-        """Return whether the optimizer is Adam."""
-        return self.training.optimizer != "sgd"
-
-    @property
-    def narrow_gradients(self) -> bool:
-        """Return whether gradients are summed over replicas in bf16."""
-        training = self.job.training
-        return training.precision in ("bf16", "fp8") and training.gradient_dtype == "same"
-
-    @property
-    def saves(self) -> bool:
-        """Return whether the job names a folder for checkpoints."""
-        return self.job.output.checkpoints is not None
+    rotary: bool  #: whether positions are; all their options are then given: the defaults are another model's
+    grouped_queries: bool  #: whether heads share keys and values, and multi-latent attention doesn't make them
+    linear_bias: bool  #: whether the projections other than query, key and value carry biases
+    grouped_gemm: bool  #: whether experts of a layer are one product: refused below compute capability 8
+    fsdp: bool  #: whether gradients or parameters are sharded, which is Megatron FSDP's work
+    full: bool  #: whether all activations are computed again
+    offloads: bool  #: whether the optimizer is on the host
+    narrow_gradients: bool  #: whether gradients are summed over replicas in bf16
+    saves: bool  #: whether the job names a folder for checkpoints
 
 
-def fp8_recipe(p: Planned) -> str | None:
-    """The scaling of values to fp8, where it isn't the default."""
-    recipe = p.training.fp8_recipe
-    return recipe if p.training.precision == "fp8" and recipe != "delayed" else None
+def but(value: V, default: V) -> V | None:
+    """A value that is left out where it is the default."""
+    return None if value == default else value
 
 
-def above_one(value: int) -> int | None:
-    """A size that is left out where it is 1."""
-    return value if value > 1 else None
-
-
-def rotary_base(p: Planned) -> int | None:
-    """Theta of rotary positions."""
-    return round(p.model.rotary_base) if p.rotary else None
-
-
-def layer_pattern(layers: int, chosen: Iterable[int]) -> str:
+def layer_pattern(layers: int, chosen: Collection[int]) -> str:
     """1 for the layers `chosen` and 0 for the others, as Megatron reads it: `([0]*3+[1]*58)`, `([1]*5+[0]*1)*8`."""
-    marks = [0] * layers
-    for index in chosen:
-        marks[index] = 1
+    marks = [int(index in chosen) for index in range(layers)]
     sizes = (size for size in range(1, layers + 1) if layers % size == 0)
     period = next(size for size in sizes if marks == marks[:size] * (layers // size))
     runs = "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(marks[:period]))
@@ -141,11 +84,6 @@ def expert_layers(p: Planned) -> str | None:
     return layer_pattern(p.model.layers, set(range(p.model.layers)) - dense) if dense else None
 
 
-def pre_softmax(p: Planned) -> bool:
-    """Return whether the softmax is before the router's choice: after it, that of one expert has no gradient."""
-    return not p.sigmoid and (not p.model.router_normalizes or p.model.experts_per_token == 1)
-
-
 def stage_layout(p: Planned) -> str | None:
     """Chunks in Megatron-LM's notation: E for the embedding, t for a layer, L for the loss, | between chunks."""
     if not p.chunks:
@@ -163,12 +101,6 @@ def context_exchange(p: Planned) -> str | None:
     return None if heads == 1 else "a2a" if heads == p.layout.context else "a2a+p2p"
 
 
-def context_levels(p: Planned) -> tuple[int, ...] | None:
-    """Ranks that exchange heads, and rings of them: from neighbours outwards."""
-    heads = p.layout.context_heads
-    return (heads, p.layout.context // heads) if context_exchange(p) == "a2a+p2p" else None
-
-
 def recomputed_modules(p: Planned) -> tuple[str, ...] | None:
     """The modules that are computed again, where they are not the default."""
     labels = tuple(p.layout.recompute_modules.labels)
@@ -183,28 +115,6 @@ def attention(p: Planned) -> str:
     if p.job.training.attention != "flash":
         return "unfused"
     return "auto" if p.model.is_mla or p.model.attention_sinks else "flash"
-
-
-def ramp(p: Planned) -> Value:
-    """Start, increment and sequences of a batch that grows."""
-    grows = p.job.training.batch_ramp
-    return None if grows is None else (grows.start, grows.increment, grows.samples)
-
-
-def layers_without_rotary(p: Planned) -> str | None:
-    """1 for layers without rotary positions, where there are some."""
-    return layer_pattern(p.model.layers, p.model.layers_without_rotary) if p.model.layers_without_rotary else None
-
-
-def narrow(dtype: str | None) -> str | None:
-    """A type of optimizer states, which is left out where it is fp32."""
-    return None if dtype == "fp32" else dtype
-
-
-def steps(p: Planned) -> int | None:
-    """Optimizer steps; `None` where the batch ramps up, which it does over sequences alone."""
-    training = p.job.training
-    return (training.steps or DEFAULT_STEPS) if training.batch_ramp is None else None
 
 
 def samples(p: Planned) -> int | None:

@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dataclass import dataclass
-from ..program import BETA1, EPSILON, WARMUP_FRACTION, ConfigPath, Value, beta2, log_interval
+from ..program import BETA1, DEFAULT_STEPS, EPSILON, WARMUP_FRACTION, ConfigPath, Value, beta2, log_interval
 from . import encode
-from .encode import Planned, above_one
+from .encode import Planned, but, layer_pattern
 from .options import Flavour
 
 if TYPE_CHECKING:  # planning reads no files
@@ -126,10 +126,12 @@ _MODEL: Final = (
     Row("--use-rotary-position-embeddings", "model.position_embedding", mds=lambda p: p.rotary, value="rotary"),
     Row("--no-position-embedding", "model.position_embedding",
         mds=lambda p: p.model.position_embedding not in _POSITIONS, value="none"),
-    Row("--rotary-base", "model.rope_theta", lm=encode.rotary_base, decode=same),
-    Row("--rotary-position-embeddings-theta", "model.rope_theta", mds=encode.rotary_base, decode=same),
+    Row("--rotary-base", "model.rope_theta", lm=lambda p: round(p.model.rotary_base) if p.rotary else None,
+        decode=same),
+    Row("--rotary-position-embeddings-theta", "model.rope_theta",
+        mds=lambda p: round(p.model.rotary_base) if p.rotary else None, decode=same),
     Row("--rotary-percent", "model.partial_rotary_factor",
-        lambda p: p.model.rotary_fraction if p.rotary and p.model.rotary_fraction != 1 else None),
+        lambda p: but(p.model.rotary_fraction, 1) if p.rotary else None),
     Row("--use-rope-scaling", lm=lambda p: p.rotary and p.model.rotary_scaling == "llama3"),
     Row("--rope-scaling-factor",
         lm=lambda p: p.model.rotary_scaling_factor if p.rotary and p.model.rotary_scaling == "llama3" else None),
@@ -146,7 +148,8 @@ _MODEL: Final = (
     # glu_linear_offset, activation_func_clamp_value.
     Row("--window-size", "model.sliding_window", lm=encode.window),
     Row("--window-attn-skip-freq", lm=encode.windowed_layers),
-    Row("--no-rope-freq", lm=encode.layers_without_rotary),
+    Row("--no-rope-freq",
+        lm=lambda p: layer_pattern(p.model.layers, without) if (without := p.model.layers_without_rotary) else None),
     Row("--quick-geglu", lm=lambda p: p.model.activation_clamp is not None),
     Row("--glu-linear-offset", lm=lambda p: None if p.model.activation_clamp is None else 1.0),
     Row("--activation-func-clamp-value", lm=lambda p: p.model.activation_clamp),
@@ -177,13 +180,16 @@ _EXPERTS: Final = (
     Row("--moe-ffn-hidden-size", "model.moe_intermediate_size", lm=lambda p: p.model.moe_ffn, marks=_BOTH),
     Row("--moe-router-topk", "model.num_experts_per_tok", lm=lambda p: p.model.experts_per_token),
     Row("--topk", "model.num_experts_per_tok", mds=lambda p: p.model.experts_per_token),
-    Row("--moe-router-score-function", lm=lambda p: "sigmoid" if p.sigmoid else "softmax"),
-    Row("--moe-router-enable-expert-bias", lm=lambda p: p.sigmoid and p.model.family != "llama4_text"),
-    Row("--moe-router-pre-softmax", lm=encode.pre_softmax),
+    Row("--moe-router-score-function", lm=lambda p: "sigmoid" if p.model.router_scores == "sigmoid" else "softmax"),
+    Row("--moe-router-enable-expert-bias",
+        lm=lambda p: p.model.router_scores == "sigmoid" and p.model.family != "llama4_text"),
+    # after the router's choice, the softmax of one expert has no gradient
+    Row("--moe-router-pre-softmax", lm=lambda p: p.model.router_scores != "sigmoid"
+        and (not p.model.router_normalizes or p.model.experts_per_token == 1)),
     Row("--moe-router-dtype", lm=lambda p: "fp32"),  # as the models' own code computes it
     Row("--moe-router-num-groups", lm=lambda p: p.model.router_groups or None),
     Row("--moe-router-group-topk", lm=lambda p: p.model.router_top_groups or None),
-    Row("--moe-router-topk-scaling-factor", lm=lambda p: p.model.router_scale if p.model.router_scale != 1 else None),
+    Row("--moe-router-topk-scaling-factor", lm=lambda p: but(p.model.router_scale, 1)),
     Row("--moe-router-load-balancing-type", lm=lambda p: "aux_loss"),
     # The config's number as it is, as NVIDIA's Megatron-Bridge hands it on (model_bridge.py:484 @ 067f987df).
     # In transformers it weighs more, without the division by the chosen experts, and less, as a mean over the layers.
@@ -213,7 +219,7 @@ _PARALLEL: Final = (
     Row("--no-pipeline-parallel", mds=lambda p: p.layout.pipeline == 1, marks=_PLANNED),
     Row("--pipeline-model-parallel-layout", lm=encode.stage_layout, marks=_PLANNED),
     Row("--num-virtual-stages-per-pipeline-rank", "layout.virtual_pipeline",
-        lm=lambda p: None if p.chunks else above_one(p.layout.virtual_pipeline),
+        lm=lambda p: None if p.chunks else but(p.layout.virtual_pipeline, 1),
         also=("--num-layers-per-virtual-pipeline-stage",), marks=_BOTH | _SIZE),
     Row("--num-layers-per-virtual-pipeline-stage", marks=_PLANNED | _SIZE),
     Row("--account-for-embedding-in-pipeline-split", lm=lambda p: bool(p.cut.counts_embedding) and not p.chunks),
@@ -222,11 +228,13 @@ _PARALLEL: Final = (
         lm=lambda p: None if p.chunks else p.layout.first_stage_layers or None),
     Row("--decoder-last-pipeline-num-layers", "layout.last_stage_layers",
         lm=lambda p: None if p.chunks else p.last_stage or p.layout.last_stage_layers or None),
-    Row("--context-parallel-size", "layout.context", lm=lambda p: above_one(p.layout.context), marks=_PLANNED | _SIZE),
+    Row("--context-parallel-size", "layout.context", lm=lambda p: but(p.layout.context, 1), marks=_PLANNED | _SIZE),
     Row("--cp-comm-type", lm=encode.context_exchange),
-    Row("--hierarchical-context-parallel-sizes", lm=encode.context_levels),
+    Row("--hierarchical-context-parallel-sizes",  # ranks that exchange heads, and rings of them
+        lm=lambda p: (p.layout.context_heads, p.layout.context // p.layout.context_heads)
+        if encode.context_exchange(p) == "a2a+p2p" else None),
     Row("--sequence-parallel", "layout.sequence_parallel", lambda p: bool(p.layout.sequence_parallel), marks=_PLANNED),
-    Row("--ds-sequence-parallel-size", "layout.context", mds=lambda p: above_one(p.layout.context),
+    Row("--ds-sequence-parallel-size", "layout.context", mds=lambda p: but(p.layout.context, 1),
         decode=size, marks=_PLANNED | _SIZE),
     Row("--tp-comm-overlap", "layout.tensor_overlap", lm=lambda p: bool(p.layout.tensor_overlap)),
 )
@@ -238,7 +246,7 @@ _SHARDING: Final = (
     Row("--no-gradient-accumulation-fusion", lm=lambda p: p.fsdp),
     Row("--ckpt-format", lm=lambda p: "fsdp_dtensor" if p.fsdp else None),
     Row("--num-distributed-optimizer-instances", "layout.zero_copies",
-        lm=lambda p: None if p.fsdp else above_one(p.layout.zero_copies), marks=_SIZE),
+        lm=lambda p: None if p.fsdp else but(p.layout.zero_copies, 1), marks=_SIZE),
     Row("--overlap-grad-reduce", lm=lambda p: not p.fsdp and p.layout.data * p.layout.context > 1),
     Row("--overlap-param-gather", lm=lambda p: p.layout.zero_stage == 1 and p.layout.data * p.layout.context > 1),
 )
@@ -250,14 +258,17 @@ _BATCH: Final = (
     Row("--micro-batch-size", "layout.micro_batch", lambda p: p.layout.micro_batch, marks=_PLANNED | _SIZE),
     Row("--global-batch-size", "training.global_batch", lambda p: p.layout.global_batch, marks=_BOTH | _SIZE),
 )
-_RAMP: Final = (Row("--rampup-batch-size", "training.batch_ramp", encode.ramp, decode=ramp),)
+_RAMP: Final = (Row("--rampup-batch-size", "training.batch_ramp",
+        lambda p: (grows.start, grows.increment, grows.samples) if (grows := p.training.batch_ramp) else None,
+        decode=ramp),)
 _COMPUTE: Final = (
     Row("--fp16", "training.precision", lambda p: p.training.precision == "fp16", value="fp16", marks=_PLANNED),
     Row("--bf16", "training.precision", lambda p: p.training.precision in ("bf16", "fp8"), value="bf16",
         marks=_PLANNED),
     Row("--fp8-format", "training.precision", lm=lambda p: "hybrid" if p.training.precision == "fp8" else None,
         value="fp8"),
-    Row("--fp8-recipe", "training.fp8_recipe", lm=encode.fp8_recipe),
+    Row("--fp8-recipe", "training.fp8_recipe",
+        lm=lambda p: but(p.training.fp8_recipe, "delayed") if p.training.precision == "fp8" else None),
     Row("--fp8-param-gather", "training.fp8_parameters", lm=lambda p: p.training.fp8_parameters),
     Row("--fp8-hybrid", "training.precision", mds=lambda p: p.training.precision == "fp8", value="fp8"),
     Row("--transformer-impl", mds=lambda p: "transformer_engine" if p.training.precision == "fp8" else None),
@@ -271,7 +282,7 @@ _MEMORY: Final = (
     Row("--checkpoint-activations", "layout.recompute", mds=lambda p: p.full, value="full", also=(OLD_RECOMPUTE,),
         marks=_PLANNED),
     Row("--checkpoint-num-layers", "layout.recompute_group",
-        mds=lambda p: above_one(p.layout.recompute_group) if p.full else None, also=(_OLD_LAYERS,), marks=_PLANNED),
+        mds=lambda p: but(p.layout.recompute_group, 1) if p.full else None, also=(_OLD_LAYERS,), marks=_PLANNED),
     Row("--deepspeed-activation-checkpointing", mds=lambda p: p.full, marks=_PLANNED),
     Row("--recompute-granularity", "layout.recompute",
         lm=lambda p: p.layout.recompute.label if p.layout.recompute else None,
@@ -295,22 +306,24 @@ _STATES: Final = (  # fp32 is every option's default
     Row("--grad-reduce-in-bf16", "training.gradient_dtype", lm=lambda p: p.narrow_gradients, value="same"),
     Row("--use-precision-aware-optimizer", lm=lambda p: p.aware or p.offloads),
     Row("--main-grads-dtype", lm=lambda p: "bf16" if p.narrow_gradients and p.aware else None),
-    Row("--main-params-dtype", "training.master_dtype", lm=lambda p: encode.narrow(p.training.master_dtype)),
-    Row("--exp-avg-dtype", "training.moment_dtype", lm=lambda p: encode.narrow(p.training.moment_dtype)),
-    Row("--exp-avg-sq-dtype", "training.moment_dtype", lm=lambda p: encode.narrow(p.training.moment_dtype)),
+    Row("--main-params-dtype", "training.master_dtype", lm=lambda p: but(p.training.master_dtype, "fp32")),
+    Row("--exp-avg-dtype", "training.moment_dtype", lm=lambda p: but(p.training.moment_dtype, "fp32")),
+    Row("--exp-avg-sq-dtype", "training.moment_dtype", lm=lambda p: but(p.training.moment_dtype, "fp32")),
 )
 _OPTIMIZERS: Final = {"adamw": "adam", "adam": "adam", "sgd": "sgd"}
 _OPTIMIZER: Final = (  # Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so.
     Row("--optimizer", "training.optimizer", lambda p: _OPTIMIZERS[p.training.optimizer],
         decode=lambda value: "sgd" if value == "sgd" else None),  # else it is the one that the spec has by default
-    Row("--adam-beta1", both=lambda p: BETA1 if p.adam else None),
-    Row("--adam-beta2", both=lambda p: beta2(p.job) if p.adam else None),
-    Row("--adam-eps", both=lambda p: EPSILON if p.adam else None),
+    Row("--adam-beta1", both=lambda p: None if p.training.optimizer == "sgd" else BETA1),
+    Row("--adam-beta2", both=lambda p: None if p.training.optimizer == "sgd" else beta2(p.job)),
+    Row("--adam-eps", both=lambda p: None if p.training.optimizer == "sgd" else EPSILON),
     Row("--weight-decay", "training.weight_decay", lambda p: p.training.weight_decay, decode=same, default=True),
     Row("--clip-grad", "training.gradient_clipping", lambda p: p.training.gradient_clipping, decode=same, default=True),
 )
 _LENGTH: Final = (
-    Row("--train-iters", "training.duration.steps", encode.steps, decode=size, unless=LENGTHS),
+    Row("--train-iters", "training.duration.steps",  # a batch that ramps up does so over sequences alone
+        lambda p: (p.training.steps or DEFAULT_STEPS) if p.training.batch_ramp is None else None, decode=size,
+        unless=LENGTHS),
     Row("--train-samples", "training.duration.samples", encode.samples, decode=size, unless=LENGTHS),
     Row("--eval-interval", both=lambda p: EVALUATION[0], marks=_FOLLOWS),
     Row("--lr", "training.learning_rate", lambda p: p.training.learning_rate, decode=same),

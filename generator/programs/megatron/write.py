@@ -58,6 +58,15 @@ def planned(plan: Plan) -> Planned:
         aware=is_precision_aware(job),
         tokenizer=tokenizer_type(job),
         exit_minutes=exit_minutes(plan),
+        rotary=job.model.position_embedding == "rotary",
+        grouped_queries=job.model.kv_heads != job.model.heads and not job.model.is_mla,
+        linear_bias=job.model.output_bias or job.model.mlp_bias or job.model.expert_bias,
+        grouped_gemm=job.cluster.accelerator.generation != "volta",
+        fsdp=layout.zero_stage >= 2,
+        full=layout.recompute.label == "full",
+        offloads=layout.offload.label != "none",
+        narrow_gradients=job.training.precision in ("bf16", "fp8") and job.training.gradient_dtype == "same",
+        saves=job.output.checkpoints is not None,
     )
 
 

@@ -1,3 +1,3 @@
 """Every rule on Megatron arguments by themselves."""
 
-MODULES = ("options", "shape", "batch", "megatron_lm", "memory", "environment", "megatron_deepspeed")
+MODULES = ("options", "shape", "batch", "megatron_lm", "environment", "megatron_deepspeed")
