@@ -56,10 +56,8 @@ class Shell:
             if token.kind not in (WORD, TEST):
                 continue
             start, end = source.region(token.start, token.end)
-            # A quoted text of a shell within the document may hold what came from variables.
-            known = token.text or (token.value if source.direct else "")
-            if known:
-                words.append(tuple.__new__(Word, (content[start:end], known, start, (known,), (), ())))
+            if token.text:
+                words.append(Word(content[start:end], token.text, start, (token.text,)))
             else:
                 for found in self._expander.fields(token.start, token.end):
                     words.append(found.word((start, end), content))
@@ -145,11 +143,8 @@ class Shell:
         if builtin == "printf":
             words = words[1:3] if len(words) > 2 and words[1].value == "-v" else ()
         for word in words[1:]:
-            name = _NAME.match(word.value or "")
-            if name and builtin == "unset":
-                self.state.unset(name[0])
-            elif name:
-                self.state.set(name[0], UNKNOWN)
+            if name := _NAME.match(word.value or ""):
+                self.state.set(name[0], None if builtin == "unset" else UNKNOWN)
 
     def _assign(self, token: Token, exported: bool, conditional: bool) -> None:
         """An assignment on its own, or of `export`; `conditional` behind `&&` and `||`."""

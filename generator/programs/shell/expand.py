@@ -11,7 +11,7 @@ from typing import Final
 
 from ...facts.places import IN_WORDS
 from .records import Word
-from .tokens import EASY_EXPANSION, EASY_QUOTED, scan
+from .tokens import scan
 from .values import (
     HOLE,
     Element,
@@ -36,7 +36,6 @@ _BRACES: Final = re.compile(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one of
 _GLOB: Final = re.compile(r"[*?]|\[[^\[\]]+\]")
 _OPTION: Final = re.compile(r"--?[A-Za-z]")
 _BLANK: Final = re.compile(r"[ \t\n]")
-_new: Final = tuple.__new__  # half the price of a named tuple's own, for the pieces that scripts have most of
 _MOST_NAMES: Final = 8  # of variables that one piece remembers
 #: Set by the scheduler, the launcher or the service before the script runs, so a default in the script doesn't count.
 _SET_OUTSIDE: Final = re.compile(
@@ -69,10 +68,6 @@ class Field:
     def word(self, raw_region: tuple[int, int], content: str) -> Word:
         """The finished word, if it came from the raw word at `raw_region` of the document."""
         start, end = self.place(raw_region)
-        if len(self.pieces) == 1:  # most words are: the same as below, sooner
-            text, _, _, names, perhaps = self.pieces[0]
-            variables = tuple(name for name in dict.fromkeys(names) if name) if names else ()
-            return _new(Word, (content[start:end], text, start, (text,), variables, perhaps))
         value = text_of_pieces(self.pieces)
         return Word(
             raw=content[start:end],
@@ -80,6 +75,7 @@ class Field:
             offset=start,
             parts=(value,) if value is not None else parts_of_pieces(self.pieces),
             variables=tuple(dict.fromkeys(name for piece in self.pieces for name in piece.names if name)),
+            perhaps=self.pieces[0].perhaps if len(self.pieces) == 1 else (),
         )
 
 
@@ -118,8 +114,8 @@ class Expander:
     def _unquoted(self, start: int, end: int) -> None:
         text, position, bare = self._source.text, start, ""
         if text.startswith("~", start):
-            self._unknown(start, start + 1)
-            position = start + 1
+            position += 1
+            self._unknown(start, position)
         while position < end:
             part = _UNQUOTED.match(text, position, end)
             if part is None:
@@ -130,7 +126,7 @@ class Expander:
                 self._written(part.start(), position)
             else:
                 position = part.end()
-                self._variable(part[2] or part[3], part.start(), position, False)
+                self._plain(part[2] or part[3], None, part.start(), position, False)
         if bare and self._splits:
             braces = set(_BRACES.findall(bare)) if "{" in bare else set()
             if _GLOB.search(bare) or ({"{", "}"} <= braces and len(braces) > 2):  # bash looks for file names
@@ -164,8 +160,7 @@ class Expander:
     def _double(self, position: int, end: int) -> int:
         """A text in double quotes; where it ends."""
         text = self._source.text
-        easy = EASY_QUOTED.match(text, position, end)
-        tokens_end = easy.end() if easy else min(scan(text, position + 1, ('"',))[0], end)
+        tokens_end = min(scan(text, position + 1, ('"',))[0], end)
         inner_end = tokens_end - 1 if tokens_end - 1 > position else tokens_end
         was_open, before = self._current is not None, len(self._found)
         self._in_quotes(position + 1, inner_end, _QUOTED)
@@ -186,7 +181,7 @@ class Expander:
                 if part.lastindex == 1:
                     self._written(part.start(), position)
                 else:
-                    self._variable(part[2] or part[3], part.start(), position, True)
+                    self._plain(part[2] or part[3], None, part.start(), position, True)
             elif text[position] == "\\":
                 following = text[position + 1 : position + 2]
                 if following in ("$", "`", "\\") or (following == '"' and run_of is _QUOTED):
@@ -257,11 +252,6 @@ class Expander:
             return self._positional[1:] if self._positional is not None else None
         value = self._state.get(name) if index in ("@", "*") else None
         return value.words if value else None
-
-    def _variable(self, name: str, start: int, end: int, quoted: bool) -> None:
-        """`$NAME` or `${NAME}` of a variable."""
-        value = self._state.get(name)
-        self._embed(value.scalar if value else None, name, start, end, quoted)
 
     def _plain(self, name: str, index: str | None, start: int, end: int, quoted: bool) -> None:
         """`$NAME`, `${NAME}`, `${NAME[i]}`, `$1`, `$@`."""
@@ -340,10 +330,7 @@ class Expander:
 
     def _written(self, start: int, end: int) -> None:
         """Adds the source's characters from `start` up to `end` as they are."""
-        if self._source.direct:
-            self._add(_new(Piece, (self._source.text[start:end], start, end, (), ())))
-        else:
-            self._add(*self._source.pieces(start, end))
+        self._add(*self._source.pieces(start, end))
 
     def _literal(self, text: str, start: int, end: int) -> None:
         """Adds what `start` up to `end` stand for."""
@@ -427,9 +414,6 @@ def _expansion_end(text: str, position: int, quoted: bool) -> int:
         close = text.find("}}", position, position + 500)
         if close >= 0:
             return close + 2
-    easy = EASY_EXPANSION.match(text, position)
-    if easy:
-        return easy.end()
     if text.startswith("$[", position):  # with more in it than names and numbers
         return text.find("]", position) + 1 or len(text)
     if text[position] == "`":

@@ -5,7 +5,6 @@ What isn't understood is skipped; nothing in a script makes the reader fail.
 
 from __future__ import annotations
 
-import gc
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -44,13 +43,7 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     """Reads a bash script."""
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())
-    collects = gc.isenabled()
-    gc.disable()  # a script's parts have no cycles, and Python would go through all of them often to look for some
-    try:
-        Reader(shell).read()
-    finally:
-        if collects:
-            gc.enable()
+    Reader(shell).read()
     script.history = shell.state.history
     return script
 

@@ -226,9 +226,10 @@ class State:
         value = self.get(name)
         return value.text if value else None
 
-    def set(self, name: str, value: Value) -> None:
-        """Gives a variable a value; one that is too large becomes unknown."""
-        pieces = value.pieces if value.elements is None else [one for word in value.elements for one in word.pieces]
+    def set(self, name: str, value: Value | None) -> None:
+        """Gives a variable a value; one that is too large becomes unknown. None unsets it: its value is unknown then,
+        as the environment may still have it."""
+        pieces = [one for word in value.words for one in word.pieces] if value is not None else ()
         size = len(pieces) + sum([len(piece.text) for piece in pieces if piece.text]) // 64
         if size > _MOST_PER_VALUE or not self.spend(size) or len(self.frames) > _DEEPEST:
             value = UNKNOWN
@@ -236,11 +237,6 @@ class State:
         self._put(name, value)
         if self.all_exported:
             self.exported.add(name)
-
-    def unset(self, name: str) -> None:
-        """Removes a variable. The environment may still have it, so its value is unknown from here."""
-        self._touch(name)
-        self._put(name, None if len(self.frames) <= _DEEPEST else UNKNOWN)
 
     def _touch(self, name: str) -> None:
         if self.frames:
