@@ -15,7 +15,7 @@ from ..job.text import UnusableJson, read_json
 from ..programs.azureml.job import AzureMLJob
 from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
-from ..programs.launching.launch_line import Option
+from ..programs.launching.options import Option
 from ..programs.launching.script import LaunchScript
 from ..programs.skypilot.read import SkyPilotTask
 from ..programs.slurm.request import Request

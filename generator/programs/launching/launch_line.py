@@ -12,9 +12,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ..shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
-from .options import BARE, PROGRAMS, TABLES, Option, Options, basename, looks_like_program, program_name, read_options
-
-__all__ = ["Call", "Launch", "Option", "Options", "launches", "sbatch_options"]
+from .options import BARE, PROGRAMS, TABLES, Options, basename, looks_like_program, program_name, read_options
 
 #: How many words are between a wrapper's options and the command that it starts.
 _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
@@ -28,7 +26,6 @@ _OF_STEPS: Final = frozenset(
 _ASKING: Final = frozenset({"--help", "--version", "-h"})  # of a launcher: it prints, and starts nothing
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 _STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
-_TOOLS: Final = frozenset[str](PROGRAMS["tools"])
 _VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
 
@@ -158,7 +155,9 @@ class _Walk:
         if self.program is None:
             asks = any(word.value in _ASKING for word in self.command.words)
             return "sbatch" not in programs and bool(programs & _TAKES_SCRIPT) and not asks
-        return "sbatch" in programs or (bool(programs & _STARTS_JOBS) and basename(self.program) not in _TOOLS)
+        return "sbatch" in programs or (
+            bool(programs & _STARTS_JOBS) and basename(self.program) not in PROGRAMS["tools"]
+        )
 
     def step(self, words: Sequence[Word]) -> Sequence[Word]:
         """The command that the first of the words starts; none where the line ends here."""
@@ -195,7 +194,6 @@ class _Walk:
         return ()
 
     def _launcher(self, name: str, words: Sequence[Word]) -> Sequence[Word]:
-        """The command that a launcher or wrapper starts."""
         first, words = words[0], words[1:]
         subcommands = PROGRAMS["subcommands"].get(name)
         if subcommands is not None and not first.raw.endswith("accelerate.commands.launch"):

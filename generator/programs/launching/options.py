@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import islice, takewhile
 from typing import Any, Final
 
 from ...dataclass import dataclass
@@ -32,9 +30,7 @@ class Known:
 class Table:
     """A program's options by every spelling."""
 
-    source: str
     options: Mapping[str, Known]
-    spellings: tuple[str, ...]  #: all of them, sorted
     abbreviates: bool  #: whether an unambiguous beginning of a long name will do
     single_dash: bool  #: `-hostfile` is a long name, not letters
 
@@ -43,9 +39,7 @@ class Table:
         exact = self.options.get(written)
         if exact is not None or not self.abbreviates or not written.startswith("--") or len(written) < 3:
             return exact
-        longer = islice(self.spellings, bisect_left(self.spellings, written), None)
-        begun = takewhile(lambda name: name.startswith(written), longer)
-        found = {self.options[name].name: self.options[name] for name in begun}
+        found = {known.name: known for name, known in self.options.items() if name.startswith(written)}
         return next(iter(found.values())) if len(found) == 1 else None
 
 
@@ -63,27 +57,18 @@ def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
         if entry.get("dashes"):
             spellings += [name.replace("_", "-") for name in spellings]
         options.update(dict.fromkeys(spellings, known))
-    return Table(
-        source=entry["source"],
-        options=options,
-        spellings=tuple(sorted(options)),
-        abbreviates=entry.get("abbreviates", True),
-        single_dash=entry.get("single_dash", False),
-    )
+    abbreviates, single_dash = entry.get("abbreviates", True), entry.get("single_dash", False)
+    return Table(options=options, abbreviates=abbreviates, single_dash=single_dash)
 
 
-def _read(name: str) -> Any:
-    return json.loads(read_text(__package__, name))
-
-
-_ENTRIES: Final = _read("launcher_options.json")
+_ENTRIES: Final = json.loads(read_text(__package__, "launcher_options.json"))
 _SHARED: Final = {name for entry in _ENTRIES.values() for name in entry.get("includes", ())}
 TABLES: Final[Mapping[str, Table]] = {
     name: _table(_ENTRIES, entry) for name, entry in _ENTRIES.items() if name not in _SHARED
 }
 #: Names by which programs are called, subcommands with which one starts another, and `tools`: what srun and its kin
 #: start for other ends than training, and builtins of the shell (bash(1)).
-PROGRAMS: Final[Mapping[str, Any]] = _read("programs.json")
+PROGRAMS: Final[Mapping[str, Any]] = json.loads(read_text(__package__, "programs.json"))
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
 #: Programs whose options never take the next option for their value; getopt's do.
 _ARGPARSE: Final = ("torchrun", "deepspeed", "accelerate")
@@ -223,19 +208,15 @@ class _Reader:
             if equals:
                 self._add(known, name, word, (value_part(word, len(name) + 1),))
             else:
-                # An unknown option takes one value, if a word that is no program comes and isn't last.
                 following = self._words[self._at : self._at + 2]
-                takes = len(following) > 1 and not following[0].prefix.startswith("-")
-                takes = takes and known is None and not looks_like_program(following[0])
                 after = following[0].prefix.partition("=")[0] if following else ""
-                next_option = re.match("--?[a-z]", after) is not None and self._table.find(after) is not None
-                strict = any(self._table is TABLES[name] for name in _ARGPARSE)
-                if known is not None and known.values and strict and (next_option or after.endswith(".py")):
-                    takes = False  # its value is missing
-                elif known is not None:
-                    self._add(known, name, word, self._following(known.values))
-                    return
-                self._add(known, name, word, self._following(int(takes)))
+                if known is None:  # takes one value, if a word that is no program comes and isn't last
+                    takes = int(len(following) > 1 and after[:1] != "-" and not looks_like_program(following[0]))
+                else:  # where the next option comes, the value is missing
+                    next_option = re.match("--?[a-z]", after) is not None and self._table.find(after) is not None
+                    strict = any(self._table is TABLES[name] for name in _ARGPARSE)
+                    takes = 0 if strict and (next_option or after.endswith(".py")) else known.values
+                self._add(known, name, word, self._following(takes))
             return
         for index in range(1, len(word.prefix)):  # `-vN2`: letters, the last of which may have its value attached
             letter = f"-{word.prefix[index]}"
@@ -249,7 +230,6 @@ class _Reader:
             self._add(known, letter, word, self._following(known.values))
 
     def _following(self, count: int) -> tuple[Word, ...]:
-        """The next words."""
         self._at += count
         return tuple(self._words[self._at - count : self._at])
 

@@ -44,13 +44,10 @@ _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
-_OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
 #: Parsers of other packages, and the standard library's.
 _OTHER_PARSER: Final = re.compile(
     r"\b(?:ArgumentParser\(|fire\.Fire\(|(?:tyro|typer|click|hydra|draccus|jsonargparse|absl)\b)"
 )
-_BY_SIGNATURE: Final = re.compile(r"\bfire\.Fire\(")  # takes a function's arguments for options
-_PLAIN_PARSER: Final = re.compile(r"\bHfArgumentParser\b")
 #: What reads a file of TrainingArguments by their names, these and no others.
 _ANY_PARSER: Final = re.compile(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b")
 #: Reading the file of DeepSpeed's config by Python's json: `json.load(open(args.deepspeed_config))`; or a few lines on,
@@ -83,7 +80,7 @@ _TELLS: Final = {
         re.compile(r"\bTrain(?:er|ingArguments)\b|\bHfDeepSpeedConfig\b|\baccelerate\b|\bAccelerator\b|lightning"),
         ("*.py", "*/*.py", "*/*/*.py"),
     ),
-    "transformers' parser": (_PLAIN_PARSER, ("*.py",)),
+    "transformers' parser": (re.compile(r"\bHfArgumentParser\b"), ("*.py",)),
     "another parser": (re.compile(r"\bTrlParser\b|\(\s*HfArgumentParser\s*\)|\bOmegaConf\b"), ("*.py",)),
 }
 
@@ -146,7 +143,8 @@ def program_path(launch: Launch | None) -> str | None:
 
 def program_of(launch: Launch | None) -> Path | None:
     """The Python file that a launch line starts, where it is there."""
-    return find_program(program_path(launch), launch.script.text.path) if launch is not None else None
+    found = find_programs(program_path(launch), launch.script.text.path) if launch is not None else ()
+    return next(iter(found), None)
 
 
 def program_text(launch: Launch) -> str | None:
@@ -164,9 +162,8 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
     if given or _USES_HF_PARSER.search(text):
         return bool(given) and set(given) <= set(_BASELESS.findall(text))
     written = {word.lstrip("-").replace("-", "_") for word in _STRING.findall(text) if word.startswith("--")}
-    if _BY_SIGNATURE.search(text):
-        return True
-    return _OWN_PARSER.search(text) is not None and not names.isdisjoint(written)
+    by_signature = "fire.Fire(" in text  # which takes a function's arguments for options
+    return by_signature or ("ArgumentParser(" in text and not names.isdisjoint(written))
 
 
 def hands_options_on(program: Path) -> bool:
@@ -176,9 +173,24 @@ def hands_options_on(program: Path) -> bool:
 
 
 def sets_key(key: str, holder: str) -> bool:
-    """Return whether Python in or just below a folder above the config `holder` sets the key: `config["key"] = …`."""
-    sets = re.compile(rf"""\[["']{re.escape(key)}["']\]\s*=(?!=)""")
-    return any(_has(folder, sets, ("*.py", "*/*.py"), key) for folder in folders_above(holder))
+    """Return whether Python near the config `holder` sets the key: `config["key"] = …`."""
+    return _near(r"""\[["']{}["']\]\s*=(?!=)""", key, holder)
+
+
+def reads_key(key: str, holder: str) -> bool:
+    """Return whether Python near the config `holder` looks the key up in a mapping."""
+    return _near(r"""(?:\[|\b(?:get|pop)\()\s*["']{}["']""", key, holder)
+
+
+def declares_field(name: str, holder: str) -> bool:
+    """Return whether a class in Python near the file `holder` has the field itself."""
+    return _near(r"^[ \t]+{}[ \t]*:[^=\n()]+=", name, holder)
+
+
+def _near(pattern: str, word: str, holder: str) -> bool:
+    """Return whether Python in or just below a folder above a file has the pattern, in which `{}` is the word."""
+    found = re.compile(pattern.replace("{}", re.escape(word)), re.MULTILINE)
+    return any(_has(folder, found, ("*.py", "*/*.py"), word) for folder in folders_above(holder))
 
 
 def hands_to_trainer(holder: str) -> bool:
@@ -200,26 +212,9 @@ def _has_handed(folder: Path, name: str) -> bool:
     return False
 
 
-def reads_key(key: str, holder: str) -> bool:
-    """Return whether Python in or just below a folder above the config `holder` looks the key up in a mapping."""
-    word = re.compile(rf"""(?:\[|\b(?:get|pop)\()\s*["']{re.escape(key)}["']""")
-    return any(_has(folder, word, ("*.py", "*/*.py"), key) for folder in folders_above(holder))
-
-
-def declares_field(name: str, holder: str) -> bool:
-    """Return whether a class in Python in or just below a folder above the file `holder` has the field itself."""
-    field_ = re.compile(rf"^[ \t]+{re.escape(name)}[ \t]*:[^=\n()]+=", re.MULTILINE)
-    return any(_has(folder, field_, ("*.py", "*/*.py"), name) for folder in folders_above(holder))
-
-
 def has_programs(holder: str) -> bool:
     """Return whether there is Python in or just below a folder above the file `holder`: it may complete a config."""
-    return any(map(_has_python, folders_above(holder)))
-
-
-@until_next_check(1024)
-def _has_python(folder: Path) -> bool:
-    return any(True for name in ("*.py", "*/*.py") for _ in matching(name, folder, folder))
+    return any(_has(folder, re.compile(""), ("*.py", "*/*.py")) for folder in folders_above(holder))
 
 
 def tells(what: str, holder: str) -> bool:
@@ -289,14 +284,9 @@ def _texts(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
     return (text for text in (text_around(path, folder) for path in files) if word in text)
 
 
-def find_program(program: str | None, holder: str) -> Path | None:
-    """A Python file where it is run from: the folder of what starts it, or one above; of an absolute path, which
-    is of another machine, the file of its name beside, or in a folder of the same name as there."""
-    return next(iter(find_programs(program, holder)), None)
-
-
 def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:
-    """The Python files that a path may mean, the nearest first."""
+    """The Python files that a path may mean, the nearest first: from the folder of what starts it, or one above; of an
+    absolute path, which is of another machine, those of its name beside, or in a folder of the same name as there."""
     return _found(program, Path(holder).parent, Path.cwd()) if program and program.endswith(".py") else ()
 
 

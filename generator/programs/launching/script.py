@@ -18,7 +18,8 @@ from ...job.text import Text
 from ..lookup import end_alike
 from ..shell.reader import read_command_text
 from ..shell.records import ShellScript, Word
-from .launch_line import Launch, Option, Options, launches, sbatch_options
+from .launch_line import Launch, launches, sbatch_options
+from .options import Option, Options
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -10,8 +10,8 @@ from typing import Final
 from ...dataclass import dataclass
 from ...facts.places import is_placeholder
 from ...findings import Edit, Location
-from ..launching.launch_line import Call, Launch, Option
-from ..launching.options import TABLES, Options, Table
+from ..launching.launch_line import Call, Launch
+from ..launching.options import TABLES, Option, Options, Table
 from ..launching.script import Argument, CommandLine, LaunchScript
 from ..shell.records import Word
 from .values import gpus, gres_list, node_range, number, seconds

@@ -20,7 +20,7 @@ from ...job.source import Source, escape
 from ...job.wording import whole_number
 from ...resources import read_text
 from ..launching.launch_line import Launch
-from ..launching.program_options import declares_its_own, find_program, hands_options_on, has_programs, program_path
+from ..launching.program_options import declares_its_own, find_programs, hands_options_on, has_programs, program_path
 from ..shell.records import Word
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.
@@ -204,7 +204,7 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         path, program = launch.script.text.path, program_path(launch) or ""
         if _MODULE.fullmatch(program):  # `-m src.train`
             program = f"{program.replace('.', '/')}.py"
-        file = find_program(program, path)
+        file = next(iter(find_programs(program, path)), None)
         # a program that is there may have options of the same names but no TrainingArguments
         if file and not program.startswith("/") and declares_its_own(file, _TELLING | _COMMON):
             continue
