@@ -22,7 +22,7 @@ from dsgen.job.records import Pins
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.frameworks import program_for
-from dsgen.programs.megatron.arguments import MegatronArguments, read_argument_file
+from dsgen.programs.megatron.arguments import MegatronArguments, read_file
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.megatron.run import megatron_runs
 from dsgen.programs.megatron.vocabulary import OF_OPTIONS
@@ -30,6 +30,7 @@ from dsgen.programs.submission import Context, Submission
 from dsgen.rule import Rule, rules_in
 from dsgen.rules.run import LAYOUT_RULES
 from tests.case import NAMES, read_case
+from tests.programs.places import read_by
 from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
 SHARED = {rule.id: rule for rule in planning.RULES}
@@ -49,7 +50,7 @@ def text_file(content: str, path: str = "arguments.txt") -> Any:
 
 def submission_of(lines: list[str], config: dict[str, object] | None = None, **given: Any) -> Submission:
     """A file of arguments, and perhaps a DeepSpeed config, with what is said beside them."""
-    documents: list[Any] = [read_argument_file(text_file("\n".join(lines)))]
+    documents: list[Any] = [read_by(read_file, text_file("\n".join(lines)))]
     if config is not None:
         documents.append(DsConfig(json=read_json(text_file(json.dumps(config), "ds_config.json"))))
     return Submission(documents=tuple(documents), context=Context(**given))

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
+from dsgen.job.text import Text
 from dsgen.programs.program import RenderedFile
 
+D = TypeVar("D")
+
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
+
+
+def read_by(reader: Callable[[Any], Iterator[D]], text: Text) -> D:
+    """The one document that the reader of a kind of file makes of a text."""
+    [document] = reader(SimpleNamespace(text=text))
+    return document
 
 
 def put(files: Iterable[RenderedFile], folder: Path) -> None:

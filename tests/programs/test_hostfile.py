@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dsgen.job.text import Text
-from dsgen.programs.launching.hostfile import read_environment_file, read_hostfile
+from dsgen.programs.launching.hostfile import read_environment, read_hosts
 from tests.needs import needs_deepspeed
+from tests.programs.places import read_by
 
 _HOSTFILES = (
     "worker-0 slots=8\nworker-1 slots=8\n",
@@ -45,7 +46,7 @@ def test_hostfiles_are_accepted_and_refused_as_by_deepspeed(content: str, monkey
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     from deepspeed.launcher.runner import _parse_hostfile
 
-    entries = read_hostfile(_text(content)).entries
+    entries = read_by(read_hosts, _text(content)).entries
     bad = not entries or any(entry.slots is None for entry in entries)
     bad = bad or len({entry.host for entry in entries}) < len(entries)
     try:
@@ -60,7 +61,7 @@ def test_hostfiles_are_accepted_and_refused_as_by_deepspeed(content: str, monkey
 
 def test_a_refused_line_is_an_entry_without_slots() -> None:
     """Bad lines are kept with their place, so that a finding can point at them."""
-    hosts = read_hostfile(_text("a slots=8\n# b\n  c slot=8\n"))
+    hosts = read_by(read_hosts, _text("a slots=8\n# b\n  c slot=8\n"))
     assert [
         (entry.host, entry.slots, hosts.locate(entry).line, hosts.locate(entry).column) for entry in hosts.entries
     ] == [
@@ -69,20 +70,7 @@ def test_a_refused_line_is_an_entry_without_slots() -> None:
     ]
 
 
-def test_an_environment_file_has_its_lines_and_its_variables() -> None:
-    """Blank lines and comments are lines too: DeepSpeed's launcher stops at them. The last value of a name counts."""
-    found = read_environment_file(_text("NCCL_DEBUG=INFO\n\nA=b=c\n# comment\nNCCL_DEBUG=WARN\n"))
+def test_an_environment_file_has_its_lines() -> None:
+    """Blank lines and comments are lines too: DeepSpeed's launcher stops at them."""
+    found = read_by(read_environment, _text("NCCL_DEBUG=INFO\n\nA=b=c\n# comment\nNCCL_DEBUG=WARN\n"))
     assert [line for line, _ in found.lines] == ["NCCL_DEBUG=INFO", "", "A=b=c", "# comment", "NCCL_DEBUG=WARN"]
-    assert (found.value("NCCL_DEBUG"), found.locate("NCCL_DEBUG").line, found.kind("A")) == ("WARN", 5, "str")
-    assert not found.has("B") and found.kind("B") is None
-
-
-def test_a_hostfile_answers_by_host() -> None:
-    """The slots of a host, whether it is named, its place, and the type of its value."""
-    hosts = read_hostfile(_text("a slots=8\nb slot=8\n"))
-    assert [(hosts.value(name), hosts.has(name), hosts.kind(name)) for name in "abc"] == [
-        (8, True, "int"),
-        (None, True, None),
-        (None, False, None),
-    ]
-    assert hosts.locate("b").line == 2

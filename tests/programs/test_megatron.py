@@ -16,13 +16,14 @@ from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.job.hf_config import model_from_config
 from dsgen.job.text import text_of
 from dsgen.programs.frameworks import program_for
-from dsgen.programs.megatron.arguments import read_argument_file
+from dsgen.programs.megatron.arguments import read_file
 from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.program import Program
 from dsgen.programs.submission import Context, Submission
 from dsgen.rules.job.model import missing_parts
 from tests.pairs import every_pair
+from tests.programs.places import read_by
 from tests.programs.plans import DEEPSEEK, GPT, LLAMA, MIXTRAL, MODELS, make_job, make_plan, words
 
 TREES: tuple[Flavour, ...] = ("megatron-deepspeed", "megatron-lm")
@@ -362,7 +363,7 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
     """What is rendered of a layout is read as that layout."""
     layout = replace(KNOBS, **changes)
     program = program_for(make_plan(make_job("megatron-lm", MIXTRAL, generation="hopper"), layout))
-    document = read_argument_file(text_of("\n".join(words(program)), "arguments.txt"))
+    document = read_by(read_file, text_of("\n".join(words(program)), "arguments.txt"))
     context = Context(gpus=layout.world)
     [run] = megatron_facts(Submission(documents=(document,), context=context))
     names = ("tensor_overlap", "expert_overlap", "zero_copies", "context_heads", "expert_tensor", "expert", "context")

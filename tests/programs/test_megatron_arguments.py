@@ -17,10 +17,11 @@ from dsgen.findings import Location
 from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.megatron import options as megatron_options
-from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_argument_file
+from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_file
 from dsgen.programs.megatron.options import Flavour, option_table, parse_words
 from dsgen.programs.shell.reader import read_script
 from dsgen.programs.shell.records import Word
+from tests.programs.places import read_by
 
 FLAVOURS: tuple[Flavour, ...] = ("megatron-lm", "megatron-deepspeed")
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*/arguments.txt"))
@@ -226,7 +227,7 @@ def test_the_last_of_several_wins() -> None:
 def test_a_file_of_arguments_is_read() -> None:
     """Comments, quotes and several options a line are as in a shell; a variable's value is not known."""
     text = "# model\n--num-layers 2 --hidden-size 64\n--num-attention-heads '4'  # heads\n--save \"$OUT\"/run\n"
-    arguments = read_argument_file(text_of(text, "arguments.txt"))
+    arguments = read_by(read_file, text_of(text, "arguments.txt"))
     assert arguments.values == {
         "--num-layers": 2,
         "--hidden-size": 64,
@@ -241,7 +242,7 @@ def test_a_file_of_arguments_is_read() -> None:
 def test_what_dsgen_writes_is_read_whole(path: Path) -> None:
     """In a file that dsgen wrote for a Megatron, every word is known; another framework's has no Megatron options."""
     content = path.read_text(encoding="utf-8")
-    arguments = read_argument_file(text_of(content, str(path)))
+    arguments = read_by(read_file, text_of(content, str(path)))
     is_megatron = "--num-layers" in content
     assert bool(arguments.given) == is_megatron
     assert not arguments.strays
@@ -257,7 +258,7 @@ def test_no_file_makes_the_reader_fail(content: str) -> None:
     lines = ("--num-layers 1 --hidden-size 2 --num-attention-heads " + content).split("\n")
     from dsgen.job.text import Text
 
-    arguments = read_argument_file(Text(path="arguments.txt", content="\n".join(lines), lines=lines))
+    arguments = read_by(read_file, Text(path="arguments.txt", content="\n".join(lines), lines=lines))
     assert arguments.has("--num-layers")
 
 

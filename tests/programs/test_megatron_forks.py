@@ -9,9 +9,10 @@ import pytest
 from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.launching.program_options import options_beside
-from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_argument_file
+from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_file
 from dsgen.programs.megatron.options import A_FORK, forks, option_table
 from dsgen.programs.shell.reader import read_script
+from tests.programs.places import read_by
 
 SHAPE = "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --seq-length 8"
 
@@ -138,5 +139,5 @@ def test_a_placeholder_is_a_value_that_is_not_known() -> None:
     unquoted = text_of(f'D="<path to data>"\npython pretrain_gpt.py {SHAPE} --load $D --bf16\n', "launch.sh")
     (arguments,) = from_launches(launches(read_script(unquoted)))
     assert not arguments.strays and arguments.has("--bf16")
-    file = read_argument_file(text_of(f"{SHAPE} --load <path to data>/x --bf16 --lr <your learning rate>\n", "a.txt"))
+    file = read_by(read_file, text_of(f"{SHAPE} --load <path to data>/x --bf16 --lr <your learning rate>\n", "a.txt"))
     assert not file.strays and file.has("--bf16") and not any(option.problem for option in file.given)

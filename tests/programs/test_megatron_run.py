@@ -11,19 +11,20 @@ from dsgen.check.rules.run import all_file_rules
 from dsgen.facts.places import Reader
 from dsgen.findings import Severity
 from dsgen.job.text import text_of
-from dsgen.programs.megatron.arguments import read_argument_file
+from dsgen.programs.megatron.arguments import read_file
 from dsgen.programs.megatron.facts import megatron_facts
 from dsgen.programs.megatron.run import MegatronRun, megatron_runs
 from dsgen.programs.megatron.table import LARGEST
 from dsgen.programs.submission import Context, Submission
 from dsgen.rule import findings_of
+from tests.programs.places import read_by
 
 SHAPE = "--num-layers 24 --hidden-size 64 --num-attention-heads 4"
 
 
 def submission_of(options: str, **context: Any) -> Submission:
     """A file of arguments as a submission."""
-    documents = (read_argument_file(text_of(f"{SHAPE} {options}\n", "arguments.txt")),)
+    documents = (read_by(read_file, text_of(f"{SHAPE} {options}\n", "arguments.txt")),)
     return Submission(documents=documents, context=Context(**context))
 
 

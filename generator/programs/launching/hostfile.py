@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
-from ...facts.places import Lines, Reader
+from ...facts.places import Lines
 from ...findings import Location
 from ...job.text import Text
 
@@ -31,8 +31,8 @@ class HostEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hostfile(Reader):
-    """The hosts of a hostfile in order; by name, the slots of each."""
+class Hostfile:
+    """The hosts of a hostfile in order."""
 
     document_kind: ClassVar[Kind] = "hostfile"
     entries: tuple[HostEntry, ...]
@@ -44,25 +44,13 @@ class Hostfile(Reader):
         """The path as the user named it."""
         return self.text.path
 
-    def value(self, name: str, default: object = None) -> object:
-        """The slots of a host; `default` where it isn't named, or DeepSpeed refuses its line."""
-        slots = next((entry.slots for entry in self.entries if entry.host == name), None)
-        return default if slots is None else slots
-
-    def has(self, name: str) -> bool:
-        """Return whether the file names a host."""
-        return any(entry.host == name for entry in self.entries)
-
-    def locate(self, name: str | HostEntry | int) -> Location:
-        """The place of a host's first entry, else the file; of an entry, or of an offset."""
-        if isinstance(name, str):
-            name = next((entry for entry in self.entries if entry.host == name), -1)
-        offset = name if isinstance(name, int) else name.offset
-        return Location(path=self.path) if offset < 0 else self.lines.locate(offset)
+    def locate(self, entry: HostEntry | int) -> Location:
+        """The place of an entry, or of an offset."""
+        return self.lines.locate(entry if isinstance(entry, int) else entry.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentFile(Reader):
+class EnvironmentFile:
     """A `.deepspeed_env`: variables that DeepSpeed's launcher sends to every node.
 
     The launcher (runner.py, main @ 0.19.8) skips neither blank lines nor comments.
@@ -72,23 +60,10 @@ class EnvironmentFile(Reader):
     path: str
     lines: tuple[tuple[str, Location], ...]  #: each line's text and place
 
-    def value(self, name: str, default: object = None) -> object:
-        """The last value of a variable; `default` where it has none."""
-        values = [line.partition("=")[2] for line, _ in self.lines if line.startswith(f"{name}=")]
-        return values[-1] if values else default
 
-    def has(self, name: str) -> bool:
-        """Return whether a variable is set."""
-        return self.value(name) is not None
-
-    def locate(self, name: str) -> Location:
-        """The line that sets a variable last, else the file."""
-        places = [where for line, where in self.lines if line.startswith(f"{name}=")]
-        return places[-1] if places else Location(path=self.path)
-
-
-def read_hostfile(text: Text) -> Hostfile:
+def read_hosts(file: FileText) -> Iterator[Hostfile]:
     """Reads `HOST slots=N` lines. Lines that DeepSpeed refuses are entries without slots."""
+    text = file.text
     entries: list[HostEntry] = []
     for match in _LINE.finditer(text.content):
         line, stripped = match[0], match[0].strip()
@@ -98,20 +73,10 @@ def read_hostfile(text: Text) -> Hostfile:
         slots = int(entry[2]) if entry and len(entry[2]) <= _MOST_DIGITS else None
         offset = match.start() + len(line) - len(line.lstrip())
         entries.append(HostEntry(host=stripped.split()[0], slots=slots, offset=offset, raw=stripped))
-    return Hostfile(entries=tuple(entries), text=text, lines=Lines(text))
-
-
-def read_environment_file(text: Text) -> EnvironmentFile:
-    """Reads `NAME=VALUE` lines. Lines that the launcher refuses are kept."""
-    lines = tuple((line, text.locate(number, 0)) for number, line in enumerate(text.lines))
-    return EnvironmentFile(path=text.path, lines=lines)
-
-
-def read_hosts(file: FileText) -> Iterator[Hostfile]:
-    """The hostfile that a file is."""
-    yield read_hostfile(file.text)
+    yield Hostfile(entries=tuple(entries), text=text, lines=Lines(text))
 
 
 def read_environment(file: FileText) -> Iterator[EnvironmentFile]:
-    """The environment that a file has."""
-    yield read_environment_file(file.text)
+    """Reads `NAME=VALUE` lines. Lines that the launcher refuses are kept."""
+    lines = tuple((line, file.text.locate(number, 0)) for number, line in enumerate(file.text.lines))
+    yield EnvironmentFile(path=file.text.path, lines=lines)

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 from ...dataclass import dataclass
 from ...facts.document import Kind, YamlDocument
-from ...facts.places import Lines, Reader
+from ...facts.places import Lines
 from ...findings import NOTE, Edit, Location, Severity, Violation
 from ...job.source import Source
 from ...job.text import Text
@@ -68,7 +68,7 @@ class Argument(Generic[T]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandLine(Reader):
+class CommandLine:
     """A command's options."""
 
     shell: ShellScript = field(repr=False)
@@ -87,16 +87,6 @@ class CommandLine(Reader):
     def has(self, *names: str) -> bool:
         """Return whether one of the options is given."""
         return any(self.options.has(name) for name in names)
-
-    def value(self, name: str, default: object = None) -> object:
-        """The text of an option; `default` where it isn't given, has none or can't be known."""
-        text = self.options.text(name)
-        return default if text is None else text
-
-    def locate(self, name: str) -> Location:
-        """The place of an option's value, else of the option, else of the script."""
-        found = self.argument(name)
-        return found.where_value if found else self.shell.locate(0)
 
     def view(self, option: Option, value: V) -> Argument[V]:
         """One of the options, with its value as the program reads it."""

@@ -10,9 +10,8 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
-from ...facts.places import IN_WORDS, Lines, Reader, ValueKind, kind_of_value
+from ...facts.places import IN_WORDS, Lines
 from ...findings import Location
-from ...job.text import Text
 from ...job.wording import whole_number
 from ..launching.launch_line import Launch
 from ..launching.program_options import ProgramOptions, options_beside, program_of
@@ -58,7 +57,7 @@ _VARIABLE: Final = re.compile(r"[$`]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MegatronArguments(Reader):
+class MegatronArguments:
     """Options by name (`--num-layers`), each typed as Megatron's parser types it; None where it can't be known."""
 
     document_kind: ClassVar[Kind] = "Megatron arguments"
@@ -126,10 +125,6 @@ class MegatronArguments(Reader):
         """The value of an option; `default` where none is given."""
         return self.values.get(name, None if name in self.unsure else default)
 
-    def kind(self, name: str) -> ValueKind | None:
-        """The type of what is given for an option; None where nothing is, or where it can't be known."""
-        return None if self.value(name) is None else kind_of_value(self.value(name))
-
     def integer(self, name: str, default: int | None = None) -> int | None:
         """An integer; `default` where nothing is given, None where it can't be known."""
         value = self.value(name, default)
@@ -177,16 +172,12 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
 
 
 def read_file(file: FileText) -> Iterator[MegatronArguments]:
-    """The arguments that a file has."""
-    yield read_argument_file(file.text)
-
-
-def read_argument_file(text: Text) -> MegatronArguments:
     """A file of options, one or more a line, as dsgen writes `arguments.txt`; no options where it is no Megatron's."""
-    words, lines = list(_words_of(text.content)), Lines(text)
+    path, words, lines = file.text.path, list(_words_of(file.text.content)), Lines(file.text)
     if len(_names(words) & _SIGNS) < _ENOUGH_SIGNS:
-        return MegatronArguments(path=text.path, flavour="megatron-lm", values={})
-    return _arguments(text.path, words, lambda word: lines.locate(word.offset))
+        yield MegatronArguments(path=path, flavour="megatron-lm", values={})
+    else:
+        yield _arguments(path, words, lambda word: lines.locate(word.offset))
 
 
 def _words_of(text: str) -> Iterator[Word]:
