@@ -11,21 +11,6 @@ from ..rule import Rule, rules_in
 from .submission import Submission
 
 
-def _calls(submission: Submission, program: str) -> bool:
-    """Return whether a launch line starts its processes by a program."""
-    return any(call.program == program for launch in submission.launches for call in launch.calls)
-
-
-def _has_transformers(submission: Submission) -> bool:
-    """Return whether Transformers or accelerate reads anything of a submission."""
-    return bool(
-        submission.training_arguments
-        or submission.accelerate_configs
-        or _calls(submission, "accelerate")
-        or any(config.consumer in ("huggingface", "accelerate") for config in submission.configs)
-    )
-
-
 def _has(*blocks: str) -> Callable[[Submission], object]:
     """Ask whether a DeepSpeed config has one of these blocks."""
     return lambda submission: any(config.has(block) for config in submission.configs for block in blocks)
@@ -35,7 +20,7 @@ def _has(*blocks: str) -> Callable[[Submission], object]:
 #: these look at.
 _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
     "deepspeed": lambda submission: (
-        submission.configs or submission.accelerate_configs or _calls(submission, "deepspeed")
+        submission.configs or submission.accelerate_configs or submission.calls("deepspeed")
     ),
     "launching": lambda submission: (
         submission.commands or submission.azureml_jobs or submission.hostfiles or submission.environment_files
@@ -44,12 +29,17 @@ _PROGRAMS: Final[Mapping[str, Callable[[Submission], object]]] = {
     "azureml": lambda submission: submission.azureml_jobs,
     "kubernetes": lambda submission: submission.kubernetes_jobs,
     "skypilot": lambda submission: submission.skypilot_tasks,
-    "trainer": _has_transformers,
+    "trainer": lambda submission: (
+        submission.training_arguments
+        or submission.accelerate_configs
+        or submission.calls("accelerate")
+        or any(config.consumer in ("huggingface", "accelerate") for config in submission.configs)
+    ),
     "megatron": lambda submission: submission.megatron,
     "deepspeed.rules.blocks": _has("/elasticity", "/data_efficiency", "/curriculum_learning", "/compression_training"),
     "deepspeed.rules.schedule": _has("/scheduler"),
     "launching.rules.hostfiles": lambda submission: (
-        submission.hostfiles or submission.environment_files or _calls(submission, "deepspeed")
+        submission.hostfiles or submission.environment_files or submission.calls("deepspeed")
     ),
 }
 

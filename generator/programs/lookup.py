@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from posixpath import basename, commonprefix, dirname, isabs, join, normpath
+from posixpath import basename, commonprefix, dirname, isabs, isdir, isfile, join, normpath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..facts.around import names_in
@@ -147,10 +147,7 @@ class Files:
 
     def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a file that `holder` may mean by `path`, document or not."""
-        try:
-            return any(place in self._by_place or Path(place).is_file() for place in self._places(path, holder, starts))
-        except (OSError, ValueError):  # a name too long, or not one for this system
-            return False
+        return any(place in self._by_place or isfile(place) for place in self._places(path, holder, starts))
 
     def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
         """The path of the document that lies where `holder` would write `path`."""
@@ -161,10 +158,7 @@ class Files:
 
     def has_folder(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a folder that `holder` may mean by `path`."""
-        try:
-            return any(Path(place).is_dir() for place in self._places(path, holder, starts))
-        except (OSError, ValueError):  # a name too long, or not one for this system
-            return False
+        return any(isdir(place) for place in self._places(path, holder, starts))
 
     def near(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
         """The path of a file that is there, where `path`, which isn't, differs from it by a slip of one letter."""

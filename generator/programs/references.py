@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
-from functools import cached_property
 from itertools import pairwise, zip_longest
 from pathlib import Path, PurePath
 from posixpath import dirname, isabs, join
@@ -22,10 +20,9 @@ from .launching.program_options import options_beside, program_of, program_path
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
-from .shell.records import Assignment, Word
+from .shell.records import Word
 
 if TYPE_CHECKING:
-    from .deepspeed.config import DsConfig
     from .trainer.accelerate import AccelerateConfig
     from .trainer.training_arguments import TrainingArguments
 
@@ -101,21 +98,19 @@ def references_of(documents: Iterable[Document], files: Files) -> Iterator[Refer
 
 def _references_of(document: Document, files: Files, readers: dict[int, str]) -> Iterator[Reference]:
     if isinstance(document, LaunchScript | CommandDocument):
-        lines = _Lines(document, files, readers)  # a path in an image or volume names the file beside the job, or none
-        yield from (link for link in lines.references() if link.exists or not lines.in_image)
+        in_image = isinstance(document, CommandDocument) and document.in_image
+        lines = _Lines(document, files, readers, _script_of(document), _starts(document), in_image)
+        # a path in an image or volume names the file beside the job, or none
+        yield from (link for link in lines.references() if link.exists or not in_image)
     elif document.document_kind == "accelerate config":
         config = cast("AccelerateConfig", document)
         where = config.locate("deepspeed_config/deepspeed_config_file")
         links = _named_config(config.config_file, where, files, "accelerate")
         yield from (link if config.uses_deepspeed else replace(link, sure=False) for link in links)
-    elif arguments := _of_trainer(document, in_launch=False):
-        yield from _named_config(arguments.value("deepspeed"), arguments.locate("deepspeed"), files, "huggingface")
-
-
-def _of_trainer(document: Document, *, in_launch: bool) -> TrainingArguments | None:
-    """The document, if it has arguments of the Trainer, from a launch line or a file of their own."""
-    arguments = cast("TrainingArguments", document) if document.document_kind == "training arguments" else None
-    return arguments if arguments is not None and (arguments.launch is not None) == in_launch else None
+    elif document.document_kind == "training arguments":
+        arguments = cast("TrainingArguments", document)
+        if arguments.launch is None:
+            yield from _named_config(arguments.value("deepspeed"), arguments.locate("deepspeed"), files, "huggingface")
 
 
 def configures_lightning(launch: Launch) -> bool:
@@ -163,9 +158,11 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
 
 def _reader_of(document: Document) -> str | None:
     """The program that reads the DeepSpeed config which the launch line of these arguments names."""
-    if isinstance(document, MegatronArguments) and document.launch is not None:
+    if getattr(document, "launch", None) is None:
+        return None
+    if isinstance(document, MegatronArguments):
         return document.flavour if document.flavour == "megatron-deepspeed" else None
-    return "huggingface" if _of_trainer(document, in_launch=True) else None
+    return "huggingface" if document.document_kind == "training arguments" else None
 
 
 def _named_config(path: object, where: Location, files: Files, reader: str) -> Iterator[Reference]:
@@ -193,11 +190,9 @@ class _Lines:
     holder: LaunchScript | CommandDocument
     files: Files
     readers: dict[int, str]  #: of the DeepSpeed config, by launch line
-
-    @cached_property
-    def in_image(self) -> bool:
-        """Return whether the paths of the lines are those of an image or a volume."""
-        return isinstance(self.holder, CommandDocument) and self.holder.in_image
+    script: LaunchScript | None
+    starts: tuple[str, ...]
+    in_image: bool  #: whether the paths of the lines are those of an image or a volume
 
     def references(self) -> Iterator[Reference]:
         """Yield the files that the lines name."""
@@ -208,23 +203,15 @@ class _Lines:
         if isinstance(self.holder, CommandDocument):
             yield from self._inputs(self.holder)
 
-    @cached_property
-    def _script(self) -> LaunchScript | None:
-        return _script_of(self.holder)
-
-    @cached_property
-    def _starts(self) -> tuple[str, ...]:
-        return _starts(self.holder)
-
     def _named(
         self, kind: Kind, path: str, where: Location, reader: str | None, value: Word | None, launch: Launch
     ) -> Reference:
         """The file that a path means: what the script itself writes there, and not what lies there now."""
-        script = self._script
+        script = self.script
         if self.in_image and kind == "DeepSpeed config" and not (script and script.makes(path)):
-            link = _reference(kind, PurePath(path).name, where, self.files, reader, self._starts)
+            link = _reference(kind, PurePath(path).name, where, self.files, reader, self.starts)
             return replace(link, documents=tuple(one for one in link.documents if not is_written(one)))
-        link = _reference(kind, path, where, self.files, reader, self._starts)
+        link = _reference(kind, path, where, self.files, reader, self.starts)
         if script is None or (link.exists and script is not self.holder):
             return link  # of the text in a service's command, what lies beside it is a copy
         if script.makes(path, value.raw if value else ""):
@@ -241,14 +228,6 @@ class _Lines:
         folder = Path(self.holder.path).parent
         whole = not (dirname(path) or known) and '"dsgen_version"' in text_around(folder / "plan.json", folder)
         return replace(link, exists=named and link.near is None, sure=sure, whole=whole)
-
-    @cached_property
-    def _assigned(self) -> dict[str, list[Assignment]]:
-        """The assignments of the script by name."""
-        found = defaultdict[str, list[Assignment]](list)
-        for assignment in self._script.shell.assignments if self._script is not None else ():
-            found[assignment.name].append(assignment)
-        return found
 
     def _by_program(self, launch: Launch) -> Iterator[Reference]:
         switch = any(word.raw == "--deepspeed" for word in launch.arguments)
@@ -268,15 +247,15 @@ class _Lines:
 
     def _is_near(self, path: str) -> bool:
         """Return whether a path with another ending is a slip of a file's that is there: `zero3.jsn`."""
-        known = "." in PurePath(path).name and not self.files.exists(path, self.holder.path, self._starts)
-        return known and (self.files.near(path, self.holder.path, self._starts) or "").endswith(_DATA)
+        known = "." in PurePath(path).name and not self.files.exists(path, self.holder.path, self.starts)
+        return known and (self.files.near(path, self.holder.path, self.starts) or "").endswith(_DATA)
 
     def _from_start(self, launch: Launch, link: Reference) -> Reference:
         """The file of a relative path from where the line is started, as the program that it names lies there too."""
         program = program_path(launch) or ""
         if isabs(link.path) or isabs(program) or not program.endswith(".py"):
             return link
-        starts = tuple(dict.fromkeys((*self._starts, *self.files.folders(self.holder.path))))
+        starts = tuple(dict.fromkeys((*self.starts, *self.files.folders(self.holder.path))))
         known = [start for start in starts if is_readable(Path(start, program), Path(self.holder.path).parent)]
         places = {place_of(join(start, link.path)) for start in known}
         elsewhere = known and not any(is_written(one) or place_of(one.path) in places for one in link.documents)
@@ -285,13 +264,11 @@ class _Lines:
     def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:
         """The configs beside the script that a word may mean: `ds_$STAGE.json`, also where branches set a variable."""
         written = word.raw.rpartition("=")[2].strip("\"'{}$")
-        assigned = self._assigned.get(written, ()) if written in word.variables else ()
-        forms = [(one.value,) if one.value else one.parts for one in assigned] or [word.parts]
+        assigned = self.script.shell.assignments if self.script is not None and written in word.variables else ()
+        forms = [(one.value,) if one.value else one.parts for one in assigned if one.name == written] or [word.parts]
         patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
         beside = self.files.beside(self.holder.path, "DeepSpeed config") if patterns else []
-        found: tuple[DsConfig, ...] = tuple(
-            one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns)
-        )
+        found = tuple(one for one in beside if any(pattern.fullmatch(one.name) for pattern in patterns))
         if found:
             names = " or ".join(one.name for one in found)
             yield Reference(
@@ -340,14 +317,14 @@ class _Lines:
             named = read or path.endswith(_MAY_BE_NAMED)
             if word is None or not named or launch.script.locate(word) in known:
                 continue
-            found = self.files.find(path, self.holder.path, *NAMED, starts=self._starts)
-            if self._script is not None and self._script.makes(path):
+            found = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
+            if self.script is not None and self.script.makes(path):
                 continue
             where, near = launch.script.locate(word), None
             if found and found[0].path != self.holder.path and not is_written(found[0]):
                 yield Reference(kind=found[0].document_kind, path=path, where=where, documents=found, exists=True)
-            elif read and not self.files.exists(path, self.holder.path, self._starts):
-                near = self.files.near(path, self.holder.path, self._starts)
+            elif read and not self.files.exists(path, self.holder.path, self.starts):
+                near = self.files.near(path, self.holder.path, self.starts)
             if near is not None:  # what else is named may be written
                 yield Reference(kind="training arguments", path=path, where=where, near=near)
 

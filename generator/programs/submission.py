@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import PurePath
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
@@ -63,7 +64,7 @@ class _Of(Generic[D]):
         self.kind: Kind = kind
 
     def __get__(self, submission: Submission, _: type[Submission]) -> tuple[D, ...]:
-        return submission.of(self.kind)
+        return submission._by_kind.get(self.kind, ())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,16 +77,10 @@ class Submission:
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
     around: Files | None = None  #: all files that were read, of other submissions too
 
-    def of(self, kind: Kind) -> tuple[Any, ...]:
-        """The documents of a kind, in order."""
-        return self._by_kind.get(kind, ())
-
     @cached_property
-    def _by_kind(self) -> dict[Kind, tuple[Document, ...]]:
-        found = defaultdict[Kind, list[Document]](list)
-        for document in self.documents:
-            found[document.document_kind].append(document)
-        return {kind: tuple(documents) for kind, documents in found.items()}
+    def _by_kind(self) -> dict[Kind, tuple[Any, ...]]:
+        every = sorted(self.documents, key=lambda one: one.document_kind)
+        return {kind: tuple(documents) for kind, documents in groupby(every, key=lambda one: one.document_kind)}
 
     scripts: ClassVar[_Of[LaunchScript]] = _Of("launch script")  #: files, not the commands of others
     azureml_jobs: ClassVar[_Of[AzureMLJob]] = _Of("AzureML job")
@@ -110,7 +105,7 @@ class Submission:
     @cached_property
     def configs(self) -> tuple[Config, ...]:
         """DeepSpeed configs, those within scripts included, each as the program that it is for reads it."""
-        return tuple(self._config(one) for one in self.of("DeepSpeed config"))
+        return tuple(self._config(one) for one in self._by_kind.get("DeepSpeed config", ()))
 
     @cached_property
     def unclaimed(self) -> frozenset[str]:
@@ -152,6 +147,10 @@ class Submission:
         """Every shell text of the submission: scripts, and the commands of AzureML jobs, pods and tasks."""
         jobs = (one.script for one in self.documents if isinstance(one, CommandDocument))
         return (*self.scripts, *(script for script in jobs if script is not None))
+
+    def calls(self, program: str) -> bool:
+        """Return whether a launch line starts its processes by a program."""
+        return any(call.program == program for launch in self.launches for call in launch.calls)
 
     @cached_property
     def on_clusters(self) -> tuple[KubernetesJob | SkyPilotTask, ...]:
@@ -217,9 +216,7 @@ class Submission:
             yield self.job.framework.name
         if any(arguments.has("deepspeed") for arguments in self.training_arguments):
             yield "huggingface"
-        if self.accelerate_configs or any(
-            call.program == "accelerate" for launch in self.launches for call in launch.calls
-        ):
+        if self.accelerate_configs or self.calls("accelerate"):
             yield "accelerate"
 
 
@@ -227,26 +224,31 @@ class Submission:
 def named_in(submission: Submission, path: str) -> frozenset[int] | None:
     """The DeepSpeed configs that the document at `path` names, by identity of their text; None where it names none."""
     links = [link for link in submission.references if link.where.path == path and link.kind == "DeepSpeed config"]
-    return frozenset(id(getattr(one, "json", None)) for link in links for one in link.documents) if links else None
+    return _named(links) if links else None
+
+
+def _named(links: Iterable[Reference]) -> frozenset[int]:
+    """The documents that are named, by identity, of DeepSpeed configs of their text."""
+    return frozenset(id(getattr(one, "json", one)) for link in links for one in link.documents)
 
 
 @lru_cache(maxsize=4)
 def used_config(submission: Submission) -> Config | None:
     """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
-    named = _named(submission, "DeepSpeed config")
-    used = _read(config for config in submission.configs if id(config.json) in named) or submission.configs
+    named = _named(link for link in submission.references if link.kind == "DeepSpeed config")
+    used = _read(submission, named) or submission.configs
     return used[0] if len(used) == 1 else None
 
 
-def _read(configs: Iterable[Config]) -> Sequence[Config]:
-    """Configs that a job reads: those that it holds itself, not copies of them beside it."""
-    every = [*configs]
+def _read(submission: Submission, named: frozenset[int]) -> Sequence[Config]:
+    """Of the configs that are named those that the job reads: that it holds itself, not copies of them beside it."""
+    every = [config for config in submission.configs if id(config.json) in named]
     return [config for config in every if config.embedded] or every
 
 
 def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
     """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
-    named = _named(submission, "accelerate config")
+    named = _named(link for link in submission.references if link.kind == "accelerate config")
     configs = submission.accelerate_configs
     used = [config for config in configs if id(config) in named] or configs
     return used[0] if len(used) == 1 else None
@@ -264,11 +266,4 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
         return used_config(submission)
     paths = (named, PurePath(str(named)).name)  # of what is in an image or volume, the name alone is known
     links = [link for link in submission.references if link.path in paths and link.where.path == arguments.path]
-    found = {id(getattr(one, "json", None)) for link in links for one in link.documents}
-    return next(iter(_read(config for config in submission.configs if id(config.json) in found)), None)
-
-
-def _named(submission: Submission, kind: Kind) -> set[int]:
-    """The documents of a kind that others name."""
-    named = (link for link in submission.references if link.kind == kind)
-    return {id(getattr(one, "json", one)) for link in named for one in link.documents}
+    return next(iter(_read(submission, _named(links))), None)
