@@ -127,15 +127,15 @@ def lacks_word(program: Path, word: str) -> bool:
 
 
 @until_next_check(64)
-def _texts(program: Path) -> tuple[str, ...]:
+def _texts(program: Path, most: int = _MOST_MODULES) -> tuple[str, ...]:
     """The first modules of a program, with `-` written as `_`."""
-    return tuple(module.text.replace("-", "_") for module in islice(_modules(program), _MOST_MODULES))
+    return tuple(module.text.replace("-", "_") for module in islice(_modules(program), most))
 
 
 @until_next_check(64)
 def _declared(program: Path) -> tuple[str, ...]:
     """The options and fields that the modules of a program declare, and those that DeepSpeed adds for it."""
-    texts = [module.text.replace("-", "_") for module in islice(_modules(program), _MOST_DECLARING)]
+    texts = _texts(program, _MOST_DECLARING)
     found = {option or field for text in texts for option, field in _DECLARES.findall(text)}
     adds = any(name in text for text in texts for name in _ADDS)
     return tuple(sorted(found | {one.lstrip("-").replace("-", "_") for one in OF_DEEPSPEED if adds}))
@@ -176,21 +176,16 @@ class _Module:
     @cached_property
     def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
         """All that is in it, from outside in; only the empty module where it can't be parsed."""
-        found, nodes = defaultdict[type[ast.AST], list[Any]](list), list[ast.AST]([parsed(self.text)])
-        for node in nodes:  # ast.walk, without its generators and what tells loads from stores
+        found = defaultdict[type[ast.AST], list[Any]](list)
+        for node in ast.walk(parsed(self.text)):
             found[type(node)].append(node)
-            for value in vars(node).values():
-                if isinstance(value, list):
-                    nodes += [one for one in value if isinstance(one, ast.AST)]
-                elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
-                    nodes.append(value)
         return found
 
     def every(self, *kinds: type[Node]) -> list[Node]:
         """The nodes of these kinds."""
         return [node for kind in kinds for node in self._by_kind.get(kind, ())]
 
-    @cached_property
+    @property
     def calls(self) -> list[ast.Call]:
         """The calls in it."""
         return self.every(ast.Call)
@@ -213,7 +208,7 @@ class _Module:
         """The package that a name is imported from; None where that isn't seen."""
         while isinstance(node, ast.Attribute):
             node = node.value
-        origins = self._origins.get(_name(node), set())
+        origins = self._origins.get(_name(node), ())
         return next(iter(origins)) if len(origins) == 1 else None
 
     @cached_property
@@ -244,10 +239,6 @@ class _Module:
         }
         return frozenset({*own, *(name for name, maker in values if maker in makers)} - {""})
 
-    def is_parser(self, node: ast.expr) -> bool:
-        """Return whether an expression is a parser, or named so."""
-        return _name(node) in self.parsers or "parser" in _name(node).lower()
-
     def _file(self, name: str) -> Path | None:
         bare = name.lstrip(".")
         bases = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
@@ -276,9 +267,12 @@ def _modules(first: Path) -> Iterator[_Module]:
 def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
     names = {_name(node) for node in module.every(ast.Attribute, ast.Name)}
     given = ((call, value) for call in module.calls for value in (*call.args, *(one.value for one in call.keywords)))
-    adding = {_name(call.func) for call, value in given if module.is_parser(value)}
+    parsers = module.parsers
+    adding = {
+        _name(call.func) for call, value in given if (name := _name(value)) in parsers or "parser" in name.lower()
+    }
     keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
-    used = {node.attr for node in module.every(ast.Attribute) if _name(node.value) in module.parsers}
+    used = {node.attr for node in module.every(ast.Attribute) if _name(node.value) in parsers}
     inherits = any(keyword.arg == "parents" for keyword in made.keywords)  # other calls make folders
     if inherits or names & _OPEN or keywords & _OPEN or adding - _ADDS or used - _PLAIN:
         return None
@@ -292,20 +286,15 @@ def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[st
             found |= {word for word in words if word.startswith("--")}
             found |= {f"--no-{word[2:]}" for word in words if "BooleanOptionalAction" in names}
     if _name(made.func) == "HfArgumentParser":
-        fields = _fields_of(module, made.args[0] if made.args else None, classes)
-        if fields is None:
+        given_classes = (
+            made.args[0].elts if made.args and isinstance(made.args[0], (ast.Tuple, ast.List)) else made.args[:1]
+        )
+        fields = [_fields(module, node, classes, _MOST_MODULES) for node in given_classes]
+        if not fields or None in fields:
             return None
-        found |= {f"--{no}{field}" for field in fields for no in ("", "no_")}
+        found |= {f"--{no}{field}" for known in fields for field in known or () for no in ("", "no_")}
         found |= {option.replace("_", "-") for option in found}
     return frozenset({*found, "--help"})
-
-
-def _fields_of(module: _Module, given: ast.expr | None, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
-    """The fields of the classes that a parser is given; None where one isn't known."""
-    listed = given.elts if isinstance(given, (ast.Tuple, ast.List)) else [given] if given is not None else []
-    fields = [_fields(module, node, classes, _MOST_MODULES) for node in listed]
-    known = [one for one in fields if one is not None]
-    return frozenset().union(*known) if known and len(known) == len(fields) else None
 
 
 def _fields(

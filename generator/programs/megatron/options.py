@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...facts.places import IN_WORDS
 from ...findings import Location
+from ...resources import read_text
 from ..shell.records import Word
 
 Flavour = Literal["megatron-lm", "megatron-deepspeed"]
@@ -93,19 +93,10 @@ class OptionTable:
         """The option that an unknown one is probably meant to be; with `slip`, but for a letter or two, or its end."""
         return _near(self.flavour, name, slip) if len(name) <= 80 else None  # no option is as long; it would take time
 
-    def newest_with(self, names: frozenset[str]) -> int | None:
-        """The index of the newest version that has all these options; None where none has."""
-        left = set(range(len(self.versions)))
-        for name in names:
-            option = self.get(name)
-            if option is not None and option.versions:
-                left &= set(option.versions)
-        return max(left, default=None)
-
 
 @lru_cache(maxsize=2)
 def _json(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    data: dict[str, Any] = json.loads(read_text(__package__, name))
     return data
 
 
@@ -134,12 +125,6 @@ def forks() -> Mapping[str, Mapping[str, Any]]:
     """Options and choices of the forks that are known by name, beyond the project that they started from."""
     known: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
     return known
-
-
-@lru_cache(maxsize=1)
-def open_choices() -> frozenset[str]:
-    """Options to which forks add choices."""
-    return frozenset(option for fork in forks().values() for option in fork["choices"]) | {"--position-embedding-type"}
 
 
 def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]) -> tuple[str, Flavour]:

@@ -103,17 +103,6 @@ def _sharding(p: Planned) -> str:
     return "data parallelism: the distributed optimizer is ZeRO 1" if p.layout.zero_stage else "data parallelism"
 
 
-def _batch(p: Planned) -> str:
-    layout = p.layout
-    factors = f"{layout.micro_batch} micro × {layout.gradient_accumulation} accumulated × {layout.data} replicas"
-    return f"batch: {layout.global_batch} = {factors}"
-
-
-def _written(p: Planned) -> str:
-    resumes = p.saves and p.job.output.resume
-    return f"output{'; a start resumes from the last checkpoint' if resumes else ''}"
-
-
 Comment = Callable[[Planned], str]
 #: Why the arguments of each group are what they are; a project has the groups that stand here.
 COMMENTS: Final[Mapping[str, Comment]] = {
@@ -122,7 +111,10 @@ COMMENTS: Final[Mapping[str, Comment]] = {
     "experts": _experts,
     "parallel": lambda p: sizes(p, "context") + _dealt(p),
     "sharding": _sharding,
-    "batch": _batch,
+    "batch": lambda p: (
+        f"batch: {p.layout.global_batch} = {p.layout.micro_batch} micro × {p.layout.gradient_accumulation} accumulated "
+        f"× {p.layout.data} replicas"
+    ),
     # Megatron-LM core_v0.19.0 and later ignore it, and core_v0.16.1, which the files are for, has no other.
     "ramp": lambda p: "batch ramp-up, ignored by core_v0.19.0 and later; dsgen: ignore[MLM029]",
     "compute": lambda p: "precision and kernels",
@@ -131,7 +123,7 @@ COMMENTS: Final[Mapping[str, Comment]] = {
     "optimizer": lambda p: "optimizer; its weight decay is decoupled, so adam means AdamW",
     "length": lambda p: "length, evaluation and schedule: cosine to a tenth after 1% of warm-up",
     "data": lambda p: f"data and tokenizer, of {p.model.vocab} tokens as planned",
-    "files": _written,
+    "files": lambda p: "output" + "; a start resumes from the last checkpoint" * (p.saves and p.job.output.resume),
 }
 
 

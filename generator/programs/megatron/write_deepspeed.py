@@ -61,11 +61,6 @@ def program(plan: Plan) -> Program:
     return make_program(job, groups, environment=environment, files=files, notes=tuple(notes))
 
 
-def _packages(job: Job) -> dict[str, str]:
-    """Return what reads the tokenizer, and what --use-flash-attn-v2 imports (megatron/model/transformer.py)."""
-    return packages(job) | ({"flash-attn": ">=2"} if job.training.attention == "flash" else {})
-
-
 FRAMEWORK: Final = Framework(
     name="megatron-deepspeed",
     software=frozenset({"Megatron-DeepSpeed", "Megatron layers", "DeepSpeed engine"}),
@@ -77,7 +72,8 @@ FRAMEWORK: Final = Framework(
     decides=DECIDED,
     planned=PLANNED,
     needs=NEEDS,
-    packages=_packages,
+    # what reads the tokenizer, and what --use-flash-attn-v2 imports (megatron/model/transformer.py)
+    packages=lambda job: packages(job) | ({"flash-attn": ">=2"} if job.training.attention == "flash" else {}),
     data_paths="weighted",
     data_prefix=True,
     evaluation=EVALUATION,

@@ -10,7 +10,7 @@ from typing import Final
 from .expand import Expander, Field
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
-from .values import UNKNOWN, Element, Piece, Source, State, Value, parts_of_pieces, text_of_pieces
+from .values import HOLE, UNKNOWN, Element, Piece, Source, State, Value, parts_of_pieces, text_of_pieces
 
 _DEEPEST: Final = 3  # `bash -c` in `bash -c`
 _DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
@@ -226,9 +226,7 @@ class Shell:
 
     def _appended(self, name: str, value: Value) -> Value:
         """The value of a variable after `NAME+=value`."""
-        before = self.state.get(name)
-        if before is None:
-            return value if value.elements is not None else Value(UNKNOWN.pieces + value.pieces)
+        before = self.state.get(name) or (UNKNOWN if value.elements is None else Value((), ()))
         if value.elements is not None:
             return Value((), (*before.words, *value.elements))
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
@@ -238,7 +236,7 @@ class Shell:
         if self.depth >= _DEEPEST:
             return None
         words, state, positional, outer = command.words, self.state, self._positional, self._outer
-        fields = None
+        pieces: Sequence[Piece] = ()
         if words[0].value == "eval":
             fields = self._fields(tokens[1:])
             pieces = [piece for found in fields for piece in (Piece(" ", 0, 0), *found.pieces)][1:]
@@ -254,10 +252,11 @@ class Shell:
                 for found, word in zip(fields[at + 1 :], words[at + 1 :], strict=False)
             ]
             outer = words[at].raw, command.index
-        source = Source.of_pieces(pieces) if fields is not None else None
-        if source is None or not source.text or not state.spend(len(source.text) // 2):
+        kept = [piece for piece in pieces if piece.text != ""]
+        text = "".join(HOLE if piece.text is None else piece.text for piece in kept)
+        if not text or not state.spend(len(text) // 2):
             return None
-        return Shell(self.script, source, state, positional, outer, self.depth + 1)
+        return Shell(self.script, Source(text, kept), state, positional, outer, self.depth + 1)
 
     def _fields(self, tokens: Iterable[Token]) -> list[Field]:
         return [found for token in tokens for found in self._expander.fields(token.start, token.end)]
@@ -279,9 +278,12 @@ class Shell:
         )
 
     def _note_written(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> None:
-        """Notes the files that a command writes by its words, and the text that `echo TEXT > FILE` writes."""
-        self._note_echo(words, redirections)
+        """Notes the files that a command writes by its words, and the object that `echo OBJECT > FILE` writes."""
         name, rest = (words[0].value or "").rpartition("/")[2] if words else "", words[1:]
+        text = (rest[-1].value or "") if rest and words[0].value in ("echo", "printf") else ""
+        if text.lstrip().startswith("{") and (target := self._written_to(words, redirections)) is not None:
+            literal, at = rest[-1].raw[1:-1] == text, rest[-1].offset + 1
+            self.script.heredocs.append(Heredoc(content=text, offset=at, complete=True, literal=literal, target=target))
         if name == "tee":
             self.script.written += (word for word in rest if not word.prefix.startswith("-"))
         elif name in _TO_LAST:
@@ -290,16 +292,6 @@ class Shell:
             self.script.edited.append(rest[-1])
         else:
             self.script.written += (after for before, after in pairwise(rest) if before.value in _OUTPUT)
-
-    def _note_echo(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> None:
-        """Notes the text that `echo TEXT > FILE` writes as a here-document, where it is an object."""
-        last = words[-1] if len(words) > 1 and words[0].value in ("echo", "printf") else None
-        target = self._written_to(words, redirections) if last and (last.value or "").lstrip()[:1] == "{" else None
-        if last is not None and last.value is not None and target is not None:
-            literal = last.raw[1:-1] == last.value
-            self.script.heredocs.append(
-                Heredoc(content=last.value, offset=last.offset + 1, complete=True, literal=literal, target=target)
-            )
 
     def _written_to(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> Word | None:
         """The word that names the file which a command writes its input or its words to."""

@@ -21,8 +21,9 @@ from .values import (
     Value,
     blanks,
     parts_of_pieces,
-    perhaps_of,
+    perhaps,
     region_of,
+    split,
     text_of_pieces,
 )
 
@@ -303,7 +304,7 @@ class Expander:
             self._deeper = Expander(self._source, state, self._positional, self._depth + 1)
         pieces = self._deeper.pieces(operation + colon + 1, end - 1)
         if not defaults:  # that text, or none
-            self._add(Piece(None, *self._source.region(start, end), (name,), perhaps_of(pieces)))
+            self._add(Piece(None, *self._source.region(start, end), (name,), perhaps([split(pieces)])))
             return
         if mark == "=":
             state.set(name, Value(pieces=pieces))

@@ -130,7 +130,9 @@ class Reader:
         """One command's tokens, and the operator or line end after them."""
         if self._pattern and self._skip_pattern(tokens, separator):
             return
-        if separator == "(" and self._begins_function(tokens):
+        names = [self._shell.raw(token) for token in tokens if token.kind == WORD] if separator == "(" else []
+        if names and names[-1] not in _NO_FUNCTION:  # `name (` of a function's definition
+            self._function, self._parameters = names[-1], True
             return
         if tokens:
             tokens = self._keywords(tokens)
@@ -186,15 +188,6 @@ class Reader:
             frame.ended = False
             frame.total = frame.total or (len(tokens) == 1 and self._shell.raw(tokens[0]) == "*")
         return True
-
-    def _begins_function(self, tokens: list[Token]) -> bool:
-        """`name (` of a function's definition."""
-        words = [token for token in tokens if token.kind == WORD]
-        name = self._shell.raw(words[-1]) if words else ""
-        begins = bool(name) and name not in _NO_FUNCTION
-        if begins:
-            self._function, self._parameters = name, True
-        return begins
 
     def _keywords(self, tokens: list[Token]) -> list[Token]:
         """Handles the reserved words before a command; the tokens that are left."""

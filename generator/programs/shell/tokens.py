@@ -106,7 +106,12 @@ class Tokens:
             self.found.append(Token(OPERATOR, position, operator.end(), operator[0]))
             return operator.end()
         if text.startswith("[[", position) and text[position + 2 : position + 3].isspace() and self._begins_command():
-            return self._test(position)
+            start, last, position = position, "", position + 2
+            while position < len(text) and last != "]]":
+                end = self._word_end(position)
+                last, position = text[position:end], max(end, position + 1)
+            self.found.append(Token(TEST, start, position))
+            return position
         end = self._word_end(position)
         if end == position:
             return position + 1  # what begins nothing is skipped
@@ -119,15 +124,6 @@ class Tokens:
     def _begins_command(self) -> bool:
         last = self.found[-1] if self.found else Token(NEWLINE, 0, 0)
         return last.kind in (OPERATOR, NEWLINE, COMMENT) or self._text[last.start : last.end] in _BEFORE_COMMAND
-
-    def _test(self, position: int) -> int:
-        start, last, position = position, "", position + 2
-        while position < len(self._text) and last != "]]":
-            end = self._word_end(position)
-            last = self._text[position:end]
-            position = max(end, position + 1)
-        self.found.append(Token(TEST, start, position))
-        return position
 
     def _redirect(self, match: re.Match[str]) -> int:
         token = Token(REDIRECT, match.start(), match.end(), match[1] or match[2])
@@ -206,16 +202,6 @@ def _last_lines(text: str) -> dict[tuple[bool, str], int]:
     return found
 
 
-def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) -> int:
-    """Pass over the bodies of the waiting here-documents, which begin at a line; one that no line ends has none."""
-    for delimiter, strips in waiting:
-        if _last_lines(text).get((strips, delimiter), -1) >= position:
-            close = _closing_line(text, position, delimiter, strips)
-            position = close[1] if close else position
-    waiting.clear()
-    return position
-
-
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
     """Return where the word that begins at `position` ends, and whether everything in it is closed.
 
@@ -246,7 +232,12 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
             position = begun.end()
             waiting.append((_QUOTES.sub(r"\1", begun[2]), begun[1] == "-"))
         elif context and character == "\n" and waiting:
-            position = _behind_bodies(text, position + 1, waiting)
+            position += 1
+            for delimiter, strips in waiting:  # their bodies begin here; one that no line ends has none
+                ends = _last_lines(text).get((strips, delimiter), -1) >= position
+                close = _closing_line(text, position, delimiter, strips) if ends else None
+                position = close[1] if close else position
+            waiting.clear()
         elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
             position = placeholder.end()
         elif not context:

@@ -131,12 +131,6 @@ class Source:
             self._starts.append(position)
             position += 1 if piece.text is None else len(piece.text)
 
-    @classmethod
-    def of_pieces(cls, pieces: Sequence[Piece]) -> Source:
-        """The text that pieces make, with a `HOLE` for each unknown one."""
-        kept = [piece for piece in pieces if piece.text != ""]
-        return cls("".join(HOLE if piece.text is None else piece.text for piece in kept), kept)
-
     def region(self, start: int, end: int) -> tuple[int, int]:
         """The place in the document of the characters `start` up to `end`."""
         if self.direct:
@@ -336,20 +330,16 @@ def _merged(values: Sequence[Value | None]) -> Value:
     if not known or len(known) < len(values):
         return UNKNOWN
     first, arrays = known[0], [value.elements for value in known if value.elements is not None]
-    if all(value is first or _same(value, first) for value in known):
+    different = [first, *(value for value in known if value is not first)]
+    if len({(value.elements is None, *(_identity(word.pieces) for word in value.words)) for value in different}) == 1:
         return first
     if len(arrays) == len(known):
         return Value(elements=_common(arrays))
     if arrays:
         return UNKNOWN
-    words = _common([_split(value.pieces) for value in known])
+    words = _common([split(value.pieces) for value in known])
     spaced = [piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)]
     return Value(pieces=tuple(spaced[1:]))
-
-
-def _same(one: Value, other: Value) -> bool:
-    mine, theirs = ([_identity(word.pieces) for word in value.words] for value in (one, other))
-    return (one.elements is None) == (other.elements is None) and mine == theirs
 
 
 def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
@@ -362,12 +352,12 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
         back += 1
     longest = max(lists, key=len)
     place = longest[front] if front < len(longest) else Element((), 0, 0)
-    perhaps = _perhaps([elements[front : len(elements) - back] for elements in lists])
-    hole = Element((Piece(None, place.start, place.end, (), perhaps),), place.start, place.end)
+    between = perhaps([elements[front : len(elements) - back] for elements in lists])
+    hole = Element((Piece(None, place.start, place.end, (), between),), place.start, place.end)
     return (*longest[:front], hole, *(longest[len(longest) - back :]))
 
 
-def _perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
+def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
     """The texts of words of which any list may be there; none where it begins, or goes on, with what isn't known."""
     found: list[str | None] = []
     for elements in lists:
@@ -378,11 +368,6 @@ def _perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
     if any(after is None and not (option or "").startswith("-") for option, after in pairwise(found)):
         return ()
     return tuple(found) if len(found) <= _MOST_PERHAPS else ()
-
-
-def perhaps_of(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
-    """The texts of the words of a value that may be there or not, as in `Word`."""
-    return _perhaps([_split(pieces)])
 
 
 def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
@@ -402,7 +387,7 @@ def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
     return text if text is not None else tuple((p.text, p.start, p.end) for p in pieces)
 
 
-def _split(pieces: Sequence[Piece]) -> list[Element]:
+def split(pieces: Sequence[Piece]) -> list[Element]:
     """The words that a value falls into where bash splits it at blanks. Unknown pieces stay in the word they touch."""
     words: list[list[Piece]] = [[]]
     for piece in pieces:

@@ -12,7 +12,6 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
-from ...shell.records import Command
 from ...subjects import accelerate_calls, launcher_calls, launches, scripts
 from ...world import world_of
 from ..launch_line import Launch
@@ -174,11 +173,6 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
             yield Violation(call.shell.locate(option.written), message, f"write {name}{value}")
 
 
-def _end_of(command: Command) -> int:
-    """The offset after a command's last word."""
-    return max(word.offset + len(word.raw) for word in command.words)
-
-
 def _carriage_returns(script: LaunchScript) -> Violations:
     """The first end of a line as on DOS after a backslash, of a script that starts a program."""
     at = script.shell.text.content.find("\\\r\n")
@@ -208,7 +202,8 @@ def _cut_off(script: LaunchScript) -> Violations:
             continue  # within a line; or a blank follows the backslash above it
         if option is None and launch and not (above[-1].strip() and len(own) >= (shell.locate(launch).column or 0)):
             continue  # a command of its own: further below, or not further in
-        between = content[_end_of(shell.commands[command.index - 1]) : at].split("\n") if option is None else ()
+        end = max(word.offset + len(word.raw) for word in shell.commands[command.index - 1].words)
+        between = content[end:at].split("\n") if option is None else ()
         if any(not line.lstrip().startswith("#") and line.strip(" \t\\") for line in between):
             continue  # a keyword is between
         first, before = before != command.index - 1, command.index

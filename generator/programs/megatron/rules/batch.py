@@ -197,17 +197,11 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
     if run.has(_RAMP_UP) and run.parser is None and not run.fork:  # else of another version
+        numbers, tokens, schedule = _numbers(run), run.size("--seq-length"), '"0:16 1B:32"'
+        if numbers is not None and len(numbers) == 3 and run.global_batch and tokens:  # a schedule counts in tokens
+            schedule = f'"0:{numbers[0]} {numbers[2] * tokens}:{run.global_batch}"'
         message = f"{_RAMP_UP} is ignored by Megatron-LM core_v0.19.0 and later, which have {_SCHEDULE} for it"
-        yield at(run, _RAMP_UP, message, f"in those use {_SCHEDULE} {_as_schedule(run)}, without {GLOBAL}")
+        yield at(run, _RAMP_UP, message, f"in those use {_SCHEDULE} {schedule}, without {GLOBAL}")
     if run.has(_SCHEDULE) and run.has(GLOBAL):
         message = f"{run.shown(GLOBAL)} is given with {_SCHEDULE}, which has the batches"
         yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)
-
-
-def _as_schedule(run: MegatronRun) -> str:
-    """The ramp-up as a schedule, which counts in tokens: its first batch and its last, where its numbers are known."""
-    numbers, final, tokens = _numbers(run), run.global_batch, run.size("--seq-length")
-    if numbers is None or len(numbers) != 3 or not final or not tokens:
-        return '"0:16 1B:32"'
-    start, _, samples = numbers
-    return f'"0:{start} {samples * tokens}:{final}"'

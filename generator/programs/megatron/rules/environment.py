@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final
 
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....rules.violations import megatron_deepspeed, megatron_lm
-from ...submission import Submission
 from ..run import CONTEXT, TENSOR, MegatronRun
 from .rule import at, lm_runs, mds_runs
 
@@ -38,7 +36,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
         return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(assignment)
     has_image = any(map(launch.call, _CONTAINERS)) or any(one.options.has("--container-image") for one in launch.calls)
     in_pods = any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
-    if name in _named(launch.script.text.content) or has_image or in_pods:
+    if name in _NOT_SET.sub("", launch.script.text.content) or has_image or in_pods:
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in run.submission.azureml_jobs:
         name_in_job = f"environment_variables/{name}"
@@ -49,27 +47,17 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
     return (_UNKNOWN if sourced or run.submission.environment_files else None), where
 
 
-@lru_cache(maxsize=2)
-def _named(content: str) -> str:
-    """A script less what names variables without setting them; the runs of one script follow each other."""
-    return _NOT_SET.sub("", content)
-
-
-def _is_before_blackwell(submission: Submission) -> bool | None:
-    """Return whether the GPUs are older than Blackwell, by the cluster or a request for named ones; None: not known."""
-    if submission.cluster is not None:
-        return submission.cluster.accelerator.generation in _BEFORE_BLACKWELL
-    requests = [script.sbatch.text(option) or "" for script in submission.scripts for option in _REQUESTS]
-    names = [match.lower() for request in requests for match in _NAMES.findall(request)]
-    return None if not names else not any("b" in name for name in names)
-
-
 @lm_runs.rule("MLM012", ERROR, "init", megatron_lm("training/arguments.py:1453-1479"))
 def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     """Before Blackwell, tensor and context parallelism run with CUDA_DEVICE_MAX_CONNECTIONS=1.
     Prevents: AssertionError: ... require setting the environment variable CUDA_DEVICE_MAX_CONNECTIONS to 1
     Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1"""
-    older = _is_before_blackwell(run.submission)
+    cluster, scripts = run.submission.cluster, run.submission.scripts
+    requests = [script.sbatch.text(option) or "" for script in scripts for option in _REQUESTS]
+    names = [match.lower() for request in requests for match in _NAMES.findall(request)]
+    older = not any("b" in name for name in names) if names else None  # None: not known
+    if cluster is not None:
+        older = cluster.accelerator.generation in _BEFORE_BLACKWELL
     name = next((name for name in (TENSOR, CONTEXT) if (run.degree(name) or 1) > 1), None)
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return

@@ -10,7 +10,7 @@ from ....facts.places import is_to_fill
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
-from ..options import REMOVED, Flavour, GivenOption, open_choices, option_table
+from ..options import REMOVED, Flavour, GivenOption, forks, option_table
 from ..run import MICRO, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
 from .rule import at, lm_arguments, lm_parsed, lm_runs, lm_started, mds_arguments, mds_parsed, mds_runs, mds_started
@@ -110,7 +110,8 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             known = run.table.get(option.name)
             given = "" if option.problem.startswith("has no") else f"{option.written} {option.text}".rstrip() + ": "
             hint = _passing(option.text, known.choices if known else ())
-            extended = run.is_anothers or (option.name in open_choices() and hint is None)
+            open_choices = {"--position-embedding-type"}.union(*(fork["choices"] for fork in forks().values()))
+            extended = run.is_anothers or (option.name in open_choices and hint is None)
             may_be = option.is_choice and extended and run.parser is None
             to_fill = not option.is_choice and is_to_fill(option.text, option.name)
             message = f"{given}{option.written} {option.problem}"
@@ -217,9 +218,9 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     Prevents: error: unrecognized arguments, whichever version runs
     Fix: use the options of one version"""
     table = run.table
-    if run.parser is not None or table.newest_with(frozenset(run.values)) is not None:
-        return
     spans = {name: option.versions for name in run.values if (option := table.get(name)) and option.versions}
+    if run.parser is not None or set(range(len(table.versions))).intersection(*spans.values()):
+        return
     old = min(spans, key=lambda name: spans[name][-1])
     new = max(spans, key=lambda name: spans[name][0])
     last, first = spans[old][-1], spans[new][0]
