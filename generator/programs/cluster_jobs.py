@@ -43,12 +43,10 @@ class Difference:
 
     @property
     def value(self) -> object:
-        """Return what is written there."""
         return self.job.source.value(self.problem.pointer)
 
     @property
     def is_key(self) -> bool:
-        """Return whether a key is not known."""
         return self.problem.kind == "unknown"
 
     def violation(self) -> Violation:

@@ -12,7 +12,6 @@ from .submission import Submission
 
 
 def _has(*blocks: str) -> Callable[[Submission], object]:
-    """Ask whether a DeepSpeed config has one of these blocks."""
     return lambda submission: any(config.has(block) for config in submission.configs for block in blocks)
 
 

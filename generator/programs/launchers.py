@@ -7,7 +7,7 @@ from typing import Final
 
 from ..job.schema import launch_targets
 from ..search.plan import Plan
-from . import OnDemand
+from .frameworks import OnDemand
 from .launching.call import arguments_file
 from .program import Launcher, Program, RenderedFile
 

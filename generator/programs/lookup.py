@@ -76,7 +76,6 @@ class Files:
         self.links: dict[int, tuple[Any, ...]] = {}  #: the files that a document names, by its identity
 
     def roots_of(self, folder: str) -> Iterator[str]:
-        """The paths under which a folder was looked for."""
         return (above for above in map(place_of, _above(folder)) if above in self._roots)
 
     @cached_property
@@ -93,7 +92,6 @@ class Files:
 
     @cached_property
     def _by_name(self) -> dict[str, list[str]]:
-        """Places by the file's name."""
         found = defaultdict[str, list[str]](list)
         for place in self._by_place:
             found[basename(place)].append(place)
@@ -101,7 +99,6 @@ class Files:
 
     @cached_property
     def _by_folder(self) -> dict[tuple[str, Kind], list[Document]]:
-        """Documents by their folder and kind."""
         found = defaultdict[tuple[str, Kind], list[Document]](list)
         for place, documents in self._by_place.items():
             for document in documents:
@@ -120,7 +117,6 @@ class Files:
         return found
 
     def beside(self, holder: str, kind: Kind) -> list[Any]:
-        """The documents of a kind in the folder of a file."""
         return self._by_folder.get((dirname(place_of(holder)), kind), [])
 
     def find(self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()) -> tuple[Document, ...]:

@@ -139,7 +139,6 @@ class Program:
 
     @property
     def arguments(self) -> tuple[str | ConfigPath, ...]:
-        """All arguments after the script, in order."""
         return tuple(a for group in self.groups for a in group.arguments)
 
 
@@ -194,7 +193,6 @@ def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
 
 
 def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
-    """A group of arguments in the mapping's order."""
     return ArgumentGroup(comment=comment, arguments=tuple(w for o, v in options.items() for w in _words(o, v)))
 
 

@@ -82,7 +82,6 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """The file's name without its folders."""
         return PurePath(self.path).name
 
 
@@ -195,9 +194,8 @@ class _Lines:
     in_image: bool  #: whether the paths of the lines are those of an image or a volume
 
     def references(self) -> Iterator[Reference]:
-        """Yield the files that the lines name."""
         for launch in self.holder.launches:
-            stated = [*self._by_program(launch), *self._by_launchers(launch), *self._by_environment(launch)]
+            stated = [*self._by_program(launch), *self._by_launchers(launch)]
             yield from (replace(link, launch=launch) for link in stated)
             yield from self._other(launch, {link.where for link in stated})
         if isinstance(self.holder, CommandDocument):
@@ -291,14 +289,13 @@ class _Lines:
         return "deepspeed" if own and option == "--deepspeed_config" else None
 
     def _by_launchers(self, launch: Launch) -> Iterator[Reference]:
+        """Files that options of the launchers name, and Lightning's variable."""
         for call in launch.calls:
             for program, name, kind in _LAUNCHER_OPTIONS:
                 option = call.options.get(name) if call.program == program else None
                 if option is not None and option.values and (path := option.values[0].path):
                     where, reader = launch.script.locate(option.values[0]), "accelerate" if "deep" in name else None
                     yield self._named(kind, path, where, reader, option.values[0], launch)
-
-    def _by_environment(self, launch: Launch) -> Iterator[Reference]:
         path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
         if path and path.endswith(_DATA):
             where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])

@@ -87,8 +87,6 @@ _OTHER: Final = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", 
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper with text in quotes or as lines, and lists below their keys."""
-
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, Final
@@ -25,23 +26,19 @@ _PINS_MEMORY: Final = frozenset({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One entry of fabric.yaml."""
-
     network: str
     nodes: str  #: node types, as a shell pattern
     source: str
     vendor: str = ""
-    variables: Mapping[str, str]
-    files: Mapping[str, str]
-    sourced: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    sourced: Sequence[str] = ()
 
 
 @cache
 def settings() -> tuple[Setting, ...]:
-    """Every entry, in the file's order."""
     entries: list[dict[str, Any]] = yaml.safe_load(read_text(__package__, "fabric.yaml"))
-    empty: dict[str, Any] = {"variables": {}, "files": {}, "sourced": ()}
-    return tuple(Setting(**{**empty, **entry, "sourced": tuple(entry.get("sourced", ()))}) for entry in entries)
+    return tuple(Setting(**entry) for entry in entries)
 
 
 def needed(job: Job) -> tuple[Setting, ...]:
@@ -56,7 +53,6 @@ def needed(job: Job) -> tuple[Setting, ...]:
 
 
 def variables(job: Job) -> dict[str, str]:
-    """Variables of every process."""
     return {name: value for each in needed(job) for name, value in each.variables.items()}
 
 

@@ -41,11 +41,9 @@ class Hostfile:
 
     @property
     def path(self) -> str:
-        """The path as the user named it."""
         return self.text.path
 
     def locate(self, entry: HostEntry | int) -> Location:
-        """The place of an entry, or of an offset."""
         return self.lines.locate(entry if isinstance(entry, int) else entry.offset)
 
 

@@ -150,7 +150,6 @@ class _Walk:
 
     @property
     def is_launch(self) -> bool:
-        """Return whether it starts training."""
         programs = {call.program for call in self.calls}
         if self.program is None:
             asks = any(word.value in _ASKING for word in self.command.words)

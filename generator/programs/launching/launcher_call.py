@@ -39,7 +39,6 @@ class LauncherCall(CommandLine):
 
     @classmethod
     def of(cls, call: Call, launch: Launch, submission: Submission, script_nodes: int | None = None) -> LauncherCall:
-        """A call of a launch line."""
         return cls(
             shell=launch.script,
             options=call.options,
@@ -75,8 +74,12 @@ class LauncherCall(CommandLine):
         return int(match[0].rpartition(":")[2]) if match else None
 
     @property
+    def in_file(self) -> bool:
+        """Return whether its script is a file; a command of AzureML runs elsewhere."""
+        return any(script.shell is self.shell for script in self.submission.scripts)
+
+    @property
     def in_task(self) -> bool:
-        """Return whether SkyPilot runs it."""
         scripts = (task.script for task in self.submission.skypilot_tasks)
         return any(script is not None and script.shell is self.shell for script in scripts)
 
@@ -148,7 +151,6 @@ class Port:
     option: str  #: that sets it, or could
 
     def instead(self, expression: str) -> str:
-        """The option with another port."""
         if self.option == "--rdzv-endpoint":
             return f'--rdzv-endpoint="$MASTER_ADDR:{expression}"'
         return f"{self.option} {expression}"
@@ -156,14 +158,11 @@ class Port:
 
 def fixed_port(launch: Launch) -> Port | None:
     """The port that a launch line always takes; None where it differs, or can't be known."""
-    for program, name in PORTS.items():
-        call = launch.call(program)
-        if call is not None and not call.options.opaque and not call.options.has("--standalone"):
-            return _port(launch, call, name)
-    return None
-
-
-def _port(launch: Launch, call: Call, name: str) -> Port | None:
+    calls = (call for program in PORTS if (call := launch.call(program)) is not None and not call.options.opaque)
+    call = next((call for call in calls if not call.options.has("--standalone")), None)
+    if call is None:
+        return None
+    name = PORTS[call.program]
     line = CommandLine(shell=launch.script, options=call.options, program=call.program)
     endpoint, given, number = line.argument("--rdzv-endpoint"), line.argument(name), line.integer(name)
     if call.program == "torchrun" and endpoint is not None and endpoint.option.values:

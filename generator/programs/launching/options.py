@@ -19,8 +19,6 @@ from ..shell.records import SHELLS, Word
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """An option that a program has."""
-
     name: str  #: as we call it, with its dashes
     values: int  #: how many words follow it
     optional: bool = False  #: a value may be attached (`--name=value`, `-Xvalue`), never the next word
@@ -99,7 +97,6 @@ class Options:
         return next((entry for entry in reversed(self.entries) if entry.name == name), None)
 
     def has(self, name: str) -> bool:
-        """Return whether an option is there."""
         return self.get(name) is not None
 
     def text(self, name: str) -> str | None:
@@ -114,7 +111,6 @@ class Options:
 
     @property
     def unknown(self) -> tuple[Option, ...]:
-        """The options that the program doesn't have."""
         return tuple(entry for entry in self.entries if not entry.known)
 
 

@@ -122,7 +122,6 @@ def libraries(program: Path) -> tuple[str, ...] | None:
 
 @until_next_check(4096)
 def lacks_word(program: Path, word: str) -> bool:
-    """Return whether a word is in none of a program's first modules."""
     return not any(word in text for text in _texts(program))
 
 
@@ -182,17 +181,14 @@ class _Module:
         return found
 
     def every(self, *kinds: type[Node]) -> list[Node]:
-        """The nodes of these kinds."""
         return [node for kind in kinds for node in self._by_kind.get(kind, ())]
 
     @property
     def calls(self) -> list[ast.Call]:
-        """The calls in it."""
         return self.every(ast.Call)
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
-        """The classes in it, by name."""
         return {node.name: node for node in self.every(ast.ClassDef)}
 
     @cached_property

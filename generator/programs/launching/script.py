@@ -47,7 +47,6 @@ class Argument(Generic[T]):
 
     @property
     def where(self) -> Location:
-        """The place of the option."""
         return self.shell.locate(self.option.written)
 
     @property
@@ -63,7 +62,6 @@ class Argument(Generic[T]):
         return Violation(self.where_value, message, hint, severity=NOTE if unset else severity, edits=edits)
 
     def bad_option(self, message: str, hint: str) -> Violation:
-        """A violation at the option."""
         return Violation(self.where, message, hint)
 
 
@@ -77,15 +75,12 @@ class CommandLine:
 
     @property
     def command(self) -> str:
-        """Its name in messages."""
         return self.program
 
     def name_of(self, option: Option) -> str:
-        """An option's name in messages."""
         return option.written.raw.partition("=")[0]
 
     def has(self, *names: str) -> bool:
-        """Return whether one of the options is given."""
         return any(self.options.has(name) for name in names)
 
     def view(self, option: Option, value: V) -> Argument[V]:
@@ -109,7 +104,6 @@ class CommandLine:
         return self.read(name, str)
 
     def integer(self, name: str) -> Argument[int] | None:
-        """An option whose value is an integer."""
         number = self.options.integer(name)
         return self.read(name, lambda _: number)
 
@@ -138,7 +132,6 @@ class LaunchScript:
 
     @property
     def path(self) -> str:
-        """The path as the user named it."""
         return self.shell.text.path
 
     @property
@@ -176,7 +169,6 @@ class CommandDocument(YamlDocument):
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """The training programs that the command starts."""
         return self.script.launches if self.script is not None else ()
 
     def runs(self, *programs: str) -> bool:

@@ -80,7 +80,6 @@ class MegatronArguments:
 
     @property
     def table(self) -> OptionTable:
-        """The options that there are."""
         return option_table(self.flavour)
 
     @property
@@ -105,7 +104,6 @@ class MegatronArguments:
         return self.trains or self.beside.is_checked
 
     def has(self, name: str) -> bool:
-        """Return whether the option is given."""
         return name in self.values
 
     def lacks(self, name: str, *, as_written: bool = False) -> bool:
@@ -118,11 +116,9 @@ class MegatronArguments:
         return complete and not self.unsure & {name for name in names if name not in self.values}
 
     def may_have(self, name: str) -> bool:
-        """Return whether the option is given, always or on a condition."""
         return name in self.values or name in self.unsure
 
     def value(self, name: str, default: object = None) -> object:
-        """The value of an option; `default` where none is given."""
         return self.values.get(name, None if name in self.unsure else default)
 
     def integer(self, name: str, default: int | None = None) -> int | None:
@@ -142,7 +138,6 @@ class MegatronArguments:
         return self.value(name) if self.has(name) else default if self.sure(name) else None
 
     def setting(self, name: str, default: int | None) -> int | None:
-        """An integer as `choice` has it."""
         return self.integer(name) if self.has(name) else default if self.sure(name) else None
 
     def locate(self, name: str) -> Location:

@@ -137,10 +137,12 @@ def _plain(read: _Reading) -> None:
 
 
 def _model(read: _Reading) -> None:
-    """The model as far as the arguments describe it."""
     run = read.run
     hidden, heads = read.number("/model/hidden", "--hidden-size"), read.number("/model/heads", HEADS)
-    ffn = read.number("/model/ffn", "--ffn-hidden-size", _default_ffn(run, hidden))
+    ffn = None  # by default, under SwiGLU two thirds in whole 64s (both trees' arguments.py)
+    if hidden and run.sure("--swiglu"):
+        ffn = int((4 * hidden * 2 / 3) / 64) * 64 if run.has("--swiglu") else 4 * hidden
+    ffn = read.number("/model/ffn", "--ffn-hidden-size", ffn)
     read.number("/model/layers", LAYERS)
     read.number("/model/head_dim", "--kv-channels", hidden // heads if hidden and heads else None)
     read.number("/model/vocab", "--vocab-size")
@@ -175,7 +177,6 @@ def _model(read: _Reading) -> None:
 
 
 def _attention_parts(read: _Reading) -> None:
-    """Windows, sinks and latents."""
     run = read.run
     window = re.fullmatch(r"\(?\s*(\d{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))  # itself, and those before
     sure = run.sure("--window-size", "--softmax-type")
@@ -184,13 +185,6 @@ def _attention_parts(read: _Reading) -> None:
     read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)
     latent = "--multi-latent-attention"
     read.learn("/model/kv_lora_rank", int(run.has(latent)) if run.sure(latent) else UNKNOWN)
-
-
-def _default_ffn(run: MegatronRun, hidden: int | None) -> int | None:
-    """Four times the hidden size; under SwiGLU two thirds of that, in whole 64s (both trees' arguments.py)."""
-    if not hidden or not run.sure("--swiglu"):
-        return None
-    return int((4 * hidden * 2 / 3) / 64) * 64 if run.has("--swiglu") else 4 * hidden
 
 
 def _kv_heads(read: _Reading, heads: int | None) -> None:
@@ -207,7 +201,6 @@ _FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
 
 
 def _training(read: _Reading) -> None:
-    """Read what is trained, and in which types."""
     run, training = read.run, read.values["training"]
     optimizer = run.choice("--optimizer", "adam")
     read.learn("/training/optimizer", UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw")

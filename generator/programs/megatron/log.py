@@ -83,7 +83,6 @@ def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def _keys(arguments: dict[str, str]) -> dict[str, object]:
-    """The keys of the spec that the arguments set."""
     keys = spec_keys(arguments, _PLAIN)
     if not arguments:
         return keys

@@ -70,7 +70,6 @@ class OptionTable:
     rows: Mapping[str, Mapping[str, Any]]
 
     def get(self, name: str) -> MegatronOption | None:
-        """The option of that name or alias."""
         name = self.aliases.get(name, name)
         row = self.rows.get(name)
         if row is None:
@@ -86,7 +85,6 @@ class OptionTable:
         )
 
     def has(self, name: str) -> bool:
-        """Return whether any version reads the option."""
         return name in self.rows or name in self.aliases
 
     def near(self, name: str, *, slip: bool = False) -> str | None:
@@ -154,8 +152,6 @@ _MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenOption:
-    """An option as it is given."""
-
     name: str  #: the option's own, where an alias is written
     written: str  #: as written
     value: object  #: typed; None where it can't be known or is not of the option's type
@@ -175,7 +171,6 @@ class Stray:
 
     @property
     def is_option(self) -> bool:
-        """Return whether it is written as an option."""
         return self.word.startswith("-")
 
 
@@ -239,7 +234,6 @@ def _is_option(word: str) -> bool:
 
 
 def _values(words: Sequence[Word], index: int, option: MegatronOption, table: OptionTable) -> Iterator[Word]:
-    """The values that follow an option, as many as it accepts."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
         known = word.value if word.value is not None else word.prefix or (word.perhaps[0] or "" if word.perhaps else "")

@@ -65,11 +65,9 @@ class MegatronRun(MegatronArguments):
     submission: Submission
 
     def has_any(self, *names: str) -> bool:
-        """Return whether one of the options is given."""
         return any(map(self.has, names))
 
     def lacks_all(self, *names: str) -> bool:
-        """Return whether surely none of the options is given."""
         return all(map(self.lacks, names))
 
     def first_of(self, *names: str) -> str:
@@ -77,11 +75,9 @@ class MegatronRun(MegatronArguments):
         return next(filter(self.has, names), names[0])
 
     def size(self, name: str) -> int | None:
-        """A size that is given."""
         return size(self.integer(name))
 
     def degree(self, name: str) -> int | None:
-        """A size of parallelism, 1 by default."""
         return size(self.setting(name, 1))
 
     def shown(self, name: str, default: object = None) -> str:
@@ -90,7 +86,6 @@ class MegatronRun(MegatronArguments):
 
     @property
     def is_lm(self) -> bool:
-        """Return whether the arguments are Megatron-LM's."""
         return self.flavour == "megatron-lm"
 
     tensor = _degree_of("layout.tensor")  #: tensor parallelism

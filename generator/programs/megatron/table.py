@@ -45,8 +45,6 @@ _OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
 
 
 class Mark(Flag):
-    """Marks of an option."""
-
     PLANNED = auto()  #: a plan decides it: where files have another value, that is named and not carried over
     FOLLOWS = auto()  #: it follows from other options where it is left out
     REQUIRED = auto()  #: a run needs it, and the parser has no default
@@ -89,13 +87,11 @@ def size(value: Any) -> int | None:
 
 
 def paths(value: Any) -> Any:
-    """One path, or several."""
     known = isinstance(value, tuple) and value
     return None if not known else list(value) if value[1:] else value[0]
 
 
 def ramp(value: Any) -> dict[str, int] | None:
-    """A batch ramp-up of three numbers."""
     if not isinstance(value, tuple) or len(value) != 3 or not all(str(one).isdecimal() for one in value):
         return None
     return dict(zip(("start", "increment", "samples"), map(int, value), strict=True))
@@ -424,11 +420,8 @@ def decoded(run: MegatronArguments) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def said_by() -> Mapping[str, tuple[str, ...]]:
     """Options that say in other words what options of the files say, with these."""
-    found: dict[str, tuple[str, ...]] = {}
-    for row in ROWS:
-        for other in row.also:
-            found[other] = (*found.get(other, ()), row.option)
-    return found
+    others = {other for row in ROWS for other in row.also}
+    return {other: tuple(row.option for row in ROWS if other in row.also) for other in others}
 
 
 @lru_cache(maxsize=1)

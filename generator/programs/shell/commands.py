@@ -45,11 +45,9 @@ class Shell:
         self._outer = outer  #: the text of the `bash -c` around it, and the index of that command
 
     def raw(self, token: Token) -> str:
-        """A token as written."""
         return token.text or self.source.text[token.start : token.end]
 
     def words(self, tokens: Iterable[Token]) -> list[Word]:
-        """Return the words that tokens stand for."""
         content, source = self.script.text.content, self.source
         words: list[Word] = []
         for token in tokens:
@@ -173,7 +171,6 @@ class Shell:
                 self._note(name=raw, value=text, raw=raw, exported=True, offset=place, value_offset=place)
 
     def _note(self, **given: object) -> Assignment:
-        """Notes an assignment with these fields."""
         index, inside = len(self.script.commands), self._outer[1]
         assignment = Assignment(**given, command_index=index, inside=inside)  # type: ignore[arg-type]
         self.script.assignments.append(assignment)

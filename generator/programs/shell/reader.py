@@ -40,7 +40,6 @@ def read_command_text(content: str, place: Callable[[int], Location], path: str 
 
 
 def read_script(text: Text, place: Callable[[int], Location] | None = None) -> ShellScript:
-    """Reads a bash script."""
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())
     Reader(shell).read()
@@ -63,8 +62,6 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Reader:
-    """Reads one shell's text."""
-
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._state = shell.state
@@ -81,7 +78,6 @@ class Reader:
         self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
-        """Reads the whole text."""
         shell, text = self._shell, self._shell.source.text
         tokens = Tokens(text)
         if shell.depth == 0:

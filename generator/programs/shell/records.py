@@ -128,7 +128,6 @@ class ShellScript:
 
     @property
     def shebang(self) -> str | None:
-        """The first line, where it names an interpreter."""
         return self.text.lines[0] if self.text.content.startswith("#!") else None
 
     def locate(self, thing: Word | Assignment | Command | Directive | Heredoc | int, pointer: str = "") -> Location:

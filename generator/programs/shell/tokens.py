@@ -202,6 +202,15 @@ def _last_lines(text: str) -> dict[tuple[bool, str], int]:
     return found
 
 
+def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) -> int:
+    """Pass over the bodies of the waiting here-documents, which begin at a line; one that no line ends has none."""
+    for delimiter, strips in waiting:
+        ends = _last_lines(text).get((strips, delimiter), -1) >= position
+        close = _closing_line(text, position, delimiter, strips) if ends else None
+        position = close[1] if close else position
+    return position
+
+
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
     """Return where the word that begins at `position` ends, and whether everything in it is closed.
 
@@ -232,12 +241,7 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
             position = begun.end()
             waiting.append((_QUOTES.sub(r"\1", begun[2]), begun[1] == "-"))
         elif context and character == "\n" and waiting:
-            position += 1
-            for delimiter, strips in waiting:  # their bodies begin here; one that no line ends has none
-                ends = _last_lines(text).get((strips, delimiter), -1) >= position
-                close = _closing_line(text, position, delimiter, strips) if ends else None
-                position = close[1] if close else position
-            waiting.clear()
+            position, waiting = _behind_bodies(text, position + 1, waiting), []
         elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
             position = placeholder.end()
         elif not context:

@@ -209,7 +209,6 @@ class State:
         return self._left[0] > 0
 
     def get(self, name: str) -> Value | None:
-        """Return the value of a variable, None when nothing set it."""
         value = self.values.get(name)
         if value is None and self._parent is not None and name in self._parent.exported:
             return self._parent.get(name)

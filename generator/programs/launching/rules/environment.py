@@ -55,7 +55,6 @@ def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azur
 
 
 def known(submission: Submission, *names: str, with_azureml: bool = True) -> Iterator[tuple[Setting, str]]:
-    """The settings of these variables whose value is known."""
     for setting in settings(submission, names.__contains__, with_azureml=with_azureml):
         if setting.value is not None:
             yield setting, setting.value

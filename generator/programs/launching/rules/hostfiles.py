@@ -203,16 +203,11 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
             yield hostfile.bad_value(message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity))
 
 
-def _in_a_file(call: LauncherCall) -> bool:
-    """Return whether the call is in a script that is a file; a command of AzureML runs elsewhere."""
-    return any(script.shell is call.shell for script in call.submission.scripts)
-
-
 def _nodes_by_gpus(call: LauncherCall) -> int | None:
     """The nodes of a script without a #SBATCH block, where the command line or the job spec has them."""
     submission = call.submission
     elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
-    if submission.azureml_jobs or submission.on_clusters or elsewhere or not _in_a_file(call):
+    if submission.azureml_jobs or submission.on_clusters or elsewhere or not call.in_file:
         return None
     context, cluster, job = submission.context, submission.cluster, submission.job
     each = context.gpus_per_node or (cluster.accelerators_per_node if cluster else None)
@@ -223,7 +218,7 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
     """Return whether a hostfile exists, may exist elsewhere, or a script has its name or variable beside the option."""
     text, files, path = hostfile.value, call.submission.files, call.shell.text.path
-    if text == _DEFAULT or files.beside(path, "hostfile") or call.shell.text.folder is None or not _in_a_file(call):
+    if text == _DEFAULT or files.beside(path, "hostfile") or call.shell.text.folder is None or not call.in_file:
         return True  # SUB011 reports names that differ
     if "$" in text or "~" in text or files.exists(text, path):
         return True
