@@ -17,6 +17,18 @@ from ..job.records import Job, Launch
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
 TRIAL_LOG: Final = "log.txt"  #: in the trial's folder, where its launcher writes it
+DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
+WARMUP_FRACTION: Final = 0.01  #: of the steps of a pretraining
+_WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's recipes
+_LOGGED_S: Final = 60  # at most between two lines of the log, where a step is shorter
+BETA1 = 0.9  #: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
+EPSILON = 1e-8
+_STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
+_LEAST_MARGIN_S: Final = 600
+_USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
+_STEPS: Final = ("--train-iters", "--max-steps")  # of Megatron, of the Trainer; as `key_of` has them
+_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
+_TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their estimates: storage is shared
 
 
 def trial_folder(number: int) -> str:
@@ -144,12 +156,6 @@ class Program:
 
 Value = str | int | float | bool | ConfigPath | tuple[int, ...] | tuple[str, ...] | None
 
-DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
-
-
-WARMUP_FRACTION: Final = 0.01  #: of the steps of a pretraining
-_WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's recipes
-
 
 def warmup_steps(plan: Plan) -> int | None:
     """Steps in which the learning rate rises; `None` where the length isn't known."""
@@ -159,16 +165,9 @@ def warmup_steps(plan: Plan) -> int | None:
     return None if steps is None else ceil(steps * share)
 
 
-_LOGGED_S: Final = 60  # at most between two lines of the log, where a step is shorter
-
-
 def log_interval(plan: Plan) -> int:
     """Steps between two lines of the log: those of a minute, at most the 100 of Megatron's default."""
     return next((steps for steps in (100, 50, 20, 10, 5, 2) if steps * float(plan.step_time.total_s) <= _LOGGED_S), 1)
-
-
-BETA1 = 0.9  #: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
-EPSILON = 1e-8
 
 
 def beta2(job: Job) -> float:
@@ -225,10 +224,6 @@ def holds(arguments: Iterable[str], value: object) -> bool:
     return any(value in (a, a.partition("=")[2]) for a in arguments)
 
 
-_STARTING_S: Final = 300  # before the program's own clock starts: containers, imports, the rendezvous
-_LEAST_MARGIN_S: Final = 600
-
-
 def exit_minutes(plan: Plan) -> int | None:
     """Minutes after which a program that checks after each step has to save and exit; `None` where others end it.
 
@@ -242,12 +237,6 @@ def exit_minutes(plan: Plan) -> int | None:
     needed_s = _STARTING_S + 2 * (plan.saving.step_s + plan.saving.save_s)
     margin_s = min(max(_LEAST_MARGIN_S, needed_s), launch.time_limit_s / 2)
     return max(1, int(launch.time_limit_s - margin_s) // 60)
-
-
-_USUAL_EXIT_OPTION: Final = "--exit-signal-handler"  # Megatron's, which other scripts have taken over
-_STEPS: Final = ("--train-iters", "--max-steps")  # of Megatron, of the Trainer; as `key_of` has them
-_NO_STEPS: Final = ("--train-samples", "--train-tokens")  # of the Megatrons
-_TIMES_ESTIMATED: Final = 3  # what a step and a checkpoint may take, in their estimates: storage is shared
 
 
 def saves_on_term(plan: Plan, program: Program) -> bool:

@@ -130,25 +130,22 @@ def _claims(submission: Submission) -> Iterator[Claim]:
     yield from _accelerate_claims(submission)
 
 
-def _flag(text: str) -> Location:
-    return Location(path=FLAGS, flag=text)
-
-
 def _context_claims(submission: Submission) -> Iterator[Claim]:
     context, job, cluster = submission.context, submission.job, submission.cluster
     if context.gpus is not None:
         flag = f"--gpus {context.gpus}"
-        yield Claim("GPUs", context.gpus, _flag(flag), flag)
+        yield Claim("GPUs", context.gpus, Location(path=FLAGS, flag=flag), flag)
     if context.gpus_per_node is not None:
         flag = f"--gpus-per-node {context.gpus_per_node}"
-        yield Claim("GPUs per node", context.gpus_per_node, _flag(flag), flag)
+        yield Claim("GPUs per node", context.gpus_per_node, Location(path=FLAGS, flag=flag), flag)
     if job is not None:
         where = job.origin.locate("/gpus" if "/gpus" in job.origin.locations else "/nodes")
         yield Claim("GPUs", job.gpus, where, "the job spec")
         yield Claim("nodes", job.nodes, where, "the job spec")
     if cluster is not None:
         each = cluster.accelerators_per_node
-        yield Claim("GPUs per node", each, _flag(f"--cluster {cluster.name}"), f"{each} on a node of {cluster.name}")
+        where = Location(path=FLAGS, flag=f"--cluster {cluster.name}")
+        yield Claim("GPUs per node", each, where, f"{each} on a node of {cluster.name}")
 
 
 def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:

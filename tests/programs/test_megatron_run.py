@@ -8,7 +8,6 @@ import pytest
 
 from dsgen.check.rules.planning import RULES
 from dsgen.check.rules.run import all_file_rules
-from dsgen.facts.places import Reader
 from dsgen.findings import Severity
 from dsgen.job.text import text_of
 from dsgen.programs.megatron.arguments import read_file
@@ -73,12 +72,12 @@ def test_chunks_are_counted_or_follow_from_their_layers(options: str, chunks: in
     assert run_of(f"--pipeline-model-parallel-size 4 {options}").chunks == chunks
 
 
-def test_a_run_answers_the_questions_of_a_reader() -> None:
-    """Options are read by the protocol that every document has."""
-    reader: Reader = run_of("--bf16 --lr 1e-4 --micro-batch-size $MICRO")
-    assert reader.value("--lr") == 1e-4 and reader.kind("--lr") == "float" and reader.kind("--bf16") == "bool"
-    assert reader.has("--micro-batch-size") and reader.kind("--micro-batch-size") is None
-    assert reader.locate("--bf16").column == len(SHAPE) + 2
+def test_a_run_answers_by_option() -> None:
+    """An option has its typed value, None where that can't be known, and its place."""
+    run = run_of("--bf16 --lr 1e-4 --micro-batch-size $MICRO")
+    assert run.value("--lr") == 1e-4 and run.value("--bf16") is True
+    assert run.has("--micro-batch-size") and run.value("--micro-batch-size") is None
+    assert run.locate("--bf16").column == len(SHAPE) + 2
 
 
 def test_a_run_has_the_facts_that_its_arguments_state() -> None:

@@ -1,7 +1,4 @@
-"""The launch lines of a script: launchers around each other, the training program, its arguments and environment.
-
-A command line is followed from program to program, until the one that trains.
-"""
+"""The launch lines of a script, each followed from launcher to launcher to the program that trains."""
 
 from __future__ import annotations
 
@@ -86,7 +83,9 @@ def sbatch_options(script: ShellScript) -> Options:
 
 
 def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launch]:
-    found, walks, exports = list[Launch](), dict[int, _Walk](), _Exports(script)
+    found, walks = list[Launch](), dict[int, _Walk]()
+    prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
+    exports = [one for one in script.assignments if one.exported and id(one) not in prefixes]
     for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
         walk = _Walk(command=command)
@@ -106,35 +105,20 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
                     calls=tuple(walk.calls),
                     program=walk.program,
                     arguments=walk.arguments,
-                    environment={**exports.before(command), **walk.environment},
+                    environment={**_exported(script, exports, command), **walk.environment},
                 )
             )
     return found
 
 
-class _Exports:
-    """The exported variables at each command, gathered once in order."""
-
-    def __init__(self, script: ShellScript) -> None:
-        self._script = script
-        prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
-        self._assignments = [a for a in script.assignments if id(a) not in prefixes]
-        self._next = 0
-        self._now: dict[int | None, dict[str, Assignment]] = {None: {}}  # by the `bash -c` that they are in
-
-    def before(self, command: Command) -> dict[str, Assignment]:
-        """The last export of each name before a command; unknown where a branch may have set another one."""
-        index = command.index
-        while self._next < len(self._assignments) and self._assignments[self._next].command_index <= index:
-            assignment = self._assignments[self._next]
-            if assignment.exported:
-                self._now.setdefault(assignment.inside, {})[assignment.name] = assignment
-            self._next += 1
-        found = dict(self._now[None])
-        for name, one in found.items():
-            if one.value is not None and self._script.value_of(name, index) != one.value:
-                found[name] = replace(one, value=None, parts=(None,))
-        return found if command.inside is None else {**found, **self._now.get(command.inside, {})}
+def _exported(script: ShellScript, exports: Iterable[Assignment], command: Command) -> dict[str, Assignment]:
+    """The last export of each name before a command; unknown where a branch may have set another one."""
+    before = [one for one in exports if one.command_index <= command.index]
+    found = {one.name: one for one in before if one.inside is None}
+    for name, one in found.items():
+        if one.value is not None and script.value_of(name, command.index) != one.value:
+            found[name] = replace(one, value=None, parts=(None,))
+    return found | {one.name: one for one in before if one.inside == command.inside is not None}
 
 
 @dataclass(slots=True)

@@ -83,6 +83,11 @@ class Option:
     values: tuple[Word, ...] = ()
     known: bool = True  #: whether the program has it
 
+    @property
+    def text(self) -> str | None:
+        """The value as it is written; None where it has none, or it can't be known."""
+        return self.values[0].value if self.values else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -102,7 +107,7 @@ class Options:
     def text(self, name: str) -> str | None:
         """The value of an option; None where it isn't there, has none or can't be known."""
         entry = self.get(name)
-        return entry.values[0].value if entry and entry.values else None
+        return entry.text if entry else None
 
     def integer(self, name: str) -> int | None:
         """The value of an option as an integer; None where it is none."""

@@ -42,8 +42,8 @@ class Argument(Generic[T]):
 
     @property
     def text(self) -> str | None:
-        """The value as it is written; None where it has none, or it can't be known."""
-        return _text(self.option)
+        """The option's, as it is written."""
+        return self.option.text
 
     @property
     def where(self) -> Location:
@@ -90,13 +90,12 @@ class CommandLine:
     def argument(self, *names: str) -> Argument[str | None] | None:
         """The first of these options that is given; where it is given more than once, the last of them."""
         option = next((self.options.get(name) for name in names if self.options.has(name)), None)
-        return self.view(option, _text(option)) if option is not None else None
+        return self.view(option, option.text) if option is not None else None
 
     def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
         """An option with what `reader` makes of its text; None where it isn't given, or can't be known or read."""
         option = self.options.get(name)
-        text = _text(option) if option is not None else None
-        value = reader(text) if text is not None else None
+        value = reader(option.text) if option is not None and option.text is not None else None
         return None if option is None or value is None else self.view(option, value)
 
     def text(self, name: str) -> Argument[str] | None:
@@ -106,10 +105,6 @@ class CommandLine:
     def integer(self, name: str) -> Argument[int] | None:
         number = self.options.integer(name)
         return self.read(name, lambda _: number)
-
-
-def _text(option: Option) -> str | None:
-    return option.values[0].value if option.values else None
 
 
 _IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")

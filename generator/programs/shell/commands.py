@@ -68,25 +68,19 @@ class Shell:
                 for match in _ARITHMETIC.finditer(self.source.text, tokens[0].start, tokens[0].end):
                     self.state.set(match[1] or match[2], UNKNOWN)
             return None
-        redirections: list[tuple[Token, Token | None]] = []  # each with the word that names its file
-        if any(token.kind == REDIRECT for token in tokens):
-            remaining, tokens = iter(tokens), []
-            for token in remaining:
-                if token.kind != REDIRECT:
-                    tokens.append(token)
-                else:
-                    has_body = token.body is not None or token.text in ("<<", "<<-")
-                    redirections.append((token, None if has_body else next(remaining, None)))
-        head, count = 0, len(tokens)
-        while head < count and self._assigns(tokens[head]):
-            head += 1
-        command = None
-        if head < count:
-            command = self._command(tokens, head, conditional)
-        else:
-            for token in tokens:
-                self._assign(token, exported=False, conditional=conditional)
-        if command is not None or head == count:
+        redirections = list[tuple[Token, Token | None]]()  # each with the word that names its file
+        remaining, tokens = iter(tokens), []
+        for token in remaining:
+            if token.kind != REDIRECT:
+                tokens.append(token)
+            else:
+                has_body = token.body is not None or token.text in ("<<", "<<-")
+                redirections.append((token, None if has_body else next(remaining, None)))
+        head = next((index for index, token in enumerate(tokens) if not self._assigns(token)), len(tokens))
+        command = self._command(tokens, head, conditional) if head < len(tokens) else None
+        for token in tokens if head == len(tokens) else ():
+            self._assign(token, exported=False, conditional=conditional)
+        if command is not None or head == len(tokens):
             words = command.words if command is not None else ()
             for token, following in redirections:
                 if token.body is not None:
@@ -101,8 +95,6 @@ class Shell:
         """Return whether a token is an assignment when it is before a command."""
         if token.kind != WORD:
             return token.kind == ARRAY
-        if token.text and "=" not in token.text:
-            return False
         return ASSIGNMENT.match(self.source.text, token.start, token.end) is not None
 
     def _command(self, tokens: Sequence[Token], head: int, conditional: bool) -> Command | None:
@@ -147,12 +139,12 @@ class Shell:
     def _assign(self, token: Token, exported: bool, conditional: bool) -> None:
         """An assignment on its own, or of `export`; `conditional` behind `&&` and `||`."""
         assignment, value = self._assignment(token, exported)
-        if conditional and self.state.get(assignment.name) is not value:
+        branches = conditional and self.state.get(assignment.name) is not value
+        if branches:
             self.state.open("if")
-            self.state.set(assignment.name, value)
+        self.state.set(assignment.name, value)
+        if branches:
             self.state.close()
-        else:
-            self.state.set(assignment.name, value)
         if exported:
             self.state.exported.add(assignment.name)
 

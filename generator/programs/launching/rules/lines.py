@@ -131,7 +131,7 @@ def options_are_given_once(call: LauncherCall) -> Violations:
     Fix: keep one"""
     seen: dict[str, str] = {}
     for option in call.options.entries:
-        text = option.values[0].value if option.values else None
+        text = option.text
         if text is None or not option.known:
             continue
         before = seen.get(option.name)
