@@ -14,8 +14,8 @@ from ....job.overrides import plain_source
 from ....job.resolve_names import resolve_model
 from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, deepspeed, divisors, listed, note_if_to_fill, suggest, violation
-from ...launching.launch_line import Options
 from ...launching.launcher_call import LauncherCall
+from ...launching.options import Options
 from ...subjects import accelerate_calls, subject, submissions
 from ...submission import Submission
 from ..accelerate import AccelerateConfig, is_digits
