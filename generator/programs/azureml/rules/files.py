@@ -16,8 +16,7 @@ from ...references import Reference
 from ...subjects import submissions
 from ...submission import Submission
 from ..job import AzureMLJob
-from ..schema import FILE_PREFIX
-from .loading import is_to_fill, jobs
+from .loading import FILE_PREFIX, is_to_fill, jobs
 
 _URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
 _REMOTE_INPUT: Final = re.compile(r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE)

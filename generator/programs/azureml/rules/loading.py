@@ -1,22 +1,136 @@
-"""AzureML command jobs as azure-ai-ml loads them: what `load_job` refuses."""
+"""AzureML command jobs as azure-ai-ml 1.35.2 loads them: its conversions, and what `load_job` refuses.
+
+The conversions are marshmallow's, and those of fields of its own, for what schema.json has.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
 
 from ....dataclass import dataclass
-from ....facts.shapes import Problem, differences
+from ....facts.shapes import Problem, Reader, differences, has_type, read_schemas
 from ....findings import ERROR, Violation, Violations
 from ....job.wording import dotted, show
 from ....rule import Rule
 from ....rules.violations import azureml, listed, suggest, violation
-from ...subjects import Subject
+from ...subjects import Subject, subject
 from ...submission import Submission
 from ..job import OTHER_TYPES, AzureMLJob
-from ..schema import DISTRIBUTIONS, READER, section_of
+
+DISTRIBUTIONS: Final = ("pytorch", "mpi", "tensorflow", "ray")
+_MODELS: Final = ("custom_model", "mlflow_model", "triton_model")
+SERVICE_TYPES: Final = ("jupyter_lab", "ssh", "tensor_board", "vs_code")
+_IDENTITIES: Final = ("managed", "managed_identity", "aml_token", "user_identity")
+
+#: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml _schema/core/schema.py:94 @ 1.35.2
+FILE_PREFIX: Final = "file:"
+_BOOL_WORDS: Final = frozenset(["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"])
+_ARM_ID: Final = re.compile(
+    r"/?subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft.MachineLearningServices/workspaces/[^/]+"
+    r"/[^/]+/[^/]+/versions/[^/]+"
+)
+_REGISTRY_ID: Final = re.compile(r"azureml://registries/[^/]+/[^/]+/[^/]+/versions/[^/]+")
+
+
+def _accepts(value: object, types: Collection[str]) -> bool:
+    """Return whether marshmallow takes a value: an integer is what int() converts, but for true and false."""
+    if "string" in types:
+        return isinstance(value, (str, bytes))
+    if "boolean" in types:
+        return value in (0, 1) or (isinstance(value, str) and value.lower() in _BOOL_WORDS)
+    if "integer" not in types:
+        return has_type(value, types)
+    if isinstance(value, float):
+        return value == value and abs(value) != float("inf")
+    if isinstance(value, str) and len(value) <= 100:
+        try:
+            int(value)
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def environment_fits(value: object) -> bool:
+    """Return whether text names an environment of the workspace or a registry, or its file, to azure-ai-ml."""
+    if isinstance(value, str) and value.startswith(FILE_PREFIX):  # AML022 asks whether it is there
+        return True
+    if not isinstance(value, str) or not value.startswith("azureml:"):
+        return False
+    name = value.removeprefix("azureml:")  # the loader accepts an empty one, the service doesn't
+    known = value.startswith("azureml://registries/") or _ARM_ID.match(name) or _REGISTRY_ID.match(name)
+    return bool(known) or "/" not in name or name.startswith("/")
+
+
+def _is_literal(value: object) -> bool:
+    if isinstance(value, float):
+        return value == value and abs(value) != float("inf")
+    return isinstance(value, (str, bytes, int))
+
+
+def _snake(text: str) -> str:
+    text = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", text)
+    return re.sub("([a-z0-9])([A-Z])", r"\1_\2", text).lower()
+
+
+def _type_of(value: object) -> object:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind.lower() if isinstance(kind, str) else kind
+
+
+def _input(value: Any) -> str:
+    if not isinstance(value, dict):
+        return "literal"
+    if "value" in value:
+        return "input of a value"
+    kind = _type_of(value)
+    known = {"mltable": "table", **dict.fromkeys(_MODELS, "model")}.get(str(kind))
+    return known or ("untyped data" if "type" not in value else "data")
+
+
+def _service(value: Any) -> str:
+    keys = {"log_dir", "ssh_public_keys"} & set(value) if isinstance(value, dict) and "type" not in value else None
+    if keys is not None:
+        of_keys = {(): "untyped service", ("log_dir",): "tensor_board", ("ssh_public_keys",): "ssh"}
+        return of_keys.get(tuple(keys), "service")
+    kind = _type_of(value)
+    return str(kind) if kind in ("ssh", "tensor_board") else "service"
+
+
+def _identity(value: Any) -> str:
+    stated = value.get("type") if isinstance(value, dict) else None
+    managed = not isinstance(stated, str) or _snake(stated) in _IDENTITIES[:2]
+    return "managed identity" if managed else "other identity"
+
+
+def _distribution(value: Any) -> str:
+    kind = {"mpi": "pytorch"}.get(str(_type_of(value)), _type_of(value))
+    return f"{kind} distribution" if kind in DISTRIBUTIONS else "any distribution"
+
+
+READER: Final = Reader(
+    accepts=_accepts,
+    forms={
+        "version": lambda value: isinstance(value, (str, int, float)),
+        "literal": _is_literal,
+        "environment": environment_fits,
+        "environment id": lambda value: isinstance(value, str) and value.startswith("azureml:"),
+        "identity": lambda value: isinstance(value, str) and _snake(value) in _IDENTITIES,
+    },
+    chosen={
+        "environment": lambda value: "environment" if isinstance(value, dict) else "environment name",
+        "text or list": lambda value: "list of text" if isinstance(value, list) else "text",
+        "distribution": _distribution,
+        "input": _input,
+        "service": _service,
+        "identity": _identity,
+    },
+    takes_null=False,
+    lists_keys=True,
+)
+
 
 _jobs: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.azureml_jobs).where(
     lambda job: job.readable
@@ -67,7 +181,10 @@ class _Difference:
             case "missing":
                 return violation(self.job, at, f"{name} is missing", hint or f"add {self.key}, {problem.expected}")
             case "type" | "value":
-                message = f"{name} is {_written(self.value)}, not {problem.expected}"
+                value = self.value  # where YAML reads it as another type than it looks like, with that type
+                plain = isinstance(value, (bool, int, float, str, dict, list)) or value is None
+                written = show(value) if plain else f"{value} (a {type(value).__name__})"
+                message = f"{name} is {written}, not {problem.expected}"
                 return violation(self.job, at, message, hint or self._value_hint())
             case "unknown":
                 parent = problem.pointer.rpartition("/")[0]
@@ -89,158 +206,130 @@ class _Difference:
         return suggest(text, problem.choices)
 
 
-@lru_cache(maxsize=4)
-def _differences(submission: Submission) -> tuple[_Difference, ...]:
+@subject("AzureML job")
+def _differences(submission: Submission) -> Iterator[_Difference]:
     """Every difference of the command jobs from what azure-ai-ml loads; steps and trials have schemas of their own."""
-    return tuple(
-        _Difference(job, problem)
-        for job in jobs(submission)
-        if job.is_whole
-        for left in [left_to_fill(job)]
-        for problem in differences(job.source.data, "azureml", "command job", READER, job.source.odd_keys)
-        if problem.pointer[1:] not in left
-    )
+    for job in jobs(submission):
+        left = left_to_fill(job)
+        for problem in differences(job.source.data, "azureml", "command job", READER, job.source.odd_keys):
+            if job.is_whole and problem.pointer[1:] not in left:
+                yield _Difference(job, problem)
 
 
-def _rule(id: str, place: str) -> Callable[[Callable[[_Difference], Violations]], Rule]:
-    """Make a rule of the check below, on the differences that the schema gives to this id."""
+def _rule(place: str, hint: Callable[[_Difference], str | None] = lambda _: None) -> Callable[[str], Rule]:
+    """Make a rule of its id and text, on the differences that the schema gives to it."""
 
-    def reported(submission: Submission) -> Iterator[_Difference]:
-        return (difference for difference in _differences(submission) if difference.problem.rule == id)
+    def made(text: str) -> Rule:
+        name, _, doc = text.strip().partition(": ")
 
-    return Subject(("AzureML job",), reported).rule(id, ERROR, "submit", azureml(place))
+        def check(difference: _Difference) -> Violations:
+            if difference.problem.rule == name:
+                yield difference.violation(hint(difference))
+
+        check.__doc__ = doc
+        return _differences.rule(name, ERROR, "submit", azureml(place))(check)
+
+    return made
 
 
-def _written(value: object) -> str:
-    """A value and, where YAML reads it as another type than it looks like, that type."""
-    plain = isinstance(value, (bool, int, float, str, dict, list)) or value is None
-    return show(value) if plain else f"{value} (a {type(value).__name__})"
+def _modes(difference: _Difference) -> str | None:
+    modes = difference.problem.choices
+    return f"use {listed(modes if 'upload' in modes else modes[:3])}" if difference.key == "mode" else None
 
 
-@_rule("AML001", "constants/_job/job.py:6-10")
+def _keys_of_type(difference: _Difference) -> str | None:
+    known = "process_count_per_instance" in difference.problem.choices and "process" in difference.key
+    return "set process_count_per_instance to the GPUs of a node" if known else None
+
+
+def _home(difference: _Difference) -> str | None:
+    """A hint that names the section of a job that has a key of the top."""
+    schemas = read_schemas("azureml")
+    for name, schema in schemas["command job"]["properties"].items():
+        section = schemas["any distribution"] if name == "distribution" else schema
+        if len(difference.problem.parts) == 1 and difference.key in section.get("properties", ()):
+            return f"move {difference.key} into {name}"
+    return None
+
+
+def _needed(difference: _Difference) -> str:
+    return f"add {difference.key}: {'python train.py' if difference.key == 'command' else 'azureml:NAME@latest'}"
+
+
+distribution_keys_are_known: Final = _rule("_schema/job/distribution.py:21-87", _keys_of_type)("""
+    AML002: distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
+    Prevents: ValidationError: Unknown field.
+    Fix: use process_count_per_instance for pytorch and mpi""")
+output_modes_are_known: Final = _rule("_schema/job/input_output_entry.py:149-176", _modes)("""
+    AML010: An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
+    Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
+    Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder""")
+tags_are_text: Final = _rule("_schema/job/base_job.py:51-54", lambda _: "put it in quotes")("""
+    AML012: The values of tags and properties are text: numbers, dates and booleans are in quotes.
+    Prevents: ValidationError: Not a valid string.
+    Fix: put numbers, dates and booleans in quotes""")
+command_and_environment_are_there: Final = _rule("_schema/job/parameterized_command.py:24-35", _needed)("""
+    AML009: A command job has a command and an environment.
+    Prevents: ValidationError: Missing data for required field.
+    Fix: add both keys""")
+keys_are_known: Final = _rule("_schema/core/schema_meta.py:14-50", _home)("""
+    AML018: Every key of a command job is one that azure-ai-ml has, at every level.
+    Prevents: ValidationError: Unknown field.
+    Fix: correct the key, or remove it""")
+counts_are_integers: Final = _rule("_schema/core/resource.py, marshmallow fields.Int")("""
+    AML019: Counts, ports and time limits are integers.
+    Prevents: ValidationError: Not a valid integer.
+    Fix: write an integer""")
+values_have_their_types: Final = _rule("_schema/job/base_job.py:46-70")("""
+    AML020: Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
+    Prevents: ValidationError: Not a valid string.
+    Fix: quote text that YAML 1.1 reads as a date, number or boolean""")
+inputs_are_literals_or_data: Final = _rule("_schema/job/input_output_entry.py:68-132", _modes)("""
+    AML023: An input is a literal, or a mapping with the type and mode of a data asset or model.
+    Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
+    Fix: write a literal, or a mapping with type, path and mode""")
+sections_are_mappings: Final = _rule("_schema/core/schema_meta.py:14-50")("""
+    AML032: A key that is there has a value of its kind: none is empty, and sections are mappings.
+    Prevents: ValidationError: Field may not be null. / Invalid input type.
+    Fix: write a value, or remove the key""")
+identity_is_known: Final = _rule("_schema/job/identity.py:24-62")("""
+    AML033: identity.type is managed, aml_token or user_identity.
+    Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
+    Fix: set type to managed, aml_token or user_identity""")
+queue_settings_are_known: Final = _rule("_schema/queue_settings.py:15-23")("""
+    AML034: queue_settings has a job_tier and a priority that azure-ai-ml has.
+    Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
+    Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high""")
+
+
+@_differences.rule("AML001", ERROR, "submit", azureml("constants/_job/job.py:6-10"))
 def distribution_type_is_known(difference: _Difference) -> Violations:
     """distribution.type is pytorch, mpi, tensorflow or ray; DeepSpeed runs under pytorch.
     Prevents: ValidationError: Value 'deepspeed' passed is not in set ['pytorch']
     Fix: set type: pytorch and process_count_per_instance"""
     value = difference.value
-    named = isinstance(value, str) and value.lower() in ("deepspeed", "torch", "torchrun", "nccl", "torch.distributed")
-    message = f"distribution.type is {show(value)}: azure-ai-ml has {listed(DISTRIBUTIONS)}"
-    hint = "set type: pytorch" + (", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR" if named else "")
-    yield Violation(difference.job.locate("distribution/type"), message, hint)
+    if difference.problem.rule == "AML001":
+        named = str(value).lower() in ("deepspeed", "torch", "torchrun", "nccl", "torch.distributed")
+        message = f"distribution.type is {show(value)}: azure-ai-ml has {listed(DISTRIBUTIONS)}"
+        hint = "set type: pytorch" + (", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR" if named else "")
+        yield Violation(difference.job.locate("distribution/type"), message, hint)
 
 
-@_rule("AML002", "_schema/job/distribution.py:21-87")
-def distribution_keys_are_known(difference: _Difference) -> Violations:
-    """distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
-    Prevents: ValidationError: Unknown field.
-    Fix: use process_count_per_instance for pytorch and mpi"""
-    known = "process_count_per_instance" in difference.problem.choices and "process" in difference.key
-    yield difference.violation("set process_count_per_instance to the GPUs of a node" if known else None)
-
-
-@_rule("AML003", "_schema/core/fields.py:267-342")
+@_differences.rule("AML003", ERROR, "submit", azureml("_schema/core/fields.py:267-342"))
 def environment_is_a_reference(difference: _Difference) -> Violations:
     """environment is azureml:NAME:VERSION, a registry's, or a mapping with image.
     Prevents: ValidationError: In order to specify an existing environments, ... prefixed with 'azureml:'
     Fix: write azureml:NAME:VERSION, azureml:NAME@latest, or a mapping with image"""
     value = difference.value
+    if difference.problem.rule != "AML003":
+        return
+    hint, name = "write environment: azureml:NAME:VERSION, or a mapping with image", str(value).removeprefix("azureml:")
+    if isinstance(value, str) and "/" in name and not name.startswith("azureml"):
+        hint = f"put an image into a mapping: environment: {{image: {name}}}"
+    elif isinstance(value, str) and value:
+        hint = f"write environment: azureml:{name}" + ("" if ":" in name or "@" in name else "@latest")
     message = f"environment is {show(value)}, which names no environment of a workspace or registry"
-    yield Violation(difference.job.locate("environment"), message, _environment_hint(value))
-
-
-def _environment_hint(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        return "write environment: azureml:NAME:VERSION, or a mapping with image"
-    name = value.removeprefix("azureml:")
-    if "/" in name and not name.startswith("azureml"):
-        return f"put an image into a mapping: environment: {{image: {name}}}"
-    return f"write environment: azureml:{name}" + ("" if ":" in name or "@" in name else "@latest")
-
-
-@_rule("AML010", "_schema/job/input_output_entry.py:149-176")
-def output_modes_are_known(difference: _Difference) -> Violations:
-    """An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
-    Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
-    Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder"""
-    modes = difference.problem.choices if difference.key == "mode" else ()
-    yield difference.violation(f"use {listed(modes)}" if modes else None)
-
-
-@_rule("AML012", "_schema/job/base_job.py:51-54")
-def tags_are_text(difference: _Difference) -> Violations:
-    """The values of tags and properties are text: numbers, dates and booleans are in quotes.
-    Prevents: ValidationError: Not a valid string.
-    Fix: put numbers, dates and booleans in quotes"""
-    yield difference.violation("put it in quotes")
-
-
-@_rule("AML009", "_schema/job/parameterized_command.py:24-35")
-def command_and_environment_are_there(difference: _Difference) -> Violations:
-    """A command job has a command and an environment.
-    Prevents: ValidationError: Missing data for required field.
-    Fix: add both keys"""
-    yield difference.violation(f"add {difference.key}: {_NEEDED[difference.key]}")
-
-
-_NEEDED: Final = {"command": "python train.py", "environment": "azureml:NAME@latest"}
-
-
-@_rule("AML018", "_schema/core/schema_meta.py:14-50")
-def keys_are_known(difference: _Difference) -> Violations:
-    """Every key of a command job is one that azure-ai-ml has, at every level.
-    Prevents: ValidationError: Unknown field.
-    Fix: correct the key, or remove it"""
-    home = section_of(difference.key) if len(difference.problem.parts) == 1 else None
-    yield difference.violation(f"move {difference.key} into {home}" if home else None)
-
-
-@_rule("AML019", "_schema/core/resource.py, marshmallow fields.Int")
-def counts_are_integers(difference: _Difference) -> Violations:
-    """Counts, ports and time limits are integers.
-    Prevents: ValidationError: Not a valid integer.
-    Fix: write an integer"""
-    yield difference.violation()
-
-
-@_rule("AML020", "_schema/job/base_job.py:46-70")
-def values_have_their_types(difference: _Difference) -> Violations:
-    """Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
-    Prevents: ValidationError: Not a valid string.
-    Fix: quote text that YAML 1.1 reads as a date, number or boolean"""
-    yield difference.violation()
-
-
-@_rule("AML023", "_schema/job/input_output_entry.py:68-132")
-def inputs_are_literals_or_data(difference: _Difference) -> Violations:
-    """An input is a literal, or a mapping with the type and mode of a data asset or model.
-    Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
-    Fix: write a literal, or a mapping with type, path and mode"""
-    modes = difference.problem.choices if difference.key == "mode" else ()
-    yield difference.violation(f"use {listed(modes[:3])}" if modes else None)
-
-
-@_rule("AML032", "_schema/core/schema_meta.py:14-50")
-def sections_are_mappings(difference: _Difference) -> Violations:
-    """A key that is there has a value of its kind: none is empty, and sections are mappings.
-    Prevents: ValidationError: Field may not be null. / Invalid input type.
-    Fix: write a value, or remove the key"""
-    yield difference.violation()
-
-
-@_rule("AML033", "_schema/job/identity.py:24-62")
-def identity_is_known(difference: _Difference) -> Violations:
-    """identity.type is managed, aml_token or user_identity.
-    Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
-    Fix: set type to managed, aml_token or user_identity"""
-    yield difference.violation()
-
-
-@_rule("AML034", "_schema/queue_settings.py:15-23")
-def queue_settings_are_known(difference: _Difference) -> Violations:
-    """queue_settings has a job_tier and a priority that azure-ai-ml has.
-    Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
-    Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high"""
-    yield difference.violation()
+    yield Violation(difference.job.locate("environment"), message, hint)
 
 
 @_jobs.rule("AML031", ERROR, "submit", azureml("entities/_job/job.py:160-206"))

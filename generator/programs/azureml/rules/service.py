@@ -9,8 +9,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.wording import counted, show
 from ....rules.violations import azureml, derived, suggest, violation
 from ..job import AzureMLJob
-from ..schema import FILE_PREFIX, SERVICE_TYPES, environment_fits
-from .loading import is_to_fill, jobs, left_to_fill
+from .loading import FILE_PREFIX, SERVICE_TYPES, environment_fits, is_to_fill, jobs, left_to_fill
 
 _SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
