@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from ....catalog import find_node_type
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import azureml, azureml_examples, deepspeed, derived, suggest, violation
 from ...subjects import submissions
 from ...submission import Submission
@@ -22,8 +22,6 @@ _ONE_PROCESS: Final = derived("a command without a distribution runs as one proc
 _RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
 _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
 _LAUNCHERS: Final = ("deepspeed", "torchrun", "accelerate")
-
-
 _NODES: Final = "resources/instance_count"
 
 
@@ -45,7 +43,7 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
         effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
         node = f"a node of {known.name}" if known else "a node"
         message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
-        severity = Severity.WARNING if count < gpus else None  # it runs
+        severity = WARNING if count < gpus else None  # it runs
         yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
 
 
@@ -91,9 +89,8 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
     Fix: remove these variables from environment_variables"""
     for name, at, _ in job.entries("environment_variables") if job.distribution == "pytorch" else ():
         if name in _RANKS | _SHARED:
-            effect = "the same for every process here" if name in _RANKS else "set here"
+            effect, severity = ("the same for every process here", ERROR) if name in _RANKS else ("set here", WARNING)
             message = f"{name} is {effect}, but the service sets it for each process"
-            severity = None if name in _RANKS else Severity.WARNING
             yield Violation(job.locate_key(at), message, "remove it", severity=severity)
 
 
@@ -173,8 +170,7 @@ def bindings_are_defined(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
     Fix: use the name of an input or output of the job"""
     for match in _BINDING.finditer(job.command):
-        section, name = match[1], match[2]
-        defined = job.block(section)
+        section, name, defined = match[1], match[2], job.block(match[1])
         if name.split(".")[0] not in defined:
             message = f"the command uses {section}.{name}, which {section} doesn't define"
             hint = suggest(name, defined, f"define {name} under {section}")
@@ -205,13 +201,12 @@ def bindings_have_two_braces(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it and warns that {inputs.x} is deprecated; ${inputs.x} keeps its dollar sign.
     Fix: write ${{inputs.NAME}}"""
     for match in _OLD_BINDING.finditer(job.command):
-        dollar = bool(match[1])
-        message = f"{match[0]} in the command {'keeps its dollar sign' if dollar else 'is deprecated'}"
-        hint = f"write ${{{{{match[2]}.{match[3]}}}}}"
-        where, severity = job.place_in_command(match.start()), None if dollar else Severity.NOTE
-        yield Violation(where, message, hint, severity=severity)
+        effect, severity = ("keeps its dollar sign", WARNING) if match[1] else ("is deprecated", NOTE)
+        message, hint = f"{match[0]} in the command {effect}", f"write ${{{{{match[2]}.{match[3]}}}}}"
+        yield Violation(job.place_in_command(match.start()), message, hint, severity=severity)
 
 
+_TOPOLOGY: Final = azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:21-26")
 _BLOOM: Final = "best-practices/largescale-deep-learning/Training/Bloom-Pretrain/src/deepspeed-BLOOM-AML-SDKv2.yaml"
 
 
@@ -221,24 +216,17 @@ def debugging_is_off(job: AzureMLJob) -> Violations:
     Prevents: No error: a value that is ignored, or training that is several times slower.
     Fix: set NCCL_DEBUG_SUBSYS to INIT,ENV, and remove CUDA_LAUNCH_BLOCKING"""
     at = "environment_variables/NCCL_DEBUG_SUBSYS"
-    subsystems = (job.text(at) or "").upper()
-    if subsystems in ("WARN", "INFO", "VERSION", "TRACE", "ABORT"):
-        message = f"NCCL_DEBUG_SUBSYS is {job.text(at)}, which is a level, not a subsystem: it is ignored"
-        yield violation(job, at, message, f"set NCCL_DEBUG to {subsystems}")
+    level = job.text(at) or ""
+    if level.upper() in ("WARN", "INFO", "VERSION", "TRACE", "ABORT"):
+        message = f"NCCL_DEBUG_SUBSYS is {level}, which is a level, not a subsystem: it is ignored"
+        yield violation(job, at, message, f"set NCCL_DEBUG to {level.upper()}")
     at = "environment_variables/CUDA_LAUNCH_BLOCKING"
-    blocking = job.value(at)
-    if blocking in (1, "1") and not isinstance(blocking, bool):
+    if str(job.value(at)) == "1":
         message = "CUDA_LAUNCH_BLOCKING is 1: every kernel waits for the one before, which is for debugging only"
         yield violation(job, at, message, "remove it")
 
 
-@submissions.rule(
-    "AML016",
-    WARNING,
-    "training",
-    azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:21-26"),
-    reads=("AzureML job",),
-)
+@submissions.rule("AML016", WARNING, "training", _TOPOLOGY, reads=("AzureML job",))
 def topology_is_given(submission: Submission) -> Violations:
     """On several ND A100 v4 nodes, a custom image sets NCCL_TOPO_FILE.
     Prevents: No error: all-reduce across nodes at a fraction of its rate.

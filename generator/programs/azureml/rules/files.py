@@ -28,6 +28,8 @@ _OF_ENVIRONMENT: Final = (
 )
 _TELLS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")  # files that tell how to make what isn't there
 _MOST_CHARACTERS: Final = 200_000
+_RESOLVED: Final = azureml("operations/_job_operations.py (_resolve_job_input)")
+_UPLOADED: Final = azureml("operations/_job_operations.py (only code and inputs are uploaded)")
 
 
 @jobs.rule("AML021", ERROR, "submit", azureml("_schema/core/fields.py:89-165 (LocalPathField), CodeField"))
@@ -58,33 +60,29 @@ def environment_files_are_there(job: AzureMLJob) -> Violations:
     Fix: write a path relative to the job's file"""
     for at, what in _OF_ENVIRONMENT:
         value = job.text(at)
-        if at == "environment" and value is not None:
-            value = value.removeprefix(FILE_PREFIX) if value.startswith(FILE_PREFIX) else None
-        remote = value is not None and what == "build folder" and _URL.fullmatch(value)
-        if value is not None and not remote and _is_missing(job, value):
+        if value is None or (at == "environment" and not value.startswith(FILE_PREFIX)):
+            continue
+        value = value.removeprefix(FILE_PREFIX) if at == "environment" else value
+        if not (what == "build folder" and _URL.fullmatch(value)) and _is_missing(job, value):
             message = f"the {what} {show(value)} doesn't exist relative to {Path(job.path).name}"
             yield violation(job, at, message, "write a path relative to this file")
 
 
-@jobs.rule("AML024", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+@jobs.rule("AML024", ERROR, "submit", _RESOLVED)
 def inputs_are_there(job: AzureMLJob) -> Violations:
     """A local path of an input exists, relative to the job's file, so that it can be uploaded.
     Prevents: azure-ai-ml accepts it; the upload at submission fails: Asset path is invalid.
     Fix: write a path relative to the job's file, or a registered asset"""
     for name, at, _ in job.entries("inputs"):
-        value = job.text(f"{at}/path")
-        if (
-            value
-            and not is_to_fill(value)
-            and not _REMOTE_INPUT.match(value)
-            and _is_missing(job, value.removeprefix("file:"))
-        ):
+        value = job.text(f"{at}/path") or ""
+        local = value and not is_to_fill(value) and not _REMOTE_INPUT.match(value)
+        if local and _is_missing(job, value.removeprefix("file:")):
             message = f"there is no file or folder {_seen(job, value)}, which the input {name} names"
             hint = f"write a path relative to {Path(job.path).name}, azureml:NAME:VERSION, or a URL"
             yield violation(job, f"{at}/path", message, hint)
 
 
-@jobs.rule("AML035", ERROR, "submit", azureml("operations/_job_operations.py (_resolve_job_input)"))
+@jobs.rule("AML035", ERROR, "submit", _RESOLVED)
 def inputs_have_paths(job: AzureMLJob) -> Violations:
     """An input that is a mapping has a path, and a registered one its version.
     Prevents: azure-ai-ml accepts it; the submission fails: Input path can't be empty for jobs.
@@ -100,13 +98,7 @@ def inputs_have_paths(job: AzureMLJob) -> Violations:
             yield violation(job, f"{at}/path", message, f"write {path}:1 or {path}@latest")
 
 
-@submissions.rule(
-    "AML043",
-    ERROR,
-    "parse",
-    azureml("operations/_job_operations.py (only code and inputs are uploaded)"),
-    reads=("AzureML job", "DeepSpeed config"),
-)
+@submissions.rule("AML043", ERROR, "parse", _UPLOADED, reads=("AzureML job", "DeepSpeed config"))
 def configs_travel_with_the_code(submission: Submission) -> Violations:
     """A DeepSpeed config that the command names by its path is within the code folder.
     Prevents: FileNotFoundError on the node, after the queue: only the code folder and the inputs are there.
@@ -146,10 +138,8 @@ def _is_made(job: AzureMLJob, value: str) -> bool:
     if folder is None or not name or value.startswith("../"):
         return folder is not None and bool(name)
     word = re.compile(rf"(?<![\w.-]){name}(?![\w.-])")
-    for path in (path for pattern in _TELLS for path in matching(pattern, folder, folder)):
-        if word.search(text_around(path, folder, _MOST_CHARACTERS)):
-            return True
-    return False
+    paths = (path for pattern in _TELLS for path in matching(pattern, folder, folder))
+    return any(word.search(text_around(path, folder, _MOST_CHARACTERS)) for path in paths)
 
 
 def _is_missing(job: AzureMLJob, value: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violations
+from ....findings import ERROR, NOTE, WARNING, Violations
 from ....job.wording import counted, show
 from ....rules.violations import azureml, derived, suggest, violation
 from ..job import AzureMLJob
@@ -14,6 +14,10 @@ from .loading import FILE_PREFIX, SERVICE_TYPES, environment_fits, is_to_fill, j
 _SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
 _COMPUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_VERSIONED: Final = re.compile(r".*/(?:versions|labels)/.*|azureml:(?:[^/@]+@[^/]+|[^/:@]+:[^/@]+)", re.DOTALL)
+_COMPUTE_FIELD: Final = azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
+_SERVERLESS: Final = azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's")
+_UNTYPED: Final = azureml("_schema/job/parameterized_command.py:36-42 (fields.Dict without types)")
 
 
 @jobs.rule("AML004", ERROR, "submit", azureml("_schema/core/fields.py:316-342 (allow_default_version)"))
@@ -21,26 +25,16 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     """An environment is named with a version or a label: azureml:NAME:5 or azureml:NAME@latest.
     Prevents: azure-ai-ml accepts it; only the service refuses it, when the job is created.
     Fix: write azureml:NAME:VERSION or azureml:NAME@latest"""
-    name = job.text("environment")
-    known = name is not None and environment_fits(name) and not name.startswith(FILE_PREFIX)
-    if known and name is not None and not _is_versioned(name) and not is_to_fill(name):
+    name = job.text("environment") or ""
+    known = environment_fits(name) and not name.startswith(FILE_PREFIX)
+    if known and not _VERSIONED.fullmatch(name) and not is_to_fill(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
         registered = "//registries/" in name
         hint = f"write {name}/versions/1 or {name}/labels/latest" if registered else f"write {name}:1 or {name}@latest"
         yield violation(job, "environment", message, hint if name != "azureml:" else None)
 
 
-def _is_versioned(name: str) -> bool:
-    if "/" in name:
-        return "/versions/" in name or "/labels/" in name
-    bare = name.removeprefix("azureml:")
-    base, mark, version = bare.partition("@") if "@" in bare else bare.partition(":")
-    return bool(base and mark and version)
-
-
-@jobs.rule(
-    "AML005", ERROR, "submit", azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
-)
+@jobs.rule("AML005", ERROR, "submit", _COMPUTE_FIELD)
 def compute_is_a_name(job: AzureMLJob) -> Violations:
     """compute names a cluster.
     Prevents: azure-ai-ml accepts it; only the service finds that there is no such compute. A name without azureml:
@@ -99,18 +93,13 @@ def shm_size_has_a_unit(job: AzureMLJob) -> Violations:
     Prevents: azure-ai-ml accepts it; the container's start fails. (A number is refused at once.)
     Fix: write a size such as 64g"""
     value = job.value("resources/shm_size")
-    if is_to_fill(value):
+    if value is None or is_to_fill(value) or (isinstance(value, str) and _SHM_SIZE.fullmatch(value)):
         return
-    if isinstance(value, str):
-        if not _SHM_SIZE.fullmatch(value):
-            match = re.match(r"\s*(\d{1,6})\s*([bkmg])", value, re.IGNORECASE)
-            size = f"{match[1]}{match[2].lower()}" if match and int(match[1]) else "64g"
-            message = f"shm_size is {show(value)}, not a number and one of b, k, m, g"
-            yield violation(job, "resources/shm_size", message, f"set shm_size to {size}")
-    elif value is not None:
-        size = f"{value}g" if isinstance(value, int) and not isinstance(value, bool) else "64g"
-        message = f"shm_size is {show(value)}, not text with a unit"
-        yield violation(job, "resources/shm_size", message, f"set shm_size to {size}")
+    match = re.match(r"\s*(\d{1,6})\s*([bkmg])", value, re.IGNORECASE) if isinstance(value, str) else None
+    size = f"{match[1]}{match[2].lower()}" if match and int(match[1]) else "64g"
+    size = f"{value}g" if isinstance(value, int) and not isinstance(value, bool) else size
+    form = "a number and one of b, k, m, g" if isinstance(value, str) else "text with a unit"
+    yield violation(job, "resources/shm_size", f"shm_size is {show(value)}, not {form}", f"set shm_size to {size}")
 
 
 @jobs.rule("AML011", WARNING, "silent", azureml("_schema/job/services.py:37-53"))
@@ -148,12 +137,10 @@ def timeout_is_positive(job: AzureMLJob) -> Violations:
         yield violation(job, "limits/timeout", message, f"set timeout to {-value}")
     elif value == 0:
         message = "timeout is 0, which azure-ai-ml sends as no limit at all"
-        yield violation(job, "limits/timeout", message, "remove it, or give seconds", severity=Severity.WARNING)
+        yield violation(job, "limits/timeout", message, "remove it, or give seconds", severity=WARNING)
 
 
-@jobs.rule(
-    "AML030", NOTE, "silent", azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's")
-)
+@jobs.rule("AML030", NOTE, "silent", _SERVERLESS)
 def compute_is_named(job: AzureMLJob) -> Violations:
     """A job for GPUs names its compute, or the instance type of serverless compute.
     Prevents: No error: the job runs on a default size of virtual machine, which has no GPU.
@@ -164,17 +151,15 @@ def compute_is_named(job: AzureMLJob) -> Violations:
         yield violation(job, "", message, "set compute to azureml:NAME, or resources.instance_type")
 
 
-@jobs.rule(
-    "AML041", WARNING, "silent", azureml("_schema/job/parameterized_command.py:36-42 (fields.Dict without types)")
-)
+@jobs.rule("AML041", WARNING, "silent", _UNTYPED)
 def environment_variables_are_text(job: AzureMLJob) -> Violations:
     """The values of environment_variables are text: on, off, yes and no are read as true and false.
     Prevents: No error from azure-ai-ml: the variable is False, not no, or the service refuses the job.
     Fix: put the values in quotes"""
     for name, at, value in job.entries("environment_variables"):
         if isinstance(value, (bool, list, dict)) or value is None:
-            effect = f"programs get {str(value)!r}, or the service refuses it"
-            effect = effect if isinstance(value, bool) else "the service accepts text only"
-            severity = Severity.ERROR if isinstance(value, (list, dict)) else None
+            either = f"programs get {str(value)!r}, or the service refuses it"
+            effect = either if isinstance(value, bool) else "the service accepts text only"
+            severity = ERROR if isinstance(value, (list, dict)) else None
             message = f"{name} is {show(value)}, not text; {effect}"
             yield violation(job, at, message, f"write {name}: '...'", severity=severity)
