@@ -15,7 +15,7 @@ from ...dataclass import dataclass
 from ...job.needs import EXPRESSION, Bindings
 from ...search.plan import Plan
 from ..launching.call import environment, shell_word
-from ..program import ConfigPath, Program, step_to_reach
+from ..program import ConfigPath, Program, Resume, step_to_reach
 
 #: What the service or azure-ai-ml would replace, or leave out where it is optional.
 _LIVE: Final = re.compile(r"\$(?=\{\{|\[\[)|(?<!\{)\{(?=(?:inputs|outputs|search_space)\.)")
@@ -35,18 +35,17 @@ class Command:
     def text(self) -> str:
         """The command: the variables that hold expressions or would be taken for some, then the program."""
         held_back = [f"{name}={word}" for name, word in self._held_back()]
-        words = (*(("env", *held_back) if held_back else ()), "python", self._word(self.program.script))
-        arguments = map(self._word, self.program.arguments)
-        resume, going_on = self._resume()
-        return resume + " ".join((*words, *arguments, *going_on))
+        words = [*(("env", *held_back) if held_back else ()), "python", self._word(self.program.script)]
+        words += map(self._word, self.program.arguments)
+        return f'{self._find(resume)}{" ".join(words)} "$@"' if (resume := self.program.resume) else " ".join(words)
 
     @property
     def until_saved(self) -> str:
         """The end of a command that fails while the last step isn't saved; empty where status 0 is success."""
-        step, output, form = step_to_reach(self.plan, self.program), self.plan.job.output, self.plan.job.framework
+        step, job = step_to_reach(self.plan, self.program), self.plan.job
         if not step:
             return ""
-        tracker = f"{self._word(str(output.checkpoints))}/{_data(str(form.checkpoints.tracker))}"
+        tracker = f"{self._word(str(job.output.checkpoints))}/{_data(str(job.framework.checkpoints.tracker))}"
         saved, why = (
             f'grep -qE "(^|[^0-9]){step}$" {tracker}',
             f"step {step} is not saved: submit the job again to resume",
@@ -79,19 +78,15 @@ class Command:
         parts.append(_data(text[end:]))
         return "".join(part for part in parts if part != "''") or "''"
 
-    def _resume(self) -> tuple[str, tuple[str, ...]]:
-        """Return what finds the last whole checkpoint, if the program doesn't itself; and the words that name it."""
-        resume = self.program.resume
-        if resume is None:
-            return "", ()
+    def _find(self, resume: Resume) -> str:
+        """Return what finds the last whole checkpoint, and makes the words that name it."""
         folder = f"{self._word(resume.folder)}/{_data(resume.prefix)}"
-        find = (
+        return (
             f'last=-1; for file in {folder}*/{_data(resume.complete)}; do step="${{file%/*}}"; step="${{step##*-}}"; '
             'if [ "$step" -gt "$last" ] 2>/dev/null && ! [ -e "${file%/*}/checkpoint-is-incomplete.txt" ] && '
             'tail -c 2 "$file" 2>/dev/null | grep -q "}"; then last="$step"; fi; done; '
             f'set --; if [ "$last" -ge 0 ]; then set -- {_data(resume.option)} {folder}"$last"; fi; '
         )
-        return find, ('"$@"',)
 
 
 def expression(section: str, name: str) -> str:

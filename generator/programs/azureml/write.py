@@ -18,11 +18,12 @@ from ...job.records import Launch
 from ...search.plan import Plan
 from ...version import __version__
 from ..launching import fabric
-from ..launching.call import Raw, header, launch_options, processes_per_node, yaml_text
+from ..launching.call import launch_options, processes_per_node, yaml_file
 from ..program import TRIAL, Launcher, Program, RenderedFile, Scheduler, trial_folder
 from .command import Command, expression
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"
+_WIDTH: Final = 110  #: of lines of YAML
 _NOTES = (
     "The service starts one process per GPU and sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: "
     "a launcher inside the command would start them twice.",
@@ -33,18 +34,15 @@ _NOTES = (
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yml`, to be submitted with `az ml job create --file job.yml`."""
-    top = header(plan, program, command, tuple(_notes(plan)))
-    return (RenderedFile(path="job.yml", text=document(top, _job(plan, program))),)
+    return (yaml_file("job.yml", plan, program, command, _notes(plan), _job(plan, program), width=_WIDTH),)
 
 
 def _job(plan: Plan, program: Program) -> dict[str, object]:
-    options: Mapping[str, Any] = launch_options(plan)
-    job, bound = plan.job, bindings(plan.job)
+    job, bound, options = plan.job, bindings(plan.job), launch_options(plan)
     stems = {file.path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(file.path).stem) for file in program.files}
     names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}  # of inputs
     configs = {path: expression("inputs", name) for path, name in names.items()}
-    made = Command(plan=plan, program=program, bound=bound, configs=configs)
-    limit_s = job.launch.time_limit_s
+    made, limit_s = Command(plan=plan, program=program, bound=bound, configs=configs), job.launch.time_limit_s
     return {
         "$schema": _SCHEMA,
         "type": "command",
@@ -96,13 +94,13 @@ def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str
         elsewhere = value.startswith(("/", "~")) or ":" in value or "$" in value or value[:1] == "<"
         return value if elsewhere else Path(os.path.relpath(spec / value, folder)).as_posix()
 
-    inputs = {
-        name: {**entry, "path": place(str(entry["path"]))}
-        if isinstance(entry, Mapping) and "path" in entry
-        else (place(entry) if isinstance(entry, str) else entry)
-        for name, entry in options.get("inputs", {}).items()
-    }
-    moved = {"code": place(str(options["code"]))} if "code" in options else {}
+    moved = {"code": place(options["code"])} if "code" in options else {}
+    inputs = dict(options.get("inputs", {}))
+    for name, entry in inputs.items():
+        if isinstance(entry, str):
+            inputs[name] = place(entry)
+        elif isinstance(entry, Mapping) and "path" in entry:
+            inputs[name] = {**entry, "path": place(entry["path"])}
     return {**options, **moved, **({"inputs": inputs} if inputs else {})}
 
 
@@ -125,18 +123,12 @@ TAGGED_DEEPSPEED: Final = "0.13.1"  #: spec.yaml, tags
 OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it may be anything
 
 
-def document(top: Sequence[Raw], entries: Mapping[str, object]) -> str:
-    """YAML with comments on top."""
-    body = yaml_text({key: value for key, value in entries.items() if value not in (None, {})}, width=110)
-    return "\n".join(line.text for line in top) + f"\n\n{body}"
-
-
 def described(plan: Plan, name: str) -> dict[str, object]:
     """Return what the studio shows of a job."""
     options = launch_options(plan)
-    experiment = str(options.get("experiment_name", plan.job.name))
+    experiment = options.get("experiment_name", plan.job.name)
     return {
-        "display_name": str(options.get("display_name", name)),
+        "display_name": options.get("display_name", name),
         # The service takes letters, digits, `_` and `-`, and a letter or digit first.
         "experiment_name": re.sub(r"[^A-Za-z0-9_-]+", "-", experiment).strip("-_")[:255] or "job",
     }
@@ -146,24 +138,29 @@ def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str,
     """Return what runs on the nodes."""
     options, (provider, _, size) = launch_options(plan), plan.job.cluster.name.partition("/")
     serverless = "compute" not in options and provider == "azure"  # and the instance type says what to run on
+    vendor = plan.job.cluster.accelerator.vendor
+    name = options.get("environment", _CURATED_ID if vendor == "nvidia" else IMAGES[vendor])
+    bare, image = name.removeprefix("azureml:"), "/" in name and not name.startswith("azureml:")
+    # A name gets `@latest` unless it says its version (AML003, AML004); an image has a slash.
+    named = name if "//" in name else f"azureml:{bare}" + "@latest" * (":" not in bare and "@" not in bare)
     return {
-        "code": str(options.get("code", OWN_FOLDER)),
+        "code": options.get("code", OWN_FOLDER),
         "command": command,
-        "environment": _environment_reference(plan),
+        "environment": {"image": name} if image else named,
         "environment_variables": dict(variables) or None,
         "distribution": {"type": "pytorch", "process_count_per_instance": processes_per_node(plan)},
         "resources": {
             "instance_count": plan.job.nodes,
             **({"instance_type": size} if serverless else {}),
-            "shm_size": str(options.get("shm_size", "64g")),
+            "shm_size": options.get("shm_size", "64g"),
         },
     }
 
 
 def around(plan: Plan) -> dict[str, object]:
     """Return where the job runs, as whom, and how it queues."""
-    options: Mapping[str, Any] = launch_options(plan)
-    compute, identity = str(options.get("compute", "")), options.get("identity")
+    options = launch_options(plan)
+    compute, identity = options.get("compute", ""), options.get("identity")
     return {
         "compute": f"azureml:{compute.removeprefix('azureml:')}" if compute else None,
         "identity": {"type": identity} if identity else None,
@@ -173,21 +170,8 @@ def around(plan: Plan) -> dict[str, object]:
 
 def tags(plan: Plan) -> dict[str, str]:
     """The job's tags, and who wrote it."""
-    own: Any = launch_options(plan).get("tags", {})
+    own = launch_options(plan).get("tags", {})
     return {**{key: str(value) for key, value in own.items()}, "dsgen": __version__}
-
-
-def _environment_reference(plan: Plan) -> str | dict[str, str]:
-    """A name gets `azureml:`, and `@latest` unless it says its version (AML003, AML004); an image has a slash."""
-    vendor = plan.job.cluster.accelerator.vendor
-    own = _CURATED_ID if vendor == "nvidia" else IMAGES[vendor]
-    name = str(launch_options(plan).get("environment", own))
-    if name.startswith("azureml://"):
-        return name
-    if "/" in name and not name.startswith("azureml:"):
-        return {"image": name}
-    bare = name.removeprefix("azureml:")
-    return f"azureml:{bare}" if ":" in bare or "@" in bare else f"azureml:{bare}@latest"
 
 
 FILE: Final = "tune.yml"
@@ -200,14 +184,9 @@ _SWEEP_NOTES: Final = (
 )
 #: Brings the logs of the trials, which are jobs of their own: of a sweep, az downloads those of the best one alone.
 #: Source: azure-ai-ml azure/ai/ml/operations/_job_operations.py:1167-1185 @ 1.35.2.
-COLLECT: Final = (
-    "sh",
-    "-c",
+_COLLECT: Final = (
     'az ml job list --parent-job-name "$1" --query "[].name" --output tsv | while read -r name; do '
-    'az ml job download --name "$name" --download-path "$2/logs/$name" </dev/null || exit; done',
-    "collect",
-    "{id}",
-    "{folder}",
+    'az ml job download --name "$name" --download-path "$2/logs/$name" </dev/null || exit; done'
 )
 
 
@@ -215,14 +194,14 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     """`tune.yml`, to be submitted with `az ml job create --file tune.yml`."""
     plan, made = plans[0], _commands(plans, programs)
     limits = [trial.job.launch.time_limit_s for trial in plans if trial.job.launch.time_limit_s is not None]
+    timeout = {"trial_timeout": max(limits)} if limits else {}
     cases = " ".join(f"{number}) {each.text} ;;" for number, each in enumerate(made, start=1))
     text = f"echo {TRIAL} {_NUMBER}; case {_NUMBER} in {cases} esac"
     inputs = {name: entry for name, entry in made[0].bound.inputs.items() if expression("inputs", name) in text}
     outputs = {name: entry for name, entry in made[0].bound.outputs.items() if expression("outputs", name) in text}
-    configs = (
-        {_trials_input(plan): {"type": "uri_folder", "path": "."}} if any(program.files for program in programs) else {}
-    )
-    entries: dict[str, object] = {
+    has_configs = any(program.files for program in programs)
+    configs = {_trials_input(plan): {"type": "uri_folder", "path": "."}} if has_configs else {}
+    entries = {
         "$schema": _SWEEP_SCHEMA,
         "type": "sweep",
         **described(plan, f"{plan.job.name}-tune"),
@@ -233,15 +212,11 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
         "sampling_algorithm": "grid",
         "search_space": {"trial": {"type": "choice", "values": list(range(1, len(plans) + 1))}},
         "objective": {"goal": "minimize", "primary_metric": "step_time_s"},
-        "limits": {
-            "max_total_trials": len(plans),
-            "max_concurrent_trials": 1,
-            **({"trial_timeout": max(limits)} if limits else {}),
-        },
+        "limits": {"max_total_trials": len(plans), "max_concurrent_trials": 1, **timeout},
         "tags": tags(plan),
     }
     notes = (f"Trials of {len(plans)} plans, the first of which follows.", *_SWEEP_NOTES)
-    return RenderedFile(path=FILE, text=document(header(plan, programs[0], command, notes), entries))
+    return yaml_file(FILE, plan, programs[0], command, notes, entries, width=_WIDTH)
 
 
 def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Command]:
@@ -282,7 +257,7 @@ LAUNCHER: Final = Launcher(
         state=("az", "ml", "job", "show", "--name", "{id}", "--query", "status", "--output", "tsv"),
         # Source: azure-ai-ml azure/ai/ml/operations/_run_history_constants.py:76-82 (TERMINAL_STATUSES) @ 1.35.2
         unfinished=r"^(?!(?:Completed|Failed|Canceled|NotResponding|Paused)\s*$)",
-        collect=COLLECT,
+        collect=("sh", "-c", _COLLECT, "collect", "{id}", "{folder}"),
     ),
     for_whole_runs=frozenset({"services"}),
     in_folder=False,

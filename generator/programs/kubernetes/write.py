@@ -23,13 +23,12 @@ from ..launching.call import (
     THREADS,
     environment,
     fill,
-    header,
     launch_options,
     not_mounted,
     own_threads,
     pod_environment,
     processes_per_node,
-    yaml_text,
+    yaml_file,
 )
 from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, saves_on_term, step_to_reach
 
@@ -73,12 +72,11 @@ Entry = dict[str, Any]
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a ConfigMap, the job."""
     job = _Job(plan, program, launch_options(plan))
-    top = "\n".join(line.text for line in header(plan, program, command, tuple(job.notes())))
     parts = [_KINDS[job.kind](job)]
     if program.files:
         data = {file.path: file.text for file in program.files}
         parts.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": job.metadata("-config"), "data": data})
-    return (RenderedFile(path="job.yaml", text=f"{top}\n\n" + "---\n".join(map(yaml_text, parts))),)
+    return (yaml_file("job.yaml", plan, program, command, job.notes(), *parts),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,16 @@ def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
             yield f"{' and '.join(named)} {verb} on no mounted volume{', and ' if written else ': '}{then}."
 
 
-def launch_options(plan: Plan) -> Mapping[str, object]:
+def yaml_file(
+    path: str, plan: Plan, program: Program, command: str, notes: Iterable[str], *documents: Any, width: int = 1000
+) -> RenderedFile:
+    """A file of YAML documents with a header on top; what is null or an empty mapping at their tops is left out."""
+    top = "\n".join(line.text for line in header(plan, program, command, tuple(notes)))
+    kept = ({key: value for key, value in one.items() if value not in (None, {})} for one in documents)
+    return RenderedFile(path=path, text=f"{top}\n\n" + "---\n".join(yaml_text(one, width) for one in kept))
+
+
+def launch_options(plan: Plan) -> Mapping[str, Any]:
     """The spec's `launch.<target>`, without keys set to null."""
     return {key: value for key, value in plan.job.launch.options.items() if value is not None}
 

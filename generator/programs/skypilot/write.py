@@ -17,12 +17,11 @@ from ..launching.call import (
     Raw,
     environment,
     fill,
-    header,
     launch_options,
     not_mounted,
     pod_environment,
     processes_per_node,
-    yaml_text,
+    yaml_file,
 )
 from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder, step_to_reach
 from .accelerators import accelerator_name
@@ -38,15 +37,12 @@ _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the script."""
-    top = "\n".join(line.text for line in header(plan, program, command, tuple(_notes(plan))))
-    return (RenderedFile(path="task.yaml", text=f"{top}\n\n{yaml_text(_task(plan, program))}"),)
+    return (yaml_file("task.yaml", plan, program, command, _notes(plan), _task(plan, program)),)
 
 
 def _task(plan: Plan, program: Program) -> dict[str, object]:
-    options: Mapping[str, Any] = launch_options(plan)
-    in_pods = str(options.get("infra", "")).lower().startswith(("k8s", "kubernetes"))
-    limit = plan.job.launch.time_limit_s
-    seconds = "" if limit is None else Raw(str(limit))
+    options, limit = launch_options(plan), plan.job.launch.time_limit_s
+    in_pods = options.get("infra", "").lower().startswith(("k8s", "kubernetes"))
     ends = ["END" + number * "_" for number in range(99)]  # of here-documents: no line of theirs
     written = tuple(
         (file.path, Raw(file.text), Raw(next(end for end in ends if end not in file.text.split("\n"))))
@@ -56,11 +52,11 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
     variables = (pod_environment if in_pods else environment)(plan, program)
     secret = options.get("passed_variables", ())
-    entries: dict[str, object] = {
+    return {
         "name": "-".join(_NAME.findall(plan.job.name)) or "job",
         "resources": _resources(plan, options),
         "num_nodes": plan.job.nodes,
-        "workdir": str(options.get("workdir", ".")),
+        "workdir": options.get("workdir", "."),
         "file_mounts": {**mounts, **buckets},
         "envs": {name: value for name, value in variables.items() if name not in secret},
         "secrets": dict.fromkeys(secret),
@@ -69,7 +65,7 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
             "skypilot/run.sh.j2",
             plan,
             program,
-            limit=seconds,
+            limit="" if limit is None else Raw(str(limit)),
             port=_PORT,
             written=written,
             checkpoints=plan.job.output.checkpoints,
@@ -77,7 +73,6 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
             last_step=step_to_reach(plan, program),
         ),
     }
-    return {key: value for key, value in entries.items() if value not in (None, {})}
 
 
 def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
