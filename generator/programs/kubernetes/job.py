@@ -12,6 +12,7 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import PurePath
 from typing import ClassVar, Final
@@ -27,6 +28,7 @@ from ..launching.script import (
     UNKNOWN,
     CommandDocument,
     Piece,
+    constant,
     documents_of,
     exported,
     is_template,
@@ -61,18 +63,6 @@ class Role:
     gpus: int | None  #: of one pod; None where nothing is written, or no number
 
 
-def roles_of(job: YamlDocument, kind: str) -> tuple[Role, ...]:
-    """The pods of a job."""
-    return tuple(
-        {"PyTorchJob": _of_pytorch_job, "TrainJob": _of_train_job, "JobSet": _of_job_set, "Job": _of_job}[kind](job)
-    )
-
-
-def trainers_of(roles: tuple[Role, ...], kind: str) -> tuple[Role, ...]:
-    """The pods that are one training; of a JobSet, whose jobs may do different things, those with most GPUs."""
-    return (max(roles, key=lambda role: role.gpus or 0),) if kind == "JobSet" and roles else roles
-
-
 def containers_of(job: YamlDocument, pod: str, *lists: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Each container of a pod's specification, with its place."""
     for name in lists or ("containers",):
@@ -83,37 +73,37 @@ def _of_pytorch_job(job: YamlDocument) -> Iterator[Role]:
     for name, at, value in job.entries("spec/pytorchReplicaSpecs"):
         if isinstance(value, dict):
             pod = f"{at}/template/spec"
-            found = list(containers_of(job, pod))
-            named = [place for place, container in found if container.get("name") == _CONTAINER]
-            container = next(iter(named or [place for place, _ in found]), f"{pod}/containers/0")
-            yield _role(job, str(name), at, f"{at}/replicas", _count(job, f"{at}/replicas"), pod, container)
+            main = _chosen(job, pod, lambda _, container: container.get("name") == _CONTAINER)
+            yield _role(job, str(name), at, f"{at}/replicas", _count(job, f"{at}/replicas"), pod, main)
 
 
 def _of_train_job(job: YamlDocument) -> Iterator[Role]:
     at, count_at = "spec/trainer", "spec/trainer/numNodes"
-    count = job.integer(count_at)  # else the runtime's
-    yield _role(job, "trainer", at, count_at, count, at, at, f"{at}/resourcesPerNode")
+    yield _role(job, "trainer", at, count_at, job.integer(count_at), at, at, f"{at}/resourcesPerNode")
 
 
 def _of_job_set(job: YamlDocument) -> Iterator[Role]:
     for at, item in job.items("spec/replicatedJobs"):
         pod, pods = f"{at}/template/spec/template/spec", f"{at}/template/spec/parallelism"
+        main = _chosen(job, pod, lambda place, _: _gpus(job, f"{place}/resources"))
         jobs, each = _count(job, f"{at}/replicas"), _count(job, pods)
         count = jobs * each if jobs is not None and each is not None else None
         name = str(item.get("name")) if isinstance(item, dict) else at.rpartition("/")[2]
-        yield _role(job, name, at, pods, count, pod, _with_gpus(job, pod))
+        yield _role(job, name, at, pods, count, pod, main)
 
 
 def _of_job(job: YamlDocument) -> Iterator[Role]:
     """Indexed pods, which may be one training or a training each."""
     pod = "spec/template/spec"
-    yield _role(job, "the Job", "spec", "spec/parallelism", None, pod, _with_gpus(job, pod))
+    main = _chosen(job, pod, lambda place, _: _gpus(job, f"{place}/resources"))
+    yield _role(job, "the Job", "spec", "spec/parallelism", None, pod, main)
 
 
-def _with_gpus(job: YamlDocument, pod: str) -> str:
-    found = [place for place, _ in containers_of(job, pod)]
-    with_gpus = [place for place in found if _gpus(job, f"{place}/resources")]
-    return next(iter(with_gpus or found), f"{pod}/containers/0")
+def _chosen(job: YamlDocument, pod: str, trains: Callable[[str, dict[str, object]], object]) -> str:
+    """The place of the container that trains, else of the first."""
+    found = list(containers_of(job, pod))
+    chosen = [place for place, container in found if trains(place, container)] or [place for place, _ in found]
+    return next(iter(chosen), f"{pod}/containers/0")
 
 
 def _role(
@@ -169,9 +159,15 @@ class KubernetesJob(CommandDocument):
         return found.pop() if len(found) == 1 else None
 
     @property
+    def has_master(self) -> bool:
+        """Return whether one of the pods is called master."""
+        return any(role.name.lower() == "master" for role in self.roles)
+
+    @property
     def trainers(self) -> tuple[Role, ...]:
         """The pods that are one training; of a JobSet, whose jobs may do different things, those with most GPUs."""
-        return trainers_of(self.roles, self.kind_of_job)
+        most = max(self.roles, key=lambda role: role.gpus or 0, default=None) if self.kind_of_job == "JobSet" else None
+        return (most,) if most else self.roles
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and GPUs that the job asks for."""
@@ -191,8 +187,10 @@ _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
 _RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
 _CHARACTER: Final = re.compile(r"\$\$|.", re.DOTALL)
 _QUOTE: Final = "'\"'\"'"  # a quote within quotes
-_MASTER: Final = ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK", "RANK")
-_TRAINER: Final = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+#: Variables that the controllers set: of a PyTorchJob with a master, and of a TrainJob.
+OF_MASTER: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+_MASTER: Final = (*OF_MASTER, "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK")
+OF_TRAINER: Final = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 
 
 def is_training_job(content: str) -> bool:
@@ -220,10 +218,10 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
                 yield _job(source, part, str(kind), maps)
 
 
-def _mounted(job: YamlDocument, kind: str, main: Role, maps: Iterable[tuple[Source, Text]]) -> Iterator[Piece]:
+def _mounted(job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]) -> Iterator[Piece]:
     """The files of the ConfigMaps that the container which trains mounts, as a script that writes them."""
     containers = [(main.pod, main.container)]
-    if kind == "TrainJob":  # of the runtime; the job patches it
+    if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
         named = (at[1:] for at, one in walk("", job.source.data) if isinstance(one, dict) and one.get("name") == _NODE)
         containers = [(at.rpartition("/containers/")[0], at) for at in named]
     for pod, container in containers:
@@ -248,27 +246,25 @@ def _files(view: YamlDocument, text: Text, mounts: list[dict[str, object]], item
             whole = "subPath" not in mount
             if whole or mount["subPath"] == name:
                 path = f"{mount.get('mountPath')}/{name}" if whole else str(mount.get("mountPath"))
-                yield f"cat >{shlex.quote(path)} <<'{_END}'\n", _at(view.locate_key(at))
+                yield f"cat >{shlex.quote(path)} <<'{_END}'\n", constant(view.locate_key(at))
                 yield f"{content}\n{_END}\n", places(view.source, text, f"/{at}", str(content))
 
 
+_ROLES: Final = {"PyTorchJob": _of_pytorch_job, "TrainJob": _of_train_job, "JobSet": _of_job_set, "Job": _of_job}
+
+
 def _job(source: Source, text: Text, kind: str, maps: Iterable[tuple[Source, Text]]) -> KubernetesJob:
-    view = YamlDocument(source=source)
-    roles = roles_of(view, kind)
-    main = next(iter(trainers_of(roles, kind)), None)
-    pieces, script = _command(view, text, main) if main else None, None
-    if main is not None and pieces is not None:
-        files = _mounted(view, kind, main, maps)
-        script = script_of([*files, *_controllers(view, kind, roles), *_variables(view, main.container), *pieces], text)
-    return KubernetesJob(source=source, script=script, kind_of_job=kind, roles=roles)
+    roles = tuple(_ROLES[kind](YamlDocument(source=source)))
+    job = KubernetesJob(source=source, script=None, kind_of_job=kind, roles=roles)
+    for main in job.trainers[:1]:
+        if pieces := _command(job, text, main):
+            set_before = (*_mounted(job, main, maps), *_controllers(job), *_variables(job, main.container))
+            return replace(job, script=script_of([*set_before, *pieces], text))
+    return job
 
 
-def _at(where: Location) -> Callable[[int], Location]:
-    return lambda _: where
-
-
-def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece] | None:
-    """Return what a container starts: the text that a shell is given, else its words, quoted; None without any."""
+def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece]:
+    """Return what a container starts: the text that a shell is given, else its words, quoted."""
     words: list[tuple[str, str]] = []
     for name in ("command", "args"):
         words += [(str(item), at) for at, item in job.items(f"{role.container}/{name}")]
@@ -279,15 +275,15 @@ def _command(job: YamlDocument, text: Text, role: Role) -> list[Piece] | None:
             script, at = words[after]
             reduced, where = _reduced(script, places(job.source, text, f"/{at}", script))
             if after + 1 == len(texts):
-                return [(reduced, where)] if script.strip() else None
+                return [(reduced, where)] if script.strip() else []
             before, behind = words[:after], words[after + 1 :]
             return [*_words(job, before), _quoted(reduced, where), (" ", where), *_words(job, behind)]
-    return list(_words(job, words)) or None
+    return list(_words(job, words))
 
 
 def _words(job: YamlDocument, words: Iterable[tuple[str, str]]) -> Iterator[Piece]:
     """Words with their places, as words of bash."""
-    return ((f"{_word(word)} ", _at(job.locate(at))) for word, at in words)
+    return ((f"{_word(word)} ", constant(job.locate(at))) for word, at in words)
 
 
 def _reduced(script: str, where: Callable[[int], Location]) -> Piece:
@@ -321,16 +317,12 @@ def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
             yield exported(name, written, job.locate(f"{at}/{'value' if known else 'name'}"))
 
 
-def _controllers(job: YamlDocument, kind: str, roles: tuple[Role, ...]) -> Iterator[Piece]:
+def _controllers(job: KubernetesJob) -> Iterator[Piece]:
     """Return what the controller of a kind sets in every pod that trains."""
-    where = job.locate_key("kind")
     names: tuple[str, ...] = ("JOB_COMPLETION_INDEX",)
-    if kind == "TrainJob":
-        names = _TRAINER
-    elif kind == "PyTorchJob":
-        master = any(role.name.lower() == "master" for role in roles)
+    if job.kind_of_job == "TrainJob":
+        names = OF_TRAINER
+    elif job.kind_of_job == "PyTorchJob":
         elastic = ("PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND") if job.value("spec/elasticPolicy") is not None else ()
-        of_master = (*_MASTER, "WORLD_SIZE") if master else ()
-        names = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE", *of_master, *elastic)
-    for name in names:
-        yield exported(name, UNKNOWN, where)
+        names = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE", *(_MASTER if job.has_master else ()), *elastic)
+    return (exported(name, UNKNOWN, job.locate_key("kind")) for name in names)

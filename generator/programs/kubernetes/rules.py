@@ -13,7 +13,7 @@ from ..cluster_jobs import Difference, differences_of, miscounted, one_process, 
 from ..secret_rules import secrets_of
 from ..subjects import Subject, subject, submissions
 from ..submission import Submission
-from .job import KubernetesJob, Role, containers_of
+from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of
 
 _SCHEMAS: Final = (
     "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"
@@ -21,7 +21,10 @@ _SCHEMAS: Final = (
 _ROLES: Final = ("Master", "Worker")
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST: Final = 63
-
+_SHM: Final = derived("a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there")
+_POLICIES: Final = {"PyTorchJob": ("Always", "OnFailure", "Never", "ExitCode"), "JobSet": ("OnFailure", "Never")}
+_CONTAINERS: Final = ("initContainers", "containers")
+_FRACTION: Final = re.compile(r"\d*\.\d*[1-9]\d*|\d+m")
 
 #: The jobs of a submission.
 jobs: Final = Subject[KubernetesJob](("Kubernetes job",), lambda submission: submission.kubernetes_jobs)
@@ -83,9 +86,6 @@ def roles_are_known(job: KubernetesJob) -> Violations:
             yield violation(job, role.count_at, message, hint if known == "Master" or role.count < 1 else None)
 
 
-_POLICIES: Final = {"PyTorchJob": ("Always", "OnFailure", "Never", "ExitCode"), "JobSet": ("OnFailure", "Never")}
-
-
 @jobs.rule("KUB005", ERROR, "launcher", derived("the controller makes pods with it, and the API server refuses them"))
 def restart_policy_is_known(job: KubernetesJob) -> Violations:
     """restartPolicy is Always, OnFailure, Never or ExitCode in a PyTorchJob, and OnFailure or Never in a JobSet.
@@ -120,10 +120,6 @@ def deadline_is_positive(job: KubernetesJob) -> Violations:
         if value is not None and value < least:
             key = name.rpartition("/")[2]
             yield violation(job, name, f"{key} is {value}; the least is {least}", f"set {key} to {least} or more")
-
-
-_CONTAINERS: Final = ("initContainers", "containers")
-_FRACTION: Final = re.compile(r"\d*\.\d*[1-9]\d*|\d+m")
 
 
 def _containers(job: KubernetesJob) -> Iterator[tuple[Role, str, dict[str, object]]]:
@@ -168,9 +164,8 @@ def devices_are_whole_and_limited(job: KubernetesJob) -> Violations:
     Prevents: No pod is created: must be equal to nvidia.com/gpu limit; must be an integer.
     Fix: write the number under limits; requests may be left out"""
     for at in _resources(job):
-        limits = dict[str, object]()
+        limits = {str(name): "$" if value is None else value for name, _, value in job.entries(f"{at}/limits")}
         for name, place, value in job.entries(f"{at}/limits"):
-            limits[str(name)] = "$" if value is None else value
             part = isinstance(value, float) or (isinstance(value, str) and _FRACTION.fullmatch(value))
             if part and _is_device(str(name)):
                 yield violation(job, place, f"{name} is {value}; devices are whole numbers", "write a whole number")
@@ -221,9 +216,6 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
                 yield violation(job, f"{place}/name", message, f"add a volume named {name}")
 
 
-_SHM: Final = derived("a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there")
-
-
 @jobs.rule("KUB014", NOTE, "training", _SHM)
 def shared_memory_is_there(job: KubernetesJob) -> Violations:
     """A pod with several GPUs has a volume at /dev/shm, in memory.
@@ -239,21 +231,14 @@ def shared_memory_is_there(job: KubernetesJob) -> Violations:
             yield violation(job, role.container, message, hint)
 
 
-_RESERVED: Final = frozenset(
-    ["PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"]
-)
-_OF_MASTER: Final = frozenset(["MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"])
-
-
 @jobs.rule("KUB015", ERROR, "submit", "kubeflow/trainer pkg/runtime/framework/plugins/torch/torch.go:76 @ v2.3.0")
 def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
     """The variables of the rendezvous are left to the controller.
     Prevents: spec.trainer.env: must not have reserved envs. A note where the runtime may set none, or the controller's
     value counts.
     Fix: remove them from env"""
-    master = any(role.name.lower() == "master" for role in job.roles)
-    reserved = {"TrainJob": _RESERVED, "PyTorchJob": _OF_MASTER if master else frozenset()}
-    names = reserved.get(job.kind_of_job, frozenset())
+    reserved = {"TrainJob": OF_TRAINER, "PyTorchJob": OF_MASTER if job.has_master else ()}
+    names = reserved.get(job.kind_of_job, ())
     certain = job.text("spec/runtimeRef/name") == "torch-distributed"
     for role in job.roles:
         for place, item in job.items(f"{role.container}/env"):
@@ -263,6 +248,7 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
                 yield violation(job, f"{place}/name", message, "remove it", severity=ERROR if certain else NOTE)
 
 
+_READABLE: Final = derived("whoever may read the resource reads its variables")
 _ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
 _PROCESSES: Final = {"PyTorchJob": "spec/nprocPerNode", "TrainJob": "spec/trainer/numProcPerNode"}
 _OTHERS: Final = derived("a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1")
@@ -324,14 +310,9 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
         texts += [each for key in ("command", "args") for each in job.items(f"{role.container}/{key}")]
         for at, text in texts if not (pod.get("subdomain") or pod.get("hostNetwork")) else ():
             if isinstance(text, str) and (found := called.search(text)):
-                message = (
-                    f"{found[0]} is a pod of this Job, and no other pod can look it up: the pods have no subdomain"
-                )
+                message = f"{found[0]} is a pod of this Job, and no other pod can look it up"
                 hint = f"add subdomain: {name} and a headless Service of that name, and write {found[0]}.{name}"
-                yield violation(job, at, message, hint)
-
-
-_READABLE: Final = derived("whoever may read the resource reads its variables")
+                yield violation(job, at, f"{message}: the pods have no subdomain", hint)
 
 
 @submissions.rule("KUB022", WARNING, "silent", _READABLE, reads=("Kubernetes job",))

@@ -21,6 +21,7 @@ from ...search.plan import Plan
 from ...units import GIB
 from ..launching.call import (
     THREADS,
+    ending_values,
     environment,
     fill,
     launch_options,
@@ -30,7 +31,8 @@ from ..launching.call import (
     processes_per_node,
     yaml_file,
 )
-from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, saves_on_term, step_to_reach
+from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, saves_on_term
+from .job import API_VERSIONS
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
@@ -48,7 +50,6 @@ _KEPT_BY_AKS: Final = (250 * 20e6 + 50e6) / GIB
 _EVICTION_GIB: Final = 100 / 1024  # free memory below which pods are evicted, on all three
 _DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
 _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
-_OF_MACHINE: Final = ("host_network", "priority_class")
 #: What a node of each vendor is asked for.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
 #: Devices whose drivers pin memory, which a container needs the capability IPC_LOCK for.
@@ -64,7 +65,6 @@ _REFERENCE: Final = re.compile(r"\$(?=[$(])")
 _LONGEST_LIST: Final = 128  # of words, in a TrainJob. Source: its custom resource definition
 _LONGEST_NAME: Final = 40  # of 63 characters of a pod's name; the rest is for -worker-12345 and the like
 _INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-_TOLERATION: Final = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^:]*))?(?::(?P<effect>\w+))?")
 
 Entry = dict[str, Any]
 
@@ -72,7 +72,8 @@ Entry = dict[str, Any]
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a ConfigMap, the job."""
     job = _Job(plan, program, launch_options(plan))
-    parts = [_KINDS[job.kind](job)]
+    made = {"apiVersion": API_VERSIONS[job.kind], "kind": job.kind, "metadata": job.metadata()}
+    parts = [{**made, "spec": _SPECS[job.kind](job)}]
     if program.files:
         data = {file.path: file.text for file in program.files}
         parts.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": job.metadata("-config"), "data": data})
@@ -115,8 +116,7 @@ class _Job:
 
     def of_pods(self) -> Entry:
         """The metadata of a template of pods, where it has any."""
-        marks = self._marks({})
-        return {"metadata": marks} if marks else {}
+        return {"metadata": marks} if (marks := self._marks({})) else {}
 
     @property
     def image(self) -> str:
@@ -130,15 +130,8 @@ class _Job:
         """
         start: tuple[str, ...] = ("torchrun",)
         if self.program.resume is not None or self.saves:
-            text = fill(
-                "kubernetes/start.sh.j2",
-                self.plan,
-                self.program,
-                saves_on_term=self.saves,
-                checkpoints=self.plan.job.output.checkpoints,
-                tracker=self.plan.job.framework.checkpoints.tracker,
-                last_step=step_to_reach(self.plan, self.program),
-            )
+            values = ending_values(self.plan, self.program)
+            text = fill("kubernetes/start.sh.j2", self.plan, self.program, saves_on_term=self.saves, **values)
             start = ("bash", "-c", text, "bash")
         words = (*start, self.program.script, *self.program.arguments)
         return [f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w) for w in words]
@@ -159,7 +152,9 @@ class _Job:
         """The variables, and those that come from secrets."""
         of_pods = environment if self.on_host_network else pod_environment
         values = of_pods(self.plan, self.program)
-        cores = _cores(str(self.resources()["requests"].get("cpu", "")))
+        cpu = str(self.resources()["requests"].get("cpu", ""))
+        number = cpu.removesuffix("m")
+        cores = int(number) / (1000 if cpu.endswith("m") else 1) if number.isdecimal() else 0
         if cores and own_threads(self.plan, self.program):  # a limit of cores holds for threads as for processes
             values[THREADS] = str(max(1, int(cores / processes_per_node(self.plan))))
         found: dict[str, Entry] = {name: {"value": _literal(value)} for name, value in values.items()}
@@ -171,10 +166,8 @@ class _Job:
 
     def resources(self) -> Entry:
         """Requests and limits, which have to be the same for devices; cores and memory by default have no limit."""
-        vendor = self.plan.job.cluster.accelerator.vendor
-        name = str(self.options.get("gpu_resource", _RESOURCES[vendor]))
-        pairs = (text.partition("=") for text in self.options.get("resources", ()))
-        given = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+        name = self.options.get("gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor])
+        given = {key: int(value) if value.isdecimal() else value for key, value in self._pairs("resources").items()}
         amounts = {name: processes_per_node(self.plan), **given}
         return {"requests": {**amounts, **self._shares()}, "limits": amounts}
 
@@ -184,11 +177,7 @@ class _Job:
         share = _REQUESTED * processes_per_node(self.plan) / cluster.accelerators_per_node
         cores, memory = _allocatable(cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB)
         found = {"cpu": int(share * cores), "memory": f"{gib}Gi" if (gib := int(share * memory)) else 0}
-        return {key: value for key, value in found.items() if value and key not in self._asked()}
-
-    def _asked(self) -> set[str]:
-        """Names of the resources in the spec."""
-        return {text.partition("=")[0] for text in self.options.get("resources", ())}
+        return {key: value for key, value in found.items() if value and key not in self._pairs("resources")}
 
     def _pins_memory(self) -> bool:
         """Return whether devices of the network are requested."""
@@ -205,7 +194,7 @@ class _Job:
 
     def in_pod(self) -> Entry:
         """The volumes, and where the pods may run."""
-        memory = {"medium": "Memory", "sizeLimit": str(self.options.get("shm_size", _SHM_SIZE))}
+        memory = {"medium": "Memory", "sizeLimit": self.options.get("shm_size", _SHM_SIZE)}
         volumes: list[Entry] = [{"name": "shm", "emptyDir": memory}]
         if self.program.files:
             volumes.append({"name": "config", "configMap": {"name": f"{self.name}-config"}})
@@ -215,12 +204,20 @@ class _Job:
         found: Entry = {
             "volumes": volumes,
             "nodeSelector": self._pairs("node_selector"),
-            "tolerations": [_toleration(text) for text in self.options.get("tolerations", ())],
+            "tolerations": list(self._tolerations()),
             "serviceAccountName": self.options.get("service_account"),
             "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull", ())],
             "terminationGracePeriodSeconds": self.options.get("grace_seconds", grace_s),
         }
         return {key: value for key, value in found.items() if value}
+
+    def _tolerations(self) -> Iterator[Entry]:
+        """Each `key=value:effect`, as of `kubectl taint`."""
+        for text in self.options.get("tolerations", ()):
+            taint, _, effect = text.partition(":")
+            key, equals, value = taint.partition("=")
+            found = {"key": key, "operator": "Equal" if equals else "Exists", "value": value, "effect": effect}
+            yield {name: part for name, part in found.items() if part}
 
     @property
     def on_host_network(self) -> bool:
@@ -257,7 +254,7 @@ class _Job:
                 f"clouds let pods have of {self.plan.job.cluster.name}, without a limit: kubectl describe node shows "
                 "yours, launch.kubernetes.resources sets others."
             )
-        elif not {"cpu", "memory"} & self._asked():
+        elif not {"cpu", "memory"} & self._pairs("resources").keys():
             yield (
                 "Neither cpu nor memory is requested, so these pods are the first to be evicted (BestEffort): "
                 "launch.kubernetes.resources sets them, such as memory=512Gi."
@@ -275,7 +272,8 @@ class _Job:
             )
         if not self.options.get("volumes"):
             yield "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for data and checkpoints."
-        asked = " and ".join(f"launch.kubernetes.{key}" for key in _OF_MACHINE if self.options.get(key))
+        of_machine = (key for key in ("host_network", "priority_class") if self.options.get(key))
+        asked = " and ".join(f"launch.kubernetes.{key}" for key in of_machine)
         if self.kind == "TrainJob" and asked:
             yield f"{asked} has no place in a TrainJob: its runtime says it."
         yield from _lost(self.plan.job)
@@ -291,12 +289,6 @@ def _allocatable(cores: float, memory_gib: float) -> tuple[float, float]:
     return max(0, 0.99 * cores - 0.1), max(0, memory_gib - kept)
 
 
-def _cores(text: str) -> float:
-    """Cores of a quantity of Kubernetes: `96`, `1.5` or `1500m`; 0 for other text."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(m?)", text)
-    return float(match[1]) / (1000 if match[2] else 1) if match else 0
-
-
 def _claims(options: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
     """Claims of volumes, with where they are mounted and whether only to be read."""
     for text in options.get("volumes") or ():
@@ -305,7 +297,7 @@ def _claims(options: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _lost(job: Job) -> Iterator[str]:
-    """Notes on racks that pods don't see, and on paths of data and output that are on no mounted volume."""
+    """Notes on racks that pods don't see, and on paths that are on no mounted volume."""
     if job.nodes_together > 1:
         yield (
             f"Racks: the plan counts on NVLink between {job.nodes_together} nodes in rank order: add the claim of a "
@@ -319,32 +311,17 @@ def _literal(text: str) -> str:
     return _REFERENCE.sub("$$", text)
 
 
-def _toleration(text: str) -> Entry:
-    """`key=value:effect` as of `kubectl taint`."""
-    match = _TOLERATION.fullmatch(text)
-    parts = match.groupdict() if match else {"key": text, "value": None, "effect": None}
-    operator = "Exists" if parts["value"] is None else "Equal"
-    return {"key": parts["key"], "operator": operator, **{k: v for k, v in parts.items() if v and k != "key"}}
-
-
 def _pytorch_job(job: _Job) -> Entry:
     """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE."""
-    nodes, pod = job.plan.job.nodes, job.pod("pytorch", "")
+    nodes, specs = job.plan.job.nodes, dict[str, Entry]()
+    for role, replicas in (("Master", 1), ("Worker", nodes - 1)) if nodes > 1 else (("Master", 1),):
+        specs[role] = {"replicas": replicas, "restartPolicy": "OnFailure", "template": job.pod("pytorch", "")}
     # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails ends all.
     limit = job.restarts * nodes + 1 if job.restarts else 0
-    roles = {"Master": 1, "Worker": nodes - 1} if nodes > 1 else {"Master": 1}
-    specs = {
-        role: {"replicas": replicas, "restartPolicy": "OnFailure", "template": pod} for role, replicas in roles.items()
-    }
     return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": job.metadata(),
-        "spec": {
-            "nprocPerNode": str(processes_per_node(job.plan)),
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": limit, **job.deadline()},
-            "pytorchReplicaSpecs": specs,
-        },
+        "nprocPerNode": str(processes_per_node(job.plan)),
+        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": limit, **job.deadline()},
+        "pytorchReplicaSpecs": specs,
     }
 
 
@@ -354,52 +331,42 @@ def _train_job(job: _Job) -> Entry:
     parts = words[:_LONGEST_LIST], words[_LONGEST_LIST:]  # the container starts the one with the other behind it
     pod = {"spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}}
     patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pod}]}}}
+    trainer = {
+        "image": job.image,
+        "numNodes": job.plan.job.nodes,
+        "numProcPerNode": processes_per_node(job.plan),
+        **{key: words for key, words in zip(("command", "args"), parts, strict=True) if words},
+        "env": job.environment(),
+        "resourcesPerNode": job.resources(),
+    }
     return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": job.metadata(),
-        "spec": {
-            **job.deadline(),
-            "runtimeRef": {"name": str(job.options.get("runtime", "torch-distributed"))},
-            "trainer": {
-                "image": job.image,
-                "numNodes": job.plan.job.nodes,
-                "numProcPerNode": processes_per_node(job.plan),
-                **{key: words for key, words in zip(("command", "args"), parts, strict=True) if words},
-                "env": job.environment(),
-                "resourcesPerNode": job.resources(),
-            },
-            "runtimePatches": [{"manager": "dsgen/job", "trainingRuntimeSpec": patch}],
-        },
+        **job.deadline(),
+        "runtimeRef": {"name": job.options.get("runtime", "torch-distributed")},
+        "trainer": trainer,
+        "runtimePatches": [{"manager": "dsgen/job", "trainingRuntimeSpec": patch}],
     }
 
 
 def _job_set(job: _Job) -> Entry:
     """One indexed job with a pod per node; a pod that fails ends them all, and the set starts them again."""
-    nodes, master = job.plan.job.nodes, f"{job.name}-node-0-0.{job.name}"
-    variables: dict[str, Entry] = {
-        "PET_NNODES": {"value": str(nodes)},
-        "PET_NPROC_PER_NODE": {"value": str(processes_per_node(job.plan))},
-        "PET_NODE_RANK": {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
-        "PET_MASTER_ADDR": {"value": master},
-        "PET_MASTER_PORT": {"value": str(_PORT)},
-    }
-    named = [{"name": name, **value} for name, value in variables.items()]
+    nodes = job.plan.job.nodes
+    variables: tuple[Entry, ...] = (
+        {"name": "PET_NNODES", "value": str(nodes)},
+        {"name": "PET_NPROC_PER_NODE", "value": str(processes_per_node(job.plan))},
+        {"name": "PET_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
+        {"name": "PET_MASTER_ADDR", "value": f"{job.name}-node-0-0.{job.name}"},
+        {"name": "PET_MASTER_PORT", "value": str(_PORT)},
+    )
     of_pods = {"parallelism": nodes, "completions": nodes, "completionMode": "Indexed", "backoffLimit": 0}
-    spec = {**of_pods, **job.deadline(), "template": job.pod("node", "Never", *named)}
+    spec = {**of_pods, **job.deadline(), "template": job.pod("node", "Never", *variables)}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": job.metadata(),
-        "spec": {
-            "network": {"enableDNSHostnames": True, "subdomain": job.name},
-            "failurePolicy": {"maxRestarts": job.restarts},
-            "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}],
-        },
+        "network": {"enableDNSHostnames": True, "subdomain": job.name},
+        "failurePolicy": {"maxRestarts": job.restarts},
+        "replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": spec}}],
     }
 
 
-_KINDS: Final = {"PyTorchJob": _pytorch_job, "TrainJob": _train_job, "JobSet": _job_set}
+_SPECS: Final = {"PyTorchJob": _pytorch_job, "TrainJob": _train_job, "JobSet": _job_set}
 _WRITTEN_FOR: Final = {
     "PyTorchJob": "For Kubeflow's Training Operator 1.9, whose controller sets PET_NNODES, PET_NODE_RANK and "
     "PET_MASTER_ADDR for torchrun.",

@@ -20,7 +20,7 @@ from ...job.records import Job
 from ...resources import read_text
 from ...search.plan import Plan
 from ...version import __version__
-from ..program import ConfigPath, Program, RenderedFile, step_option
+from ..program import ConfigPath, Program, RenderedFile, step_option, step_to_reach
 from . import fabric
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
@@ -192,6 +192,12 @@ def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
         if named := [text for text, is_output in outside.items() if is_output is written]:
             verb = "is" if len(named) == 1 else "are"
             yield f"{' and '.join(named)} {verb} on no mounted volume{', and ' if written else ': '}{then}."
+
+
+def ending_values(plan: Plan, program: Program) -> dict[str, object]:
+    """Values of templates by which a script asks whether the last step is saved."""
+    tracker, folder = plan.job.framework.checkpoints.tracker, plan.job.output.checkpoints
+    return {"checkpoints": folder, "tracker": tracker, "last_step": step_to_reach(plan, program)}
 
 
 def yaml_file(

@@ -269,6 +269,11 @@ def script_of(pieces: Iterable[Piece], text: Text) -> LaunchScript:
     return LaunchScript.of(read_command_text(content, place, text.path))
 
 
+def constant(where: Location) -> Callable[[int], Location]:
+    """One place for every character of a piece."""
+    return lambda _: where
+
+
 def exported(name: str, value: str, where: Location) -> Piece:
     """A variable that is set for the command."""
-    return f"export {name}={value}\n", lambda _: where
+    return f"export {name}={value}\n", constant(where)

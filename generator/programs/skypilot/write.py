@@ -15,6 +15,7 @@ from ...job.records import Job, Launch
 from ...search.plan import Plan
 from ..launching.call import (
     Raw,
+    ending_values,
     environment,
     fill,
     launch_options,
@@ -23,7 +24,7 @@ from ..launching.call import (
     processes_per_node,
     yaml_file,
 )
-from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder, step_to_reach
+from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder
 from .accelerators import accelerator_name
 
 _PORT: Final = 29500
@@ -68,9 +69,7 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
             limit="" if limit is None else Raw(str(limit)),
             port=_PORT,
             written=written,
-            checkpoints=plan.job.output.checkpoints,
-            tracker=plan.job.framework.checkpoints.tracker,
-            last_step=step_to_reach(plan, program),
+            **ending_values(plan, program),
         ),
     }
 
