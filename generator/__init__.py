@@ -166,10 +166,13 @@ def validate(
     run too: `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left out
     though they are named. Raises nothing else: bad input is a finding.
     """
-    from .check.context import ContextFlags
     from .check.validate import folded, validate
 
-    flags = ContextFlags(
+    answer = validate(
+        paths,
+        job=job,
+        engine=engine,
+        skip_unknown=skip_unknown,
         gpus=gpus,
         gpus_per_node=gpus_per_node,
         cluster=cluster,
@@ -177,5 +180,4 @@ def validate(
         consumer=consumer,
         deepspeed_version=deepspeed_version,
     )
-    found = validate(paths, flags, job=job, engine=engine, skip_unknown=skip_unknown).findings
-    return found if strict else folded(found)
+    return answer.findings if strict else folded(answer.findings)

@@ -25,7 +25,7 @@ from ..programs.world import FLAGS, world_of
 from . import codes
 
 ACCELERATOR: Final = "DS_ACCELERATOR"
-_LOGGER: Final = "DeepSpeed"
+_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own message
 
 
 class NoEngine(ModuleNotFoundError):
@@ -51,11 +51,8 @@ def parse(config: Mapping[str, Any], world: int, *, dp: int | None = None, sp: i
 
     `dp`: the script passes an mpu with so many replicas. `sp`: it passes Transformers' Ulysses mpu. Neither: no mpu.
     """
-    mpu = None
-    if dp is not None:
-        mpu = SimpleNamespace(get_data_parallel_world_size=lambda: dp)
-    elif sp is not None:
-        mpu = SimpleNamespace(get_sequence_parallel_world_size=lambda: sp)
+    size, name = (dp, "data") if dp is not None else (sp, "sequence")
+    mpu = None if size is None else SimpleNamespace(**{f"get_{name}_parallel_world_size": lambda: size})
     with _fake_world(world):
         return _imported("deepspeed.runtime.config").DeepSpeedConfig(copy.deepcopy(config), mpu=mpu)
 
@@ -92,10 +89,9 @@ def _imported(module: str) -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep what DeepSpeed prints, logs, warns of, or has its child processes print away from the standard streams."""
-    sink = io.StringIO()
-    logger = logging.getLogger(_LOGGER)
-    streams = [(handler, handler.stream) for handler in _stream_handlers(logger)]
-    for handler, _ in streams:
+    sink, logger = io.StringIO(), logging.getLogger("DeepSpeed")
+    streams = {handler: handler.stream for handler in _stream_handlers(logger)}
+    for handler in streams:
         handler.setStream(sink)
     try:
         with redirect_stdout(sink), redirect_stderr(sink), _descriptors_to_null(), warnings.catch_warnings():
@@ -103,7 +99,7 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         for handler in _stream_handlers(logger):  # those made meanwhile write to the sink as well
-            handler.setStream(dict(streams).get(handler, sys.stdout))
+            handler.setStream(streams.get(handler, sys.stdout))
 
 
 def _stream_handlers(logger: logging.Logger) -> list[Any]:
@@ -126,10 +122,6 @@ def _descriptors_to_null() -> Iterator[None]:
         for descriptor, copied in kept:
             os.dup2(copied, descriptor)
             os.close(copied)
-
-
-_MAX_MESSAGE: Final = 500  # characters of DeepSpeed's own message
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -171,9 +163,8 @@ def _as_given_to_deepspeed(config: Config) -> Any:
     data = read(config.json.text.content, strict=config.consumer != "deepspeed")
     if config.filled and isinstance(data, dict):
         data = _filled(data)
-        batch = ("train_batch_size", "train_micro_batch_size_per_gpu")
-        if not any(key in data for key in batch):
-            data["train_micro_batch_size_per_gpu"] = 1
+        if "train_batch_size" not in data:
+            data.setdefault("train_micro_batch_size_per_gpu", 1)
     return data
 
 
@@ -186,14 +177,12 @@ def _filled(block: dict[str, Any]) -> dict[str, Any]:
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
     """Ranks, and the replicas of the mpu that the script passes, if any: Megatron's, and that of pipelines."""
     world = world_of(submission)
-    parallel = world.model_parallel
-    passes_mpu = config.consumer == "megatron-deepspeed" or world.pipeline > 1
-    if not passes_mpu:
+    if config.consumer != "megatron-deepspeed" and world.pipeline <= 1:
         return world.gpus or _replicas(config), None
     if world.gpus is not None:
         return world.gpus, world.replicas or 1
     replicas = _replicas(config)
-    return replicas * parallel, replicas
+    return replicas * world.model_parallel, replicas
 
 
 def _replicas(config: Config) -> int:
@@ -216,8 +205,6 @@ def _message(problem: Exception) -> str:
 
 def _place(config: Config, text: str) -> Location:
     """The first key that the message names and the config has, else the file."""
-    by_name: dict[str, str] = {}
-    for pointer in config.json.spans:
-        by_name.setdefault(pointer.rpartition("/")[2], pointer)
-    named = next((by_name[name] for name in _NAME.findall(text) if name in by_name), None)
+    by_name = {pointer.rpartition("/")[2]: pointer for pointer in reversed([*config.json.spans])}  # the first of a name
+    named = next((by_name[name] for name in re.findall(r"[A-Za-z_]\w*", text) if name in by_name), None)
     return Location(path=config.path) if named is None else config.locate_key(named)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from .other_programs import program_of
 _MOST_CHARACTERS: Final = 100_000  # of YAML and of damaged JSON; whatever has more is data
 _LEADING: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n|(?:---|%)[^\n]*\n)*")
 _LOOSE: Final = re.compile(r"(?:^|[{,])[ \t]*[\"']?([A-Za-z_$][\w$-]*)[\"']?[ \t]*:", re.MULTILINE)
+_KEY: Final = r"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([A-Za-z_$<][\w$<.-]*(?: [\w.-]+)*))"
 _SCHEMA: Final = re.compile(r"^[\"']?\$schema[\"']?[ \t]*:[ \t]*[\"']?([^\s\"']+)", re.MULTILINE)
 
 
@@ -41,17 +42,13 @@ def loose_keys(content: str) -> frozenset[str]:
     return frozenset(_LOOSE.findall(content[:_MOST_CHARACTERS]))
 
 
-def is_flow(content: str) -> bool:
-    """Return whether YAML is written as JSON is, in braces."""
-    return content.startswith("{", _start(content))
-
-
 def yaml_keys(content: str) -> frozenset[str]:
     """The keys of a block mapping: words before a colon that are indented as its first line is. Also of torn YAML."""
     content = content[:_MOST_CHARACTERS]
     start = _start(content)
     indent = len(content) - start - len(content[start:].lstrip(" "))
-    found = {double or single or plain for double, single, plain in _keys_at(indent).findall(content, start)}
+    keys = re.compile(rf"^ {{{indent}}}{_KEY}[ \t]*:(?=[ \t\r\n]|\Z)", re.MULTILINE)
+    found = {double or single or plain for double, single, plain in keys.findall(content, start)}
     schema = _SCHEMA.search(content)
     return frozenset(found) - (set() if schema and _is_azureml(schema[1]) else {"$schema"})
 
@@ -64,17 +61,7 @@ def _is_azureml(schema: object) -> bool:
 
 def _start(content: str) -> int:
     """Return where the first line begins that is neither blank nor a comment."""
-    leading = _LEADING.match(content)
-    return leading.end() if leading else 0
-
-
-@lru_cache(maxsize=16)
-def _keys_at(indent: int) -> re.Pattern[str]:
-    key = r"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([A-Za-z_$<][\w$<.-]*(?: [\w.-]+)*))"
-    return re.compile(rf"^ {{{indent}}}{key}[ \t]*:(?=[ \t\r\n]|\Z)", re.MULTILINE)
-
-
-_PROMPT_FLOW: Final = ("flow.dag.yaml", "flow.dag.yml")
+    return _LEADING.match(content).end()  # type: ignore[union-attr]  # it always matches
 
 
 class File:
@@ -112,7 +99,8 @@ class File:
             return _keys_of(json.data) | inside
         if not self.is_yaml:
             return frozenset()
-        return _keys_of(self.yaml().data) | yaml_keys(content) if is_flow(content) else yaml_keys(content)
+        written_as_json = content.startswith("{", _start(content))
+        return yaml_keys(content) | (_keys_of(self.yaml().data) if written_as_json else frozenset())
 
     @property
     def program(self) -> str | None:
@@ -127,7 +115,7 @@ class File:
     @cached_property
     def other_job(self) -> str | None:
         """The kind of AzureML's that it is instead of a command job."""
-        if self.path.name.lower() in _PROMPT_FLOW:
+        if self.path.name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
             return "prompt flow"
         if self._kind != "AzureML job":
             return None
@@ -170,7 +158,7 @@ class File:
     def kind_as_named(self, consumer: str | None) -> Kind | None:
         """The kind that it may be when the user names it although its keys show none: one is like its keys."""
         kind: Kind = "job spec" if self.is_yaml else "DeepSpeed config"
-        mapping = self.is_yaml or self.path.suffix.lower() in ("", ".json", ".hjson")
+        mapping = self.path.suffix.lower() in ("", *MAPPINGS)
         return kind if (self.is_json and consumer) or (mapping and resembles(self.keys, kind)) else None
 
     def json(self) -> JsonText:

@@ -33,11 +33,8 @@ def comments(text: Text) -> Iterator[Span]:
     """The comments of JSON and HJSON, of YAML with the scripts in its blocks, else of a shell script."""
     suffix, content = PurePath(text.path).suffix.lower(), text.content
     if suffix in (".json", ".hjson") or content.lstrip()[:1] in ("{", "["):
-        yield from ((mark.start, mark.end) for mark in read_json(text).marks if mark.what == "a comment")
-    elif suffix in (".yaml", ".yml"):
-        yield from _outside(content, _quoted(content))
-    else:
-        yield from _of_shell(content)
+        return ((mark.start, mark.end) for mark in read_json(text).marks if mark.what == "a comment")
+    return _outside(content, _quoted(content)) if suffix in (".yaml", ".yml") else _of_shell(content)
 
 
 def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
@@ -90,9 +87,8 @@ def _of_shell(content: str) -> Iterator[Span]:
 
 _IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 #: Found after the comments are looked at, or with --engine only.
-_NEVER_USELESS: Final = frozenset(
-    {codes.USELESS_IGNORE.id, codes.UNKNOWN_IGNORE.id, codes.ENGINE_REFUSES.id, codes.ENGINE_VERSION.id}
-)
+_LATER: Final = (codes.USELESS_IGNORE, codes.UNKNOWN_IGNORE, codes.ENGINE_REFUSES, codes.ENGINE_VERSION)
+_NEVER_USELESS: Final = frozenset(rule.id for rule in _LATER)
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
 _COMMENT_LINE: Final = re.compile(r"(?!#SBATCH)\s*(?:#|//|/\*)")
 _MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
@@ -120,14 +116,19 @@ def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> t
     read = [one for text in texts.values() if "dsgen:" in text.content for one in _read(text, reported)]
     ignores = [one for one in read if isinstance(one, _Ignore)]
     problems = [one for one in read if isinstance(one, Finding)]
-    useless = [i for i in ignores if i.rule not in _NEVER_USELESS and not any(i.covers(f) for f in found)]
-    problems += map(_useless, useless)
+    for one in ignores:
+        if one.rule not in _NEVER_USELESS and not any(map(one.covers, found)):
+            place = "in this file" if one.lines is None else "at this line"
+            message = f"{one.rule} is ignored here, but it reports nothing {place}"
+            problems.append(codes.USELESS_IGNORE.at(one.where, message, "remove the comment"))
     return tuple(f for f in (*found, *problems) if not any(ignore.covers(f) for ignore in ignores))
 
 
 def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
     """The ignores of a file's comments; a finding for each that has no effect."""
-    found = list(_comments(text))
+    lines = Lines(text)
+    matches = (_IGNORE.search(text.content, start, end) for start, end in sorted(comments(text)))
+    found = [(lines.locate(match.start()), match) for match in matches if match]
     alone = {where.line for where, _ in found if _COMMENT_LINE.match(text.lines[(where.line or 1) - 1])}
     room = _MAX_IDS
     for where, match in found:
@@ -137,21 +138,13 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
             yield codes.UNKNOWN_IGNORE.at(where, message, "give the ids with --ignore")
             return
         room -= len(rules)
-        lines = None if match[1] else _lines(text, where, alone)
+        covered = None if match[1] else _lines(text, where, alone)
         if not rules:
             message = "the comment names no rule to ignore"
             yield codes.UNKNOWN_IGNORE.at(where, message, "write the rule's id: `dsgen: ignore[ID]`")
         for rule in rules:
             known = rule in reported or rule in _known()  # which imports every rule
-            yield _Ignore(rule=rule, lines=lines, where=where) if known else _unknown(where, rule)
-
-
-def _comments(text: Text) -> Iterator[tuple[Location, re.Match[str]]]:
-    """Every comment that is for dsgen, with its place, in order."""
-    lines = Lines(text)
-    for start, end in sorted(comments(text)):
-        if match := _IGNORE.search(text.content, start, end):
-            yield lines.locate(match.start()), match
+            yield _Ignore(rule=rule, lines=covered, where=where) if known else _unknown(where, rule)
 
 
 def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
@@ -160,16 +153,11 @@ def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
     while first in alone:
         first += 1
     last = first
-    while first > 1 and last - first < _MAX_JOINED and _continues(text, first - 1):
+    while first > 1 and last - first < _MAX_JOINED and text.lines[first - 2].endswith("\\"):
         first -= 1
-    while last - first < _MAX_JOINED and _continues(text, last):
+    while last < len(text.lines) and last - first < _MAX_JOINED and text.lines[last - 1].endswith("\\"):
         last += 1
     return range(first, last + 1)
-
-
-def _continues(text: Text, line: int) -> bool:
-    """Return whether line `line` (from 1) ends in a backslash, and the next is the same command."""
-    return 0 < line < len(text.lines) and text.lines[line - 1].endswith("\\")
 
 
 @lru_cache(maxsize=1)
@@ -181,12 +169,6 @@ def _known() -> frozenset[str]:
 
     rules = (*rules_in(of_specs, codes), *PLANNING_RULES, *all_file_rules())
     return frozenset(rule.id for rule in rules)
-
-
-def _useless(ignore: _Ignore) -> Finding:
-    place = "in this file" if ignore.lines is None else "at this line"
-    message = f"{ignore.rule} is ignored here, but it reports nothing {place}"
-    return codes.USELESS_IGNORE.at(ignore.where, message, "remove the comment")
 
 
 def _unknown(where: Location, rule: str) -> Finding:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..dataclass import dataclass
 from ..facts.around import files_below
@@ -39,8 +39,6 @@ _LAUNCH_LINE: Final = re.compile(
 _ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
 _MOST_LINES: Final = 200  # that a file without a telling name is known by
 _MOST_CHARACTERS: Final = 100_000
-
-
 _LFS_POINTER: Final = "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
 _OTHERS: Final = "other programs' files"
 
@@ -59,9 +57,14 @@ class _Signs:
     share: float = 0.0
     least_share: float = 0.0  #: of the file's keys that are the kind's where one of `plain` is there
 
+    @property
+    def every(self) -> frozenset[str]:
+        """The keys that are the kind's."""
+        return self.plain | self.own | self.shared
+
     def hits(self, keys: frozenset[str]) -> int:
         """Count the keys that are the kind's."""
-        return len(keys & (self.plain | self.own | self.shared))
+        return len(keys & self.every)
 
     def weight(self, keys: frozenset[str]) -> int:
         """Return the weight that the keys give to the kind, enough or not."""
@@ -80,16 +83,19 @@ class _Signs:
         return bool(keys & self.plain) or (bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5))
 
 
+R = TypeVar("R")
+
+
+def read_record(record: Callable[..., R], entry: Mapping[str, Any], *unread: str) -> R:
+    """A record of an entry of JSON, whose lists are sets."""
+    values = {key: frozenset(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return record(**{key: value for key, value in values.items() if key not in unread})
+
+
 @lru_cache(maxsize=1)
 def _all_signs() -> Mapping[Kind, _Signs]:
     """Return the signs of each kind that has keys for signs."""
-    signs: dict[Kind, _Signs] = {}
-    for kind, entry in entries().items():
-        if "plain" in entry:
-            values: dict[str, Any] = {k: frozenset(v) if isinstance(v, list) else v for k, v in entry.items()}
-            values.pop("reader", None)
-            signs[kind] = _Signs(**values)
-    return signs
+    return {kind: read_record(_Signs, entry, "reader") for kind, entry in entries().items() if "plain" in entry}
 
 
 def is_candidate(path: PurePath) -> bool:
@@ -111,9 +117,7 @@ def has_launch_line(path: Path, most: int) -> bool:
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
     """Return whether any key is one of a kind's, or spelt nearly so; also where there are none."""
-    signs = _all_signs()[kind]
-    known = signs.plain | signs.own | signs.shared
-    return not keys or any(get_close_matches(key, known, n=1, cutoff=_ALIKE) for key in keys)
+    return not keys or any(get_close_matches(key, _all_signs()[kind].every, n=1, cutoff=_ALIKE) for key in keys)
 
 
 def tells_by_name(path: PurePath) -> bool:
@@ -135,8 +139,7 @@ def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
 
 def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
     """Return those of the keys that a DeepSpeed config has at its top."""
-    signs = _all_signs()["DeepSpeed config"]
-    return keys & (signs.plain | signs.own | signs.shared)
+    return keys & _all_signs()["DeepSpeed config"].every
 
 
 def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool = False) -> Kind | None:
@@ -155,11 +158,8 @@ def kind_of(path: PurePath, content: str, keys: frozenset[str], *, named: bool =
         return "launch script"
     if suffix not in MAPPINGS:
         return "hostfile" if _is_hostfile(name, suffix, content) else _kind_of_text(content, keys, named=named)
-    if (
-        suffix not in YAML
-        and _DEEPSPEED_NAME.search(name)
-        and _all_signs()["DeepSpeed config"].enough(keys, plain=False)
-    ):
+    named_so = suffix not in YAML and _DEEPSPEED_NAME.search(name)
+    if named_so and _all_signs()["DeepSpeed config"].enough(keys, plain=False):
         return "DeepSpeed config"  # by its name, also where keys of another kind are among its own
     kind = _kind_by_keys(keys, named=named, yaml=suffix in YAML)
     return kind or ("DeepSpeed config" if suffix not in YAML and _is_named_deepspeed(name, keys) else None)
@@ -175,12 +175,9 @@ def is_evidence(keys: frozenset[str]) -> bool:
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
     """Return whether a JSON file is a DeepSpeed config by its name, its keys telling nothing else."""
-    signs = _all_signs()
-    if name.endswith(".hjson"):
-        return not keys & signs[_OTHERS].plain
-    own = signs["DeepSpeed config"]
+    own, other = _all_signs()["DeepSpeed config"], keys & _all_signs()[_OTHERS].plain
     known = not keys or keys & own.plain or own.enough(keys, plain=False) or _CONFIG_NAME.search(name)
-    return bool(_DEEPSPEED_NAME.search(name) and known and not keys & signs[_OTHERS].plain)
+    return not other and (name.endswith(".hjson") or bool(_DEEPSPEED_NAME.search(name) and known))
 
 
 def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | None:
@@ -222,14 +219,6 @@ def _lines(content: str) -> list[str]:
     """The first lines that are neither blank nor comments."""
     lines = content[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES]
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether there is a folder."""
-    try:
-        return bool(os.fspath(path)) and path.is_dir()
-    except (OSError, ValueError):  # a name too long, or not one for this system
-        return False
 
 
 def candidates(folder: Path) -> Iterator[Path]:

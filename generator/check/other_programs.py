@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from ..dataclass import dataclass
 from ..facts.document import Document
@@ -30,6 +30,7 @@ from ..programs.trainer.training_arguments import (
     read_value,
 )
 from ..resources import read_text
+from .kinds import read_record
 
 #: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
 _HYDRA: Final = re.compile(
@@ -37,51 +38,39 @@ _HYDRA: Final = re.compile(
 )
 #: What gpt-neox hands on as it is. Source: EleutherAI/gpt-neox megatron/neox_arguments/deepspeed_args.py (
 #: NeoXArgsDeepspeedConfig); it builds the optimizer and the schedule itself (megatron/training.py, get_optimizer).
-_OF_NEOX: Final = frozenset(
-    [
-        *("activation_checkpointing", "amp", "autotuning", "bf16", "checkpoint", "comms_logger"),
-        *("communication_data_type", "compression_training", "csv_monitor", "data_efficiency", "data_types"),
-        *("dump_state", "elasticity", "flops_profiler", "fp16", "gradient_accumulation_steps"),
-        *("gradient_clipping", "gradient_predivide_factor", "prescale_gradients", "sparse_gradients"),
-        *("steps_per_print", "tensorboard", "train_batch_size", "train_micro_batch_size_per_gpu", "wandb"),
-        *("wall_clock_breakdown", "zero_optimization"),
-    ]
+_OF_NEOX: Final = (
+    *("activation_checkpointing", "amp", "autotuning", "bf16", "checkpoint", "comms_logger"),
+    *("communication_data_type", "compression_training", "csv_monitor", "data_efficiency", "data_types"),
+    *("dump_state", "elasticity", "flops_profiler", "fp16", "gradient_accumulation_steps"),
+    *("gradient_clipping", "gradient_predivide_factor", "prescale_gradients", "sparse_gradients"),
+    *("steps_per_print", "tensorboard", "train_batch_size", "train_micro_batch_size_per_gpu", "wandb"),
+    *("wall_clock_breakdown", "zero_optimization"),
 )
 #: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes more.
-_PRECISION: Final[Mapping[str, frozenset[str]]] = {
-    "bf16": frozenset(["enabled"]),
-    "fp16": frozenset(
-        [
-            *("consecutive_hysteresis", "enabled", "hysteresis", "initial_scale_power", "loss_scale"),
-            *("loss_scale_window", "min_loss_scale"),
-        ]
+_PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
+    "bf16": ("enabled",),
+    "fp16": (
+        *("consecutive_hysteresis", "enabled", "hysteresis", "initial_scale_power", "loss_scale"),
+        *("loss_scale_window", "min_loss_scale"),
     ),
 }
 _CONFIG_OF_NEOX: Final = frozenset(["train_micro_batch_size_per_gpu", "zero_optimization"])  # else a part of one
 #: Source: axolotl src/axolotl/core/builders/base.py (_configure_..., training_arguments_kwargs).
+_SAME_IN_AXOLOTL: Final = (
+    *("deepspeed", "gradient_accumulation_steps", "learning_rate", "max_steps", "output_dir"),
+    *("save_total_limit", "warmup_ratio", "warmup_steps", "weight_decay"),
+)
 _OF_AXOLOTL: Final[Mapping[str, str]] = {
-    "deepspeed": "deepspeed",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "learning_rate": "learning_rate",
-    "max_steps": "max_steps",
+    **{name: name for name in _SAME_IN_AXOLOTL},
     "micro_batch_size": "per_device_train_batch_size",
     "num_epochs": "num_train_epochs",
-    "output_dir": "output_dir",
-    "save_total_limit": "save_total_limit",
-    "warmup_ratio": "warmup_ratio",
-    "warmup_steps": "warmup_steps",
-    "weight_decay": "weight_decay",
 }
 _FOR_MEGATRON: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
 #: Commands whose options are TrainingArguments, with others of their own.
 #: Source: LLaMA-Factory src/llamafactory/cli.py @ 0.9.3; ms-swift swift/cli/main.py @ 3.0 (ROUTE_MAPPING).
-_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
-    "llamafactory-cli": frozenset(["train"]),
-    "lmf": frozenset(["train"]),
-    "swift": frozenset(["pt", "rlhf", "sft"]),
-}
+_COMMANDS: Final = {"llamafactory-cli": ("train",), "lmf": ("train",), "swift": ("pt", "rlhf", "sft")}
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 _WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
 #: Arguments that its own class still has. Source: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5
@@ -109,14 +98,7 @@ class _Program:
 @lru_cache(maxsize=1)
 def _programs() -> Mapping[str, _Program]:
     text = read_text(__package__, "other_programs.json")
-    return {name: _program(entry) for name, entry in json.loads(text).items()}
-
-
-def _program(entry: Mapping[str, Any]) -> _Program:
-    fields: dict[str, Any] = {
-        name: frozenset(value) if isinstance(value, list) else value for name, value in entry.items()
-    }
-    return _Program(**fields)
+    return {name: read_record(_Program, entry) for name, entry in json.loads(text).items()}
 
 
 def program_of(keys: frozenset[str], content: str, *, is_json: bool) -> str | None:
@@ -157,19 +139,15 @@ def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> D
     for name, value in data.items():
         plain = name.replace("-", "_")
         if plain in _OF_NEOX and value is not None:
-            kept[plain] = _known_part(plain, value)
+            known = _PRECISION.get(plain)
+            if known and isinstance(value, dict):
+                value = {key: inner for key, inner in value.items() if key in known and isinstance(inner, int)}
+            kept[plain] = value
             at[f"/{plain}"] = f"/{escape(name)}"
     if data.get("precision") == "bfloat16" and "bf16" not in kept:
         kept["bf16"] = {"enabled": True}
         at["/bf16"] = "/precision"
     return config_from_yaml(kept, source, text, at)
-
-
-def _known_part(name: str, value: object) -> object:
-    known = _PRECISION.get(name)
-    if known is None or not isinstance(value, dict):
-        return value
-    return {key: inner for key, inner in value.items() if key in known and isinstance(inner, int)}
 
 
 def _arguments(data: Mapping[str, object], source: Source, names: Mapping[str, str]) -> TrainingArguments:

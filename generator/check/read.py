@@ -10,7 +10,7 @@ from typing import Final
 
 from ..facts.document import Document, JobSpec, Kind
 from ..facts.hjson.text import read_json
-from ..findings import NOTE, Finding, Location, Severity
+from ..findings import NOTE, Finding, Location
 from ..job.text import Text, UnreadableText, read_content
 from ..programs.deepspeed.config import DsConfig
 from ..programs.kinds import read_as
@@ -21,7 +21,6 @@ from ..programs.megatron.arguments import from_launches as megatron_from_launche
 from ..programs.shell.reader import read_script
 from ..programs.shell.records import ShellScript
 from ..programs.trainer.training_arguments import from_launches
-from ..rule import Rule
 from . import codes
 from .file import File
 from .kinds import (
@@ -31,7 +30,6 @@ from .kinds import (
     has_launch_line,
     is_candidate,
     is_evidence,
-    is_folder,
     kind_of,
     tells_by_name,
 )
@@ -59,12 +57,6 @@ class Reading:
     untouchable: set[str] = field(default_factory=set)  #: paths of links, and of files whose kind is not certain
     left_alone: dict[str, str] = field(default_factory=dict)  #: the files that are not judged, with the reason
 
-    def report(
-        self, rule: Rule, where: Location, message: str, hint: str | None = None, severity: Severity | None = None
-    ) -> None:
-        """Add a finding on a document as text."""
-        self.findings.append(rule.at(where, message, hint, severity))
-
 
 def read_documents(
     paths: Iterable[str | os.PathLike[str]],
@@ -82,9 +74,8 @@ def read_documents(
     """
     reading = Reading(instead=instead or {})
     for path in paths:
-        folder = Path(path)
-        if is_folder(folder):
-            _read_folder(folder, reading, consumer)
+        if os.path.isdir(path):  # noqa: PTH112 - also a name that is too long for a file is none
+            _read_folder(Path(path), reading, consumer)
         else:
             _read_file(os.fspath(path), reading, consumer, named=not skip_unknown)
     return reading
@@ -109,14 +100,13 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
             reading.left_alone[str(path)] = LAUNCH_LINES
     if len(found) > MAX_FILES:
         message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
-        reading.report(codes.TOO_MUCH, where, message, "name the folder of one job")
+        reading.findings.append(codes.TOO_MUCH.at(where, message, "name the folder of one job"))
     for path in found[:MAX_FILES]:
         if path.suffix.lower() not in MAPPINGS or path.stat().st_size <= MAX_BYTES:
             _read_file(str(path), reading, consumer, named=False, in_folder=True)
     if len(reading.documents) + len(reading.findings) == before:
-        hint = f"name a folder with {_KINDS}"
-        message = "nothing in this folder is a document that dsgen checks"
-        reading.report(codes.UNKNOWN_KIND, where, message, hint, NOTE)
+        message, hint = "nothing in this folder is a document that dsgen checks", f"name a folder with {_KINDS}"
+        reading.findings.append(codes.UNKNOWN_KIND.at(where, message, hint, NOTE))
 
 
 def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool, in_folder: bool = False) -> None:
@@ -163,7 +153,7 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
             article = "an" if file.other_job[0] in "aeiou" else "a"
             message = f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
         hint = f"name {_KINDS}, or a folder of them"
-        reading.report(codes.UNKNOWN_KIND, Location(path=file.text.path), message, hint)
+        reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
     elif file.belongs_to or is_evidence(file.keys):
         program = file.program or ("AzureML" if file.other_job else "")
         reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
@@ -198,7 +188,7 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
         last = launches[-1]
         message = f"this is training program number {MOST_LAUNCHES}; none after it is checked"
         where = last.script.locate(last.calls[0].word) if last.calls else last.script.locate(0)
-        reading.report(codes.TOO_MUCH, where, message, "check the script of one job at a time", NOTE)
+        reading.findings.append(codes.TOO_MUCH.at(where, message, "check the script of one job at a time", NOTE))
 
 
 def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ..facts.around import checking
-from ..findings import Finding, Location, Severity, in_file_order
+from ..findings import Finding, Severity, in_file_order
 from ..job.records import Job, Launch
 from ..job.text import UnreadableText, text_of
 from ..programs.lookup import Files
@@ -37,38 +37,29 @@ def check_rendered(files: Iterable[RenderedFile], job: Job, folder: Path | None 
     found, coming = [*reading.findings], [folder / file.path for file in files] if folder else ()
     with checking([folder] if folder else (), coming, alone=folder is None):
         contexts = [(whole, Context(job=job, deepspeed_version=release))]  # as with --job, and as without
-        parts = submissions_of(whole, Files(whole))
-        contexts += [(part, Context(deepspeed_version=release)) for part in parts]
+        contexts += [(part, Context(deepspeed_version=release)) for part in submissions_of(whole, Files(whole))]
         for documents, context in contexts:
             found += check_submission(Submission(documents=documents, context=context))
-    return in_file_order(
-        dict.fromkeys(_placed(finding, job) for finding in found if finding.severity is not Severity.NOTE)
-    )
+    return in_file_order(dict.fromkeys(_placed(one, job) for one in found if one.severity is not Severity.NOTE))
 
 
 def _placed(finding: Finding, job: Job) -> Finding:
     """`finding` at the value of the spec that stands where it points, else that its message and its line quote."""
     values = [pair for pair in _values(job.launch) if pair[0] in job.origin.locations]
-    at, line = _pointed(finding.where), finding.where.excerpt or finding.message
+    where, line = finding.where, finding.where.excerpt or finding.message
+    word = _WORD.match(where.excerpt, where.column - 1) if where.excerpt is not None and where.column else None
+    at = word[0].strip("\"',") if word else None
     here = [pointer for pointer, value in values if value == at]
     here += [pointer for pointer, value in values if _quotes(finding.message, value) and _quotes(line, value)]
     options = [(pointer, value.partition("=")[0]) for pointer, value in values if value.startswith("--")]
     if not here and (named := [each for each in options if _quotes(finding.message, each[1].lstrip("-"))]):
         hint = f"remove {named[0][1]} from launch.arguments"
         return replace(finding, where=job.origin.locate(named[0][0]), hint=hint, edits=())
-    return replace(finding, where=job.origin.locate(here[0]) if here else finding.where, edits=())
+    return replace(finding, where=job.origin.locate(here[0]) if here else where, edits=())
 
 
 def _quotes(text: str, value: str) -> bool:
     return len(value) > 1 and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
-
-
-def _pointed(where: Location) -> str | None:
-    """The word at a place."""
-    if where.excerpt is None or where.column is None:
-        return None
-    word = _WORD.match(where.excerpt, where.column - 1)
-    return word[0].strip("\"',") if word else None
 
 
 def _values(launch: Launch) -> Iterator[tuple[str, str]]:

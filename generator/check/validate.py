@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..facts.around import checking, is_within
 from ..facts.document import Document, JobSpec
-from ..findings import Finding, InvalidJob, Severity, in_file_order, without
+from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
+from ..job.overrides import plain_source
 from ..job.records import Job
+from ..job.resolve_names import resolve_cluster, resolve_model
 from ..job.text import Text, UnreadableText, read_path
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.lookup import Files
 from ..programs.references import overwritten
-from ..programs.submission import Context, Submission
-from .context import ContextFlags, look_up
+from ..programs.submission import CONSUMERS, Context, Submission
+from ..programs.world import FLAGS
+from . import codes
 from .grouping import submissions_of
 from .ignores import without_ignored
 from .read import WRITTEN, Reading, read_documents
@@ -31,6 +35,7 @@ Path = str | os.PathLike[str]
 
 #: The place of another file at a message's end, which `findings.against` writes.
 _AGAINST: Final = re.compile(r" \([^\s()]+:\d+\)$")
+_VERSION: Final = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,28 +50,28 @@ class Answer:
 
 def validate(
     paths: Iterable[Path],
-    flags: ContextFlags,
     *,
     job: Path | None = None,
     engine: bool = False,
     skip_unknown: bool = False,
     instead: Mapping[str, str] | None = None,
     reported: Callable[[Finding], bool] = bool,
+    **flags: Any,
 ) -> Answer:
-    """Every finding in the documents at `paths`; `flags` and the spec at `job` are taken as true.
+    """Every finding in the documents at `paths`; `flags`, those of `_context`, and the spec at `job` are taken as true.
 
     With `engine` the installed DeepSpeed is asked too, about configs without an error that is `reported`; raises
     `NoEngine` where there is none. `skip_unknown` and `instead` are `read_documents`'.
     """
     with checking(paths := tuple(paths)):
-        read = read_documents(paths, consumer=flags.consumer, skip_unknown=skip_unknown, instead=instead)
+        read = read_documents(paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead)
         return _checked(read, paths, flags, job, reported if engine else None)
 
 
 def _checked(
     reading: Reading,
     paths: tuple[Path, ...],
-    flags: ContextFlags,
+    flags: Mapping[str, Any],
     job: Path | None,
     asked_of: Callable[[Finding], bool] | None,
 ) -> Answer:
@@ -78,7 +83,7 @@ def _checked(
     of_stated = tuple(
         f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None)) for f in of_stated
     )
-    context, of_flags = look_up(flags, stated)
+    context, of_flags = _context(stated, **flags)
     roots = [os.fspath(path) for path in paths]
     old = overwritten(reading.documents, Files(reading.documents, roots))
     documents = [document for document in reading.documents if document.path not in old]
@@ -87,11 +92,23 @@ def _checked(
     groups = _of_counts(documents, context)
     if job is None:
         groups = ((group, context) for group in submissions_of(documents, files))
-    submissions = [_submission(group, files, own, jobs, reading.texts) for group, own in groups]
+    submissions = [
+        Submission(
+            documents=group,
+            context=own,
+            texts=reading.texts,
+            jobs=tuple(jobs[document.path] for document in group if document.path in jobs),
+            around=files,
+        )
+        for group, own in groups
+    ]
     of_specs = [finding for _, problems in specs.values() for finding in problems]
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
     findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
-    texts = {**_text_of_spec(job), **reading.texts}
+    texts = dict(reading.texts)
+    with suppress(UnreadableText):
+        if job is not None:
+            texts.setdefault((text := read_path(job)).path, text)
     if asked_of is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked
 
@@ -105,6 +122,62 @@ def _checked(
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(old), WRITTEN)},
     )
+
+
+def _context(
+    job: Job | None,
+    *,
+    gpus: int | None = None,
+    gpus_per_node: int | None = None,
+    cluster: str | None = None,
+    model: str | None = None,
+    consumer: str | None = None,
+    deepspeed_version: str | None = None,
+) -> tuple[Context, list[Finding]]:
+    """The context that these flags give, and an error for every unknown name, which is left out.
+
+    `cluster` is a node type of the catalog, `model` a preset or the path of a Hugging Face config.json.
+    """
+    findings: list[Finding] = []
+    machines, shape = None, None
+    if cluster is not None:
+        machines, problems = resolve_cluster(plain_source({"cluster": cluster}), cluster)
+        findings += [_of_flag(f"--cluster {cluster}", problem) for problem in problems]
+    if model is not None:
+        shape, problems = resolve_model(plain_source({"model": model}), model)
+        findings += [_of_flag(f"--model {model}", problem) for problem in problems]
+    release = job.deepspeed_version if job else None
+    if deepspeed_version is not None and _VERSION.fullmatch(deepspeed_version):
+        release = tuple(map(int, deepspeed_version.split(".")))
+    elif deepspeed_version is not None:
+        message, hint = (
+            f"{deepspeed_version!r} is not a DeepSpeed version",
+            "give a release, such as --deepspeed-version 0.16.9",
+        )
+        findings.append(_unknown(f"--deepspeed-version {deepspeed_version}", message, hint))
+    if consumer is not None and consumer not in CONSUMERS:
+        message, hint = f"unknown consumer {consumer!r}", f"use one of {', '.join(CONSUMERS)}"
+        findings.append(_unknown(f"--consumer {consumer}", message, hint))
+        consumer = None
+    context = Context(
+        gpus=gpus,
+        gpus_per_node=gpus_per_node,
+        cluster=machines,
+        model=shape,
+        job=job,
+        consumer=consumer,
+        deepspeed_version=release,
+    )
+    return context, findings
+
+
+def _unknown(flag: str, message: str, hint: str) -> Finding:
+    return _of_flag(flag, codes.UNKNOWN_NAME.at(Location(path=FLAGS), message, hint))
+
+
+def _of_flag(flag: str, finding: Finding) -> Finding:
+    where = replace(finding.where, path=FLAGS, line=None, column=None, excerpt=None, flag=flag)
+    return replace(codes.from_spec(finding), where=where)
 
 
 def _of_counts(documents: Iterable[Document], context: Context) -> Iterator[tuple[tuple[Document, ...], Context]]:
@@ -124,23 +197,6 @@ def _of_counts(documents: Iterable[Document], context: Context) -> Iterator[tupl
                 largest = replace(context, job=replace(job, gpus=gpus, elastic=()))
                 yield own, largest
     yield rest, largest or context
-
-
-def _submission(
-    group: tuple[Document, ...], files: Files, context: Context, jobs: Mapping[str, Job], texts: Mapping[str, Text]
-) -> Submission:
-    """The submission of documents that belong together, with the jobs of the specs among them."""
-    own = tuple(jobs[document.path] for document in group if document.path in jobs)
-    return Submission(documents=group, context=context, texts=texts, jobs=own, around=files)
-
-
-def _text_of_spec(job: Path | None) -> dict[str, Text]:
-    """The text of the spec named by a flag, by its path."""
-    try:
-        text = read_path(job) if job is not None else None
-    except UnreadableText:
-        text = None
-    return {text.path: text} if text else {}
 
 
 def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Finding, ...]]:

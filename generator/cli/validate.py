@@ -101,20 +101,17 @@ def _checker(
     paths: tuple[str, ...], reported: Callable[[Finding], bool], form: str, *, each_folder: bool, **context: Any
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths; it accepts contents to read instead of the files'."""
-    from ..check.context import ContextFlags
     from ..check.validate import validate as check
     from .printing import working
 
-    options = {name: context.pop(name) for name in ("job", "engine", "skip_unknown")}
-    options["skip_unknown"] |= each_folder
-    flags = ContextFlags(**context)
+    context["skip_unknown"] |= each_folder
 
     def answer(instead: Mapping[str, str]) -> Answer:
         try:
             with working(f"checking {', '.join(paths)}", form):
-                return check(paths, flags, instead=instead, reported=reported, **options)
+                return check(paths, instead=instead, reported=reported, **context)
         except ModuleNotFoundError as missing:
-            if not options["engine"] or missing.name != "deepspeed":
+            if not context["engine"] or missing.name != "deepspeed":
                 raise
             raise click.UsageError(f"--engine requires DeepSpeed: {missing.msg}") from None
 

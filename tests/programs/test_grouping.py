@@ -10,7 +10,7 @@ import pytest
 
 from dsgen.check.grouping import submissions_of
 from dsgen.check.read import read_documents
-from dsgen.check.validate import ContextFlags, validate
+from dsgen.check.validate import validate
 from dsgen.findings import Finding
 from dsgen.programs.lookup import Files
 from dsgen.programs.submission import Submission
@@ -59,7 +59,7 @@ def paths_of(*paths: str) -> list[list[str]]:
 def found(*paths: str) -> dict[str, list[Finding]]:
     """What `dsgen validate` finds, by rule."""
     by_rule: dict[str, list[Finding]] = {}
-    for finding in validate(paths, ContextFlags()).findings:
+    for finding in validate(paths).findings:
         by_rule.setdefault(finding.rule, []).append(finding)
     return by_rule
 

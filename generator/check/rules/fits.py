@@ -16,7 +16,7 @@ from ...estimate.model_size import parameter_count
 from ...estimate.states import moment_bytes
 from ...estimate.uncertainty import required_band
 from ...facts.facts import Facts, completed
-from ...findings import ERROR, WARNING, Location, Severity, Violation, Violations
+from ...findings import ERROR, WARNING, Location, Violation, Violations
 from ...job.records import Job, Pins
 from ...programs.deepspeed.config import Config
 from ...programs.deepspeed.facts import ConfigFacts, config_facts
@@ -49,16 +49,18 @@ _BEYOND: Final = (
 _SMALL: Final = 0.25
 _MASTER_BYTES: Final = 4  # of the fp32 weight that the optimizer keeps of each parameter
 _DEVICE, _HOST = FIT_RULES
-_ADAPTERS: Final = re.compile(
-    r"lora|peft|qlora|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I
-)
-_OPTIMIZERS: Final = frozenset({"adam", "adamw"})
+_ADAPTERS: Final = re.compile(r"lora|peft|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I)
 #: What a config doesn't say of the training: of the job, or assumed.
 _TRAINED: Final = (
     *("optimizer", "attention", "kernels", "cross_entropy"),
     *("moment_dtype", "master_dtype", "fp8_parameters", "lora"),
 )
 _USUAL: Final = {"optimizer": "adamw", "attention": "flash"}
+_SWAPPED: Final = deepspeed_now(
+    "runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and the moments of Adam"
+)
+_GATHERED: Final = derived("stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step")
+_REQUESTS: Final = ("DeepSpeed config", "launch script", "Kubernetes job", "Megatron arguments")
 _MICS: Final = "/zero_optimization/mics_shard_size"
 
 
@@ -102,7 +104,11 @@ def _is_partial(config: Config, submission: Submission) -> bool:
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
     for arguments in submission.training_arguments:
         texts += [f"{key} {value}" for key, value in arguments.values.items()]
-    return str(kind).lower() not in _OPTIMIZERS or any(map(_ADAPTERS.search, texts)) or world_of(submission).expert > 1
+    return (
+        str(kind).lower() not in {"adam", "adamw"}
+        or any(map(_ADAPTERS.search, texts))
+        or world_of(submission).expert > 1
+    )
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
@@ -112,8 +118,7 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
     don't divide into replicas.
     """
     job, config, world, planned = facts.job, facts.config, world_of(submission), submission.job
-    replicas = world.replicas
-    if not replicas:
+    if not (replicas := world.replicas):
         return None
     batch, shards = config.whole("/train_micro_batch_size_per_gpu"), config.whole(_MICS)
     batch = batch if batch is not None and 0 < batch < 10_000 else 1
@@ -166,13 +171,10 @@ def fits_device(need: Need) -> Violations:
     part = f", {_gib(states)} of it model states" if states > GIB else ""
     more = part if surely else ", at the upper end of the estimate more"
     message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU{more}"
-    hint = _DEVICE.columns.explain(job, layout, ledger)[1] or None
-    yield Violation(
-        need.facts.locate("/layout/micro_batch", "/layout/zero_stage"),
-        f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}",
-        hint,
-        severity=None if surely else Severity.WARNING,
-    )
+    message = f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
+    where = need.facts.locate("/layout/micro_batch", "/layout/zero_stage")
+    hint = _DEVICE.columns.explain(job, layout, ledger)[1]
+    yield Violation(where, message, hint or None, severity=None if surely else WARNING)
 
 
 @needs.rule("MEM002", ERROR, "training", _HOST.source)
@@ -181,19 +183,12 @@ def fits_host(need: Need) -> Violations:
     Prevents: The node's out-of-memory killer ends the run: exit code -9.
     Fix: offload less, or use more nodes"""
     if need.device == "cpu" and not _HOST.columns.holds(need.job, need.layout, need.ledger):
-        cluster = need.job.cluster
-        message = f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)} of host memory a node;"
-        message += f" {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
+        cluster, needed = need.job.cluster, f"offloaded states need about {_gib(need.ledger.host_bytes_per_node)}"
+        message = f"{needed} of host memory a node; {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
         yield Violation(need.facts.locate("/layout/offload"), message, "offload less, or to NVMe, or use more nodes")
 
 
-@needs.rule(
-    "MEM006",
-    WARNING,
-    "training",
-    deepspeed_now("runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and the moments of Adam"),
-    reads=("DeepSpeed config",),
-)
+@needs.rule("MEM006", WARNING, "training", _SWAPPED, reads=("DeepSpeed config",))
 def fits_nvme(need: Need) -> Violations:
     """States offloaded to NVMe fit on the local disks of its nodes.
     Prevents: No space left on device, at the first step. A warning: nvme_path may be on another disk.
@@ -202,18 +197,12 @@ def fits_nvme(need: Need) -> Violations:
     swaps = need.layout.zero_stage == 3 and need.device == "nvme"
     needed = parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job)) / job.nodes if swaps else 0
     if has is not None and needed > has:
-        message = f"offloaded states need about {_gb(needed)} of NVMe a node; {job.cluster.name} has {_gb(has)}"
-        where = need.facts.locate("/layout/offload")
+        message = f"offloaded states need about {needed / GB:,.0f} GB of NVMe a node"
+        where, message = need.facts.locate("/layout/offload"), f"{message}; {job.cluster.name} has {has / GB:,.0f} GB"
         yield Violation(where, message, f"use {math.ceil(needed * job.nodes / has)} nodes or more" if has else None)
 
 
-@submissions.rule(
-    "SUB013",
-    ERROR,
-    "training",
-    _HOST.source,
-    reads=("DeepSpeed config", "launch script", "Kubernetes job", "Megatron arguments"),
-)
+@submissions.rule("SUB013", ERROR, "training", _HOST.source, reads=_REQUESTS)
 def fits_request(submission: Submission) -> Violations:
     """A Slurm job asks for the host memory that its offload needs, and pods aren't limited to less.
     Prevents: Slurm or the kernel kills the job when it passes its memory: exit code -9, or an oom_kill event.
@@ -239,13 +228,7 @@ def _memory_limits(submission: Submission) -> Iterator[tuple[Location, str, floa
             yield job.locate(place), f"memory: {job.value(place)}", limit, role.gpus, "raise the limit, or leave it out"
 
 
-@needs.rule(
-    "MEM005",
-    WARNING,
-    "silent",
-    derived("stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"),
-    reads=("DeepSpeed config",),
-)
+@needs.rule("MEM005", WARNING, "silent", _GATHERED, reads=("DeepSpeed config",))
 def stage_three_is_needed(need: Need) -> Violations:
     """ZeRO stage 3 is for models that stage 2 leaves little room for: it gathers every parameter twice a step.
     Prevents: No error: half as much communication again as stage 2, for memory that nothing uses.
@@ -255,11 +238,9 @@ def stage_three_is_needed(need: Need) -> Violations:
         return
     ledger = memory(job, replace(layout, zero_stage=2))
     if required_band(ledger).high <= ledger.capacity_bytes * _SMALL:
-        message = (
-            f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} a GPU for"
-            f" {job.model.name} on {layout.world} GPUs, without activations;"
-            f" {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
-        )
+        run = f"a GPU for {job.model.name} on {layout.world} GPUs, without activations"
+        message = f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} {run}"
+        message = f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         yield Violation(need.facts.locate("/layout/zero_stage"), message, 'set "stage" to 2')
 
 
@@ -268,12 +249,7 @@ def _subject(need: Need) -> str:
     model = "" if need.whole else f" {need.job.model.name}"
     sizes = f", tensor {layout.tensor} × pipeline {layout.pipeline}" if need.whole else ""
     stage = "" if need.job.framework.runs("Megatron-LM") else f" at ZeRO stage {layout.zero_stage}"
-    gpus = f"{layout.world} GPU{'s' if layout.world > 1 else ''}"
-    return f"training{model} on {gpus}{sizes}{stage} needs"
-
-
-def _gb(count: float) -> str:
-    return f"{count / GB:,.0f} GB"
+    return f"training{model} on {layout.world} GPU{'s' * (layout.world > 1)}{sizes}{stage} needs"
 
 
 def _gib(count: float) -> str:

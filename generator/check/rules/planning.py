@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 from ...facts.facts import Facts
@@ -15,7 +16,6 @@ from ...programs.megatron.facts import MegatronFacts, megatron_facts
 from ...programs.megatron.rules.rule import READS, at
 from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
 from ...programs.subjects import Subject, subject
-from ...programs.submission import Submission
 from ...rule import InFiles, Rule
 from ...rules.layout.pipeline import micro_batches_fill_pipeline
 from ...rules.run import violations_of
@@ -30,13 +30,8 @@ _KINDS: Final[Mapping[str, Subject[Any]]] = {
 @cache
 def _facts_of(*kinds: str) -> Subject[Facts]:
     """The facts of these kinds of files, as the subject of rules."""
-
-    @subject(*(name for kind in kinds for name in _KINDS[kind].reads))
-    def facts(submission: Submission) -> Iterator[Facts]:
-        for kind in kinds:
-            yield from _KINDS[kind](submission)
-
-    return facts
+    reads = tuple(name for kind in kinds for name in _KINDS[kind].reads)
+    return Subject(reads, lambda submission: chain.from_iterable(_KINDS[kind](submission) for kind in kinds))
 
 
 def _in_files(rule: Rule, in_files: InFiles) -> Rule:
@@ -48,12 +43,8 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
             return
         if run is not None and (run.has_any(*in_files.unless) or {one.word for one in run.strays} & {*in_files.unless}):
             return
-        if (
-            in_files.cut
-            and run is not None
-            and run.beside.cuts_pipeline
-            and (run.model_parallel or 0) > (run.gpus or 0)
-        ):
+        cut = in_files.cut and run is not None and run.beside.cuts_pipeline
+        if cut and run is not None and (run.model_parallel or 0) > (run.gpus or 0):
             return
         for violation in violations_of(rule, facts):
             yield replace(violation, severity=in_files.severity)
@@ -61,8 +52,7 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
             batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
             if not batch or not micro or not stages or (run.gpus and run.model_parallel):
                 return
-            most = max(batch // micro, 1)
-            if most < stages:
+            if (most := max(batch // micro, 1)) < stages:
                 waits = round(100 * (stages - 1) / (stages + most - 1))
                 given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
                 message = f"every stage waits {waits}% of the step or more with {given}: at most {most} micro-batches"

@@ -41,11 +41,6 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
     return (*planning.RULES, *rules_in(fits, run_length))
 
 
-@lru_cache(maxsize=64)
-def _rules_for(programs: tuple[str, ...], estimated: bool) -> tuple[Rule, ...]:
-    return (*rules_of_programs(programs), *_rules_on_all(), *(_rules_on_estimates() if estimated else ()))
-
-
 @lru_cache(maxsize=1)
 def all_file_rules() -> tuple[Rule, ...]:
     """Every rule on files."""
@@ -53,7 +48,6 @@ def all_file_rules() -> tuple[Rule, ...]:
 
 
 _OF_TEXT: Final = "PARSE016"  #: on text that no program reads
-_MEANT: Final = re.compile(r"did you mean `?(\w+)")
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
 
@@ -61,7 +55,8 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
     estimated = submission.megatron or (submission.cluster and submission.configs) or says_layout(submission)
-    return in_file_order(_bounded(_rules_for(programs_of(submission), bool(estimated)), submission))
+    rules = (*rules_of_programs(programs_of(submission)), *_rules_on_all())
+    return in_file_order(_bounded((*rules, *_rules_on_estimates()) if estimated else rules, submission))
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
@@ -71,9 +66,8 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
         certain = _as_certain(rule, found, submission)
         for finding in islice(_without_repeats(certain), MOST_FINDINGS * (1 + len(submission.documents))):
             said[finding.where.path] += 1
-            if said[finding.where.path] > MOST_FINDINGS:
-                continue
-            yield finding
+            if said[finding.where.path] <= MOST_FINDINGS:
+                yield finding
             if said[finding.where.path] == MOST_FINDINGS:
                 message = f"{rule.id} is reported {MOST_FINDINGS} times, here for the last time; there may be more"
                 yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=Severity.NOTE)
@@ -106,7 +100,7 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
         return True
     if path not in submission.unclaimed or rule.id == _OF_TEXT:
         return False
-    meant = _MEANT.match(finding.hint or "")  # a slip is one whatever the program does
+    meant = re.match(r"did you mean `?(\w+)", finding.hint or "")  # a slip is one whatever the program does
     slip = meant is not None and any(is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message))
     if path not in {config.path for config in submission.configs}:
         return not slip and not is_named(path)
@@ -118,7 +112,7 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:
     """One place and message is reported once, however many ways lead to it."""
-    reported: set[tuple[str, int | None, int | None, str]] = set()
+    reported = set[tuple[object, ...]]()
     for finding in findings:
         key = (finding.where.path, finding.where.line, finding.where.column, finding.message)
         if key not in reported:

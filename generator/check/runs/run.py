@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -112,11 +113,11 @@ def _facts(lines: Sequence[str]) -> LogFacts | None:
     chosen = next((facts for facts in found if facts.steps), found[0] if found else None)
     if chosen is None:
         return None
-    others = [facts for facts in found if facts is not chosen]
-    keys = {key: value for facts in reversed(others) for key, value in facts.keys.items()}
-    places = {key: line for facts in reversed(others) for key, line in facts.lines.items()}
-    peak = next((facts.peak_bytes for facts in (chosen, *others) if facts.peak_bytes), None)
-    return replace(chosen, keys={**keys, **chosen.keys}, lines={**places, **chosen.lines}, peak_bytes=peak)
+    ranked = [chosen, *(facts for facts in found if facts is not chosen)]
+    keys = {key: value for facts in reversed(ranked) for key, value in facts.keys.items()}
+    places = {key: line for facts in reversed(ranked) for key, line in facts.lines.items()}
+    peak = next((facts.peak_bytes for facts in ranked if facts.peak_bytes), None)
+    return replace(chosen, keys=keys, lines=places, peak_bytes=peak)
 
 
 def typical(facts: LogFacts) -> tuple[float, str]:
@@ -154,6 +155,11 @@ class Outcome:
     out_of_memory: bool = False  #: whether it ran out, whatever it had measured until then
     problem: str = ""  #: why there is no measurement, in the log's own words where it has them
 
+    @property
+    def weight(self) -> int:
+        """Memory that ran out is more than a time, a time more than nothing."""
+        return 2 if self.out_of_memory else 1 if self.run else 0
+
 
 def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
     """By number, what the logs below `folder` say. A log begins with `mark` and the trial's number.
@@ -161,26 +167,20 @@ def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
     A trial with several logs is that of the one which says most: of the rank that prints its steps.
     """
     found: dict[int, Outcome] = {}
-    for path in _logs(folder):
+    files = (path for path in sorted(folder.rglob("*")) if path.suffix in _NAMES and path.is_file())
+    within = (path for path in files if path.resolve().is_relative_to(folder.resolve()))  # to which no link leads out
+    for path in islice(within, _MOST_FILES):
         try:
             lines = read_lines(str(path))
         except Unreadable:
             continue
         begins = next((match for line in lines[:1000] if (match := re.match(rf"{mark} (\d{{1,4}})$", line))), None)
-        if begins is None:
-            continue
-        outcome = _outcome(int(begins[1]), path, lines)
-        before = found.get(outcome.number)
-        if before is None or _says(outcome) > _says(before):
-            found[outcome.number] = outcome
+        if begins is not None:
+            outcome = _outcome(int(begins[1]), path, lines)
+            before = found.get(outcome.number)
+            if before is None or outcome.weight > before.weight:
+                found[outcome.number] = outcome
     return found
-
-
-def _logs(folder: Path) -> Iterator[Path]:
-    """Files that may be logs, to which no link leads out of the folder."""
-    files = (path for path in sorted(folder.rglob("*")) if path.suffix in _NAMES and path.is_file())
-    paths = (path for path in files if path.resolve().is_relative_to(folder.resolve()))
-    yield from (path for path, _ in zip(paths, range(_MOST_FILES), strict=False))
 
 
 def _outcome(number: int, path: Path, lines: list[str]) -> Outcome:
@@ -192,8 +192,3 @@ def _outcome(number: int, path: Path, lines: list[str]) -> Outcome:
     said = next((line for line in reversed(lines) if _FAILED.match(line)), "")
     last = next((line for line in reversed(lines[1:]) if line.strip()), "the log is empty")
     return Outcome(number=number, log=path, problem=(said or last).strip()[:_MOST_SHOWN])
-
-
-def _says(outcome: Outcome) -> int:
-    """Return the weight of an outcome: memory that ran out is more than a time, a time more than nothing."""
-    return 2 if outcome.out_of_memory else 1 if outcome.run else 0

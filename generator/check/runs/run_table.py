@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 from ...catalog import closest
@@ -30,10 +30,9 @@ from ...job.schema import load_schema
 from ...units import GIB
 
 STEP_TIME: Final = "step_time_s"
-PEAK: Final = "peak_memory_gib"
-KIND: Final = "peak_memory_kind"
-NAME: Final = "name"
-_MEASURED: Final = (NAME, STEP_TIME, PEAK, KIND)
+_PEAK: Final = "peak_memory_gib"
+_KIND: Final = "peak_memory_kind"
+_MEASURED: Final = ("name", STEP_TIME, _PEAK, _KIND)
 _TOP: Final = ("framework", "model", "cluster", "gpus", "nodes")
 MAX_ROWS: Final = 300  # each is a job that is read and estimated; a calibration file lists them all
 MAX_COLUMNS: Final = 1_000  # there are fewer keys
@@ -52,7 +51,7 @@ def spec_columns() -> Mapping[str, str]:
     return {**{key: key for key in _TOP}, **keys, **{path: path for path in keys.values()}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Row:
     """One row with the places of its cells."""
 
@@ -60,12 +59,21 @@ class _Row:
     line: int
     text: str
     cells: Mapping[str, str]
-    columns: Mapping[str, int]  #: where each cell starts, from 1
+
+    @cached_property
+    def starts(self) -> Mapping[str, int]:
+        """The column at which each cell starts, from 1, commas within quotes not counting."""
+        starts, quoted = [1], False
+        for index, character in enumerate(self.text):
+            quoted ^= character == '"'
+            if character == "," and not quoted:
+                starts.append(index + 2)
+        return dict(zip(self.cells, starts, strict=False))
 
     def locate(self, column: str) -> Location:
         """The place of a cell."""
         excerpt = self.text if self.text.isprintable() and len(self.text) <= _MAX_EXCERPT else None
-        return Location(path=self.path, pointer="", line=self.line, column=self.columns.get(column), excerpt=excerpt)
+        return Location(path=self.path, line=self.line, column=self.starts.get(column), excerpt=excerpt)
 
 
 def read_table(path: str, lines: Sequence[str]) -> Read:
@@ -77,11 +85,11 @@ def read_table(path: str, lines: Sequence[str]) -> Read:
         return Read(findings=(RUNS_UNREADABLE.at(where, f"this is no CSV table: {problem}", "quote its cells"),))
     if not rows:
         return Read(findings=(RUNS_UNREADABLE.at(Location(path=path), "the table is empty", "give its columns"),))
-    header, *body = rows
-    names = [name.strip() for name in header[1]]
-    findings = list(_check_header(path, header[2], names))
+    (first, titles, text), *body = rows
+    names = [name.strip() for name in titles]
+    findings = list(_check_header(path, text, names))
     if not findings and not body:
-        where = Location(path=path, line=header[0])
+        where = Location(path=path, line=first)
         findings.append(RUNS_UNREADABLE.at(where, "the table has no rows", "add one row a run"))
     if len(body) > MAX_ROWS:
         where = Location(path=path, line=body[MAX_ROWS][0])
@@ -103,31 +111,20 @@ def _cells(lines: Sequence[str]) -> Iterator[tuple[int, list[str], str]]:
             yield line, cells, lines[line - 1]
 
 
-def _starts(names: Sequence[str], text: str) -> dict[str, int]:
-    """The column at which each cell of a row starts, from 1, commas within quotes not counting."""
-    starts, quoted = [1], False
-    for index, character in enumerate(text):
-        quoted ^= character == '"'
-        if character == "," and not quoted:
-            starts.append(index + 2)
-    return dict(zip(names, starts, strict=False))
-
-
 def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Finding]:
     known, seen = (*_MEASURED, *spec_columns()), set[str]()
-    starts = _starts([str(i) for i in range(len(names))], text)
-    excerpt = text if text.isprintable() and len(text) <= _MAX_EXCERPT else None
+    row = _Row(path=path, line=1, text=text, cells={str(index): name for index, name in enumerate(names)})
     if len(names) > MAX_COLUMNS:
         message = f"the table has {len(names):,} columns; the most is {MAX_COLUMNS:,}"
         yield RUNS_UNREADABLE.at(Location(path=path, line=1), message, "keep step_time_s and the job's keys")
     for index, name in enumerate(names[:MAX_COLUMNS]):
-        where = Location(path=path, line=1, column=starts.get(str(index)), excerpt=excerpt)
         if name in seen:
-            yield RUNS_COLUMN.at(where, f"the column {name[:_MAX_NAME]!r} is here twice", "keep one of them")
+            message, hint = f"the column {name[:_MAX_NAME]!r} is here twice", "keep one of them"
+            yield RUNS_COLUMN.at(row.locate(str(index)), message, hint)
         elif name not in known:
-            near = closest(name, known)
+            near, message = closest(name, known), f"{name[:_MAX_NAME]!r} is an unknown column in a table of runs"
             hint = f"did you mean `{near}`?" if near else f"columns are {', '.join(_MEASURED)} and keys of the job spec"
-            yield RUNS_COLUMN.at(where, f"{name[:_MAX_NAME]!r} is an unknown column in a table of runs", hint)
+            yield RUNS_COLUMN.at(row.locate(str(index)), message, hint)
         seen.add(name)
     if STEP_TIME not in names:
         message = f"the column `{STEP_TIME}` is missing"
@@ -136,24 +133,24 @@ def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Findin
 
 def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], text: str) -> Read:
     named = {name: cell.strip() for name, cell in zip(names, cells, strict=False)}
-    row = _Row(path=path, line=line, text=text, cells=named, columns=_starts(names, text))
+    row = _Row(path=path, line=line, text=text, cells=named)
     findings: list[Finding] = []
     if len(cells) > len(names):
-        where = Location(path=path, line=line)
         message = f"the row has {len(cells)} cells; the header has {len(names)}"
-        findings.append(RUNS_UNREADABLE.at(where, message, "quote cells that have a comma in them"))
+        hint = "quote cells that have a comma in them"
+        findings.append(RUNS_UNREADABLE.at(Location(path=path, line=line), message, hint))
     seconds = _positive(row, STEP_TIME, findings, needed=True)
-    peak = _positive(row, PEAK, findings)
-    kind = row.cells.get(KIND) or "allocated"
+    peak = _positive(row, _PEAK, findings)
+    kind = row.cells.get(_KIND) or "allocated"
     if kind not in PEAK_KINDS:
-        message = f"`{KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
-        findings.append(RUNS_VALUE.at(row.locate(KIND), message, "write allocated for the peak of torch's allocator"))
+        message = f"`{_KIND}` is {kind[:40]!r}; it must be {', '.join(PEAK_KINDS[:-1])} or {PEAK_KINDS[-1]}"
+        findings.append(RUNS_VALUE.at(row.locate(_KIND), message, "write allocated for the peak of torch's allocator"))
     if findings or seconds is None:
         return Read(findings=tuple(findings))
     columns = spec_columns()
     given = [name for name in row.cells if name in columns and row.cells[name]]
     run = Measurement(
-        name=row.cells.get(NAME) or f"{short_name(path)}:{line}",
+        name=row.cells.get("name") or f"{short_name(path)}:{line}",
         where=Location(path=path, line=line),
         step_time_s=seconds,
         keys={columns[name]: row.cells[name] for name in given},
@@ -171,8 +168,6 @@ def _positive(row: _Row, name: str, findings: list[Finding], *, needed: bool = F
     if not text and needed:
         findings.append(RUNS_VALUE.at(row.locate(name), f"`{name}` is empty", "give it, or remove the row"))
     elif text and value is None:
-        message = f"`{name}` is {text[:40]!r}; it must be a number above zero"
-        findings.append(
-            RUNS_VALUE.at(row.locate(name), message, f"write a number such as {'2.35' if needed else '61.4'}")
-        )
+        message, hint = f"`{name}` is {text[:40]!r}; it must be a number above zero", "write a number such as "
+        findings.append(RUNS_VALUE.at(row.locate(name), message, hint + ("2.35" if needed else "61.4")))
     return value

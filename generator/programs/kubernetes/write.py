@@ -313,9 +313,8 @@ def _literal(text: str) -> str:
 
 def _pytorch_job(job: _Job) -> Entry:
     """A master and workers: the controller sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE."""
-    nodes, specs = job.plan.job.nodes, dict[str, Entry]()
-    for role, replicas in (("Master", 1), ("Worker", nodes - 1)) if nodes > 1 else (("Master", 1),):
-        specs[role] = {"replicas": replicas, "restartPolicy": "OnFailure", "template": job.pod("pytorch", "")}
+    nodes, pod = job.plan.job.nodes, {"restartPolicy": "OnFailure", "template": job.pod("pytorch", "")}
+    specs = {"Master": {"replicas": 1, **pod}, **({"Worker": {"replicas": nodes - 1, **pod}} if nodes > 1 else {})}
     # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails ends all.
     limit = job.restarts * nodes + 1 if job.restarts else 0
     return {
