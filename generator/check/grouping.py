@@ -17,12 +17,7 @@ from ..programs.slurm.request import LAUNCHERS
 
 #: Files that a job may use without naming them. Where no job lies beside them, the first of these uses the others.
 _USED: Final[tuple[Kind, ...]] = (
-    "training arguments",
-    "Megatron arguments",
-    "accelerate config",
-    "job spec",
-    "DeepSpeed config",
-    "hostfile",
+    *("training arguments", "Megatron arguments", "accelerate config", "job spec", "DeepSpeed config", "hostfile"),
     "environment file",
 )
 _JOBS: Final = (LaunchScript, CommandDocument)
@@ -38,10 +33,7 @@ Unit = list[Document]  #: the documents of one file, or of one job in it; the fi
 
 def submissions_of(documents: Sequence[Document], files: Files) -> Iterator[tuple[Document, ...]]:
     """The documents of each submission, in order of the documents that name the rest."""
-    units = list(_units(documents))
-    graph = _Graph(units, files)
-    graph.add_neighbours()
-    return graph.submissions()
+    return _Graph(list(_units(documents)), files).submissions()
 
 
 def _units(documents: Iterable[Document]) -> Iterator[Unit]:
@@ -68,6 +60,7 @@ class _Graph:
         self._links = [tuple(references_of(unit, files)) for unit in units]
         self._next = [list(self._targets(number)) for number in range(len(units))]
         self._named = {target for targets in self._next for target in targets}
+        self._add_neighbours()
 
     def _targets(self, number: int) -> Iterator[int]:
         """The units that one names. A script that starts several others starts a job with each."""
@@ -79,7 +72,7 @@ class _Graph:
             if target != number and (len(scripts) == 1 or target not in scripts):
                 yield target
 
-    def add_neighbours(self) -> None:
+    def _add_neighbours(self) -> None:
         """Let the only job of a folder use what nothing names there, and that of a path what code has the name of."""
         folders, roots = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for number, unit in enumerate(self._units):
@@ -100,8 +93,7 @@ class _Graph:
         centre = [number for number in jobs if _trains(self._units[number])]
         centre = centre or [number for number in jobs if _launches(self._units[number][0])]
         alone = {kind: found for kind in _USED if (found := [n for n in free[kind] if n not in self._named])}
-        if not centre:
-            centre = next(iter(alone.values()), [])
+        centre = centre or next(iter(alone.values()), [])
         for kind, found in alone.items() if len(centre) == 1 else ():
             if len(found) == 1 and found != centre and self._takes(centre[0], kind):
                 path = self._units[found[0]][0].path
@@ -127,19 +119,15 @@ class _Graph:
         """Each unit that no other names, with all that it names; of units in a ring, the first."""
         seen, numbers = set[int](), range(len(self._units))
         for number in sorted(numbers, key=lambda each: each in self._named):
-            if number not in self._named or number not in seen:
-                reached = self._reached(number)
-                seen |= reached
-                yield tuple(document for each in sorted(reached) for document in self._units[each])
-
-    def _reached(self, number: int) -> set[int]:
-        reached, rest = set[int](), [number]
-        while rest:
-            each = rest.pop()
-            if each not in reached:
-                reached.add(each)
-                rest += self._next[each]
-        return reached
+            if number in seen and number in self._named:
+                continue
+            reached, rest = set[int](), [number]
+            while rest:
+                if (each := rest.pop()) not in reached:
+                    reached.add(each)
+                    rest += self._next[each]
+            seen |= reached
+            yield tuple(document for each in sorted(reached) for document in self._units[each])
 
 
 def _launches(document: Document) -> tuple[Launch, ...]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ...catalog import Model
-from ...dataclass import dataclass
 from ...findings import ERROR, WARNING, Violation, Violations, against
 from ...job.records import Job
 from ...programs.deepspeed.config import Config
-from ...programs.megatron.arguments import MegatronArguments
 from ...programs.subjects import subject, submissions
 from ...programs.submission import Submission, used_config
 from ...programs.world import world_of
@@ -19,6 +16,7 @@ from ...rules.violations import derived
 _PLANNED: Final = derived("the launched job is the planned one only if both say the same")
 _LAST_EXPORT: Final = derived("the last export before the launch line wins")
 _BATCH: Final = "/training/global_batch"
+_ARGUMENTS: Final = ("job spec", "Megatron arguments")
 #: Megatron's option for a fact of a model, and the attribute of `Model`.
 _SHAPE: Final = (
     ("--num-layers", "layers"),
@@ -44,27 +42,14 @@ def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
         yield submission.job, config
 
 
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """Megatron arguments, and what they are for."""
-
-    arguments: MegatronArguments
-    job: Job | None
-    model: Model | None
-
-    def differ(self, option: str, planned: int | None, text: str, pointer: str) -> Violations:
-        """Yield a violation for an option that is set to another number than planned at a pointer of the job."""
-        written = self.arguments.integer(option)
+def _differ(submission: Submission, option: str, planned: int | None, text: str, pointer: str) -> Violations:
+    """Megatron arguments in which an option is set to another number than planned at a pointer of the job."""
+    for arguments in submission.megatron:
+        written = arguments.integer(option)
         if planned and written is not None and written != planned:
             message = f"{option} {written}, but {text} {planned}"
-            found = Violation(self.arguments.locate(option), message, f"write {option} {planned}")
-            yield against(self.job.origin.locate(pointer), found) if self.job else found
-
-
-@subject("job spec", "Megatron arguments")
-def _arguments(submission: Submission) -> Iterator[_Arguments]:
-    for arguments in submission.megatron:
-        yield _Arguments(arguments, submission.job, submission.model)
+            found = Violation(arguments.locate(option), message, f"write {option} {planned}")
+            yield against(submission.job.origin.locate(pointer), found) if submission.job else found
 
 
 @_configs.rule("SUB004", ERROR, "silent", _PLANNED)
@@ -113,37 +98,37 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
             message, hint = f"train_batch_size: {size}, but {text} {wanted}", f'set "train_batch_size": {wanted}'
             found = Violation(config.locate("/train_batch_size"), message, hint)
             yield against(submission.job.origin.locate(_BATCH), found)
-    for arguments in _arguments(submission):
-        yield from arguments.differ("--global-batch-size", wanted, text, _BATCH)
+    yield from _differ(submission, "--global-batch-size", wanted, text, _BATCH)
 
 
-@_arguments.rule("SUB006", ERROR, "silent", _PLANNED)
-def sequence_is_the_jobs(found: _Arguments) -> Violations:
+@submissions.rule("SUB006", ERROR, "silent", _PLANNED, reads=_ARGUMENTS)
+def sequence_is_the_jobs(submission: Submission) -> Violations:
     """The Megatron arguments have the job's sequence length.
     Prevents: No error: another sequence length than planned, so another memory need, speed and number of tokens.
     Fix: write the job's sequence_length into the arguments"""
-    planned = found.job.training.sequence_length if found.job else None
-    yield from found.differ("--seq-length", planned, "the job's sequence_length is", "/training/sequence_length")
+    planned = submission.job.training.sequence_length if submission.job else None
+    yield from _differ(submission, "--seq-length", planned, "the job's sequence_length is", "/training/sequence_length")
 
 
-@_arguments.rule("SUB008", ERROR, "silent", _PLANNED)
-def model_is_the_jobs(found: _Arguments) -> Violations:
+@submissions.rule("SUB008", ERROR, "silent", _PLANNED, reads=_ARGUMENTS)
+def model_is_the_jobs(submission: Submission) -> Violations:
     """The Megatron arguments have the model of the job.
     Prevents: No error: another model is trained than the one asked for.
     Fix: write the model's shape into the arguments"""
-    if found.model is not None:
+    if (model := submission.model) is not None:
         for option, attribute in _SHAPE:
-            yield from found.differ(option, getattr(found.model, attribute), f"{found.model.name} has", "/model")
+            yield from _differ(submission, option, getattr(model, attribute), f"{model.name} has", "/model")
 
 
-@_arguments.rule("SUB009", WARNING, "silent", _PLANNED)
-def degrees_are_the_jobs(found: _Arguments) -> Violations:
+@submissions.rule("SUB009", WARNING, "silent", _PLANNED, reads=_ARGUMENTS)
+def degrees_are_the_jobs(submission: Submission) -> Violations:
     """The Megatron arguments have the degrees that the job's spec pins.
     Prevents: No error: another layout than the one that was planned and estimated.
     Fix: write the pinned degrees into the arguments"""
-    if found.job is not None:
+    if (job := submission.job) is not None:
         for option, name in _DEGREES:
-            yield from found.differ(option, getattr(found.job.pins, name), f"the job pins {name}:", f"/layout/{name}")
+            planned = getattr(job.pins, name)
+            yield from _differ(submission, option, planned, f"the job pins {name}:", f"/layout/{name}")
 
 
 @submissions.rule("SUB012", WARNING, "silent", _LAST_EXPORT, reads=("job spec", "launch script"))

@@ -8,9 +8,10 @@ from pathlib import PurePath
 from typing import Final
 
 from ...facts.document import Claim
-from ...findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
+from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...job.wording import counted
 from ...programs.deepspeed.config import BATCH_KEYS, Config
+from ...programs.launching.options import Options
 from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MICRO, PIPELINE, TENSOR
 from ...programs.megatron.table import LARGEST
 from ...programs.references import Reference
@@ -37,8 +38,8 @@ def gpus_agree(submission: Submission) -> Violations:
     part = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))}
     told = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("nodes"))}
     for claim, trusted in _contradictions(submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))):
-        plural = "es" if claim.value != 1 else ""
-        what = f"{claim.value} process{plural}" if claim.quantity == "processes" else counted(claim.value, "GPU")
+        processes = f"{claim.value} process{'es' * (claim.value != 1)}"
+        what = processes if claim.quantity == "processes" else counted(claim.value, "GPU")
         message = f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
         asked = submission.job is None and trusted.where.path != FLAGS  # of a machine, and not for the run
         fewer = asked and claim.value < trusted.value
@@ -132,7 +133,7 @@ def named_config_is_there(submission: Submission) -> Violations:
     Fix: correct the path of the config, on a file system that every node has"""
     for link in submission.references:
         if link.kind == "DeepSpeed config" and not link.exists:
-            yield _missing(link, _beside(submission, link), NOTE)
+            yield _missing(link, _beside(submission, link))
 
 
 def _beside(submission: Submission, link: Reference) -> set[str]:
@@ -141,15 +142,15 @@ def _beside(submission: Submission, link: Reference) -> set[str]:
     return {PurePath(getattr(one, "target", None) or one.path).name for one in found}
 
 
-def _missing(link: Reference, present: set[str], otherwise: Severity) -> Violation:
+def _missing(link: Reference, present: set[str]) -> Violation:
     """The violation of a name of no file: an error where another file's is a slip away, or it is gone from a set."""
     among = f"among the files here ({', '.join(sorted(present))})" if present else "there"
     message = f"the {'file' if link.kind == 'training arguments' else link.kind} {link.path} is not {among}"
-    if link.near is not None:
-        return Violation(link.where, message, f"did you mean `{link.near}`?", severity=ERROR)
-    if link.whole:
-        return Violation(link.where, message, "write the files anew with dsgen generate", severity=ERROR)
-    severity = WARNING if link.sure and link.kind != "hostfile" else otherwise  # few put one into a repository
+    if link.near is not None or link.whole:
+        hint = f"did you mean `{link.near}`?" if link.near is not None else "write the files anew with dsgen generate"
+        return Violation(link.where, message, hint, severity=ERROR)
+    may_lie_elsewhere = link.kind == "hostfile" or (link.kind == "DeepSpeed config" and not link.sure)
+    severity = NOTE if may_lie_elsewhere else WARNING  # few put a hostfile into a repository
     return Violation(link.where, message, "add it, or correct the path", severity=severity)
 
 
@@ -163,7 +164,7 @@ def named_files_are_there(submission: Submission) -> Violations:
             continue
         present = _beside(submission, link)
         if link.near or link.sure or (present and link.kind == "hostfile"):
-            yield _missing(link, present, NOTE if link.kind == "hostfile" else WARNING)
+            yield _missing(link, present)
 
 
 _OF_SIZES: Final = ("DeepSpeed config", "launch script", "AzureML job", "accelerate config", "hostfile")
@@ -201,6 +202,9 @@ def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]
         yield pointer[1:].replace("/", "."), config.whole(pointer), config.locate(pointer)
 
 
+_COPIES: Final = deepspeed_now(
+    "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"
+)
 _HOMES: Final = "/home/"  # of users, which clusters share. Source: Filesystem Hierarchy Standard 3.0, 3.8
 _OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
 _WHOLE: Final = "every rank loads the whole model into the node's memory"
@@ -219,13 +223,7 @@ def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
             yield Violation(where, message, "use the node's own disk, such as /local_nvme")
 
 
-@submissions.rule(
-    "MEM004",
-    NOTE,
-    "init",
-    deepspeed_now("runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × 4 bytes a parameter"),
-    reads=("accelerate config", "launch script"),
-)
+@submissions.rule("MEM004", NOTE, "init", _COPIES, reads=("accelerate config", "launch script"))
 def model_is_loaded_in_parts(submission: Submission) -> Violations:
     """With ZeRO-3 accelerate loads the model in parts: zero3_init_flag.
     Prevents: Killed, where the node's memory can't hold a copy of the model for each of its GPUs.
@@ -235,10 +233,8 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
             yield Violation(config.locate("deepspeed_config/zero3_init_flag"), message, "set zero3_init_flag to true")
     for launch in submission.launches:
-        call = launch.call("accelerate")
-        option = call.options.get("--zero3_init_flag") if call else None
-        if call is None or option is None or (call.options.text("--zero3_init_flag") or "").lower() != "false":
-            continue
-        if call.options.integer("--zero_stage") == 3:
+        options = call.options if (call := launch.call("accelerate")) else Options()
+        flag, off = options.get("--zero3_init_flag"), (options.text("--zero3_init_flag") or "").lower() == "false"
+        if flag is not None and off and options.integer("--zero_stage") == 3:
             message = f"--zero_stage 3 with --zero3_init_flag false: {_WHOLE}"
-            yield Violation(launch.script.locate(option.written), message, "use --zero3_init_flag true")
+            yield Violation(launch.script.locate(flag.written), message, "use --zero3_init_flag true")

@@ -14,7 +14,7 @@ from ..launching.launch_line import Call, Launch
 from ..launching.options import TABLES, Option, Options, Table
 from ..launching.script import Argument, CommandLine, LaunchScript
 from ..shell.records import Word
-from .values import gpus, gres_list, node_range, number, seconds
+from .values import gpus, gpus_of, node_range, number, seconds
 
 #: They start the ranks of a node themselves.
 LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
@@ -55,9 +55,9 @@ class Request(CommandLine):
     def valued(self, *names: str) -> Iterator[Argument[str]]:
         """The options (of these names) whose values are known, also with shell variables in `#SBATCH` lines."""
         for option in self.options.entries:
-            asked = option.known and (not names or option.name in names)
-            if asked and option.values and option.values[0].value is not None:
-                yield self.view(option, option.values[0].value)
+            value = option.values[0].value if option.known and option.values else None
+            if value is not None and (not names or option.name in names):
+                yield self.view(option, value)
 
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
         """The options of these names as sbatch gets them; variables and placeholders have rules of their own.
@@ -65,11 +65,9 @@ class Request(CommandLine):
         With `last`, an option that is given again later is left out: Slurm reads some values only when all are there.
         """
         for found in self.valued(*names):
-            if "$" in found.value or "`" in found.value or is_placeholder(found.value):
-                continue
-            if found.option.written in self.left_open:
-                continue
-            if not last or self.options.get(found.option.name) is found.option:
+            open_ = is_placeholder(found.value) or found.option.written in self.left_open
+            replaced = last and self.options.get(found.option.name) is not found.option
+            if not ({"$", "`"} & set(found.value) or open_ or replaced):
                 yield found
 
     @cached_property
@@ -89,20 +87,17 @@ class Request(CommandLine):
 
     def seconds(self, name: str) -> float | None:
         """A time limit; infinity where it is unlimited."""
-        found = self.read(name, seconds)
-        return found.value if found else None
+        return found.value if (found := self.read(name, seconds)) else None
 
     @cached_property
     def node_range(self) -> tuple[int, int] | None:
         """The least and most nodes asked for."""
-        found = self.read("--nodes", node_range)
-        return found.value if found else None
+        return found.value if (found := self.read("--nodes", node_range)) else None
 
     @property
     def nodes(self) -> int | None:
         """The nodes asked for; None where none are, or a range."""
-        span = self.node_range
-        return span[0] if span and span[0] == span[1] else None
+        return self.most_nodes if self.node_range and self.node_range[0] == self.most_nodes else None
 
     @property
     def most_nodes(self) -> int | None:
@@ -123,9 +118,7 @@ class Request(CommandLine):
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
         """The option that says how many GPUs a node gives: --gres before --gpus-per-node, as Slurm has it."""
-        asked = self.read(
-            "--gres", lambda text: [one.count for one in gres_list(text) or () if one.name == "gpu"] or None
-        )
+        asked = self.read("--gres", lambda text: [one.count for one in gpus_of(text)] or None)
         return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
 
     @cached_property

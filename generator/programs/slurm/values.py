@@ -9,15 +9,16 @@ from typing import Final
 from ...dataclass import dataclass
 from ...job.quantities import slurm_seconds
 
-_MEMORY: Final = re.compile(r"\s*\+?(\d+)(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
-_NODES: Final = re.compile(r"\s*\+?(\d+)(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
+# Numbers have up to 12 digits: more is no number that anybody means, and int() of Python refuses thousands.
+_NUMBER: Final = re.compile(r"\s*\+?(\d{1,12})\s*", re.ASCII)
+_MEMORY: Final = re.compile(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
+_NODES: Final = re.compile(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
 _GRES: Final = re.compile(
     r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?|\d[\w.+-]*(?=:\d)))?(?::(\d+[kmgtp]?))?",
     re.ASCII | re.IGNORECASE,
 )
-_COUNT: Final = re.compile(r"(\d+)([kmgtp]?)", re.ASCII | re.IGNORECASE)
+_COUNT: Final = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
 _SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE)
-_MOST_DIGITS: Final = 12  # more is no number that anybody means; int() of Python refuses thousands
 _MIB: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 #: Slurm's names, and Linux' numbers of signals. Source: src/common/proc_args.c, signals_mapping @ slurm-22-05-8-1
 SIGNALS: Final = tuple(
@@ -46,8 +47,8 @@ class Gres:
 
 def number(text: str) -> int | None:
     """An integer written in digits; None for anything else."""
-    text = text.strip().removeprefix("+")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+    match = _NUMBER.fullmatch(text)
+    return int(match[1]) if match else None
 
 
 def seconds(text: str) -> float | None:
@@ -58,29 +59,20 @@ def seconds(text: str) -> float | None:
 def mebibytes(text: str) -> float | None:
     """Memory in MiB; a number without unit is MiB."""
     match = _MEMORY.fullmatch(text)
-    if match is None or len(match[1]) > _MOST_DIGITS:
-        return None
-    return int(match[1]) * _MIB[(match[2] or "m").lower()]
+    return int(match[1]) * _MIB[(match[2] or "m").lower()] if match else None
 
 
 def node_range(text: str) -> tuple[int, int] | None:
     """The least and most nodes of `4` or `4-8`; None where sbatch refuses it."""
     first, dash, last = text.partition("-")
-    if not dash:
-        exact = _nodes(first)
-        return None if exact is None else (exact, exact)
-    least = 1 if not first.strip() else _nodes(first)
-    most = _nodes(last)
-    if least is None or most is None or (most and most < least):
-        return None
-    return least, most or least
+    least = 1 if dash and not first.strip() else _nodes(first)
+    most = _nodes(last) if dash else least
+    return None if least is None or most is None or (most and most < least) else (least, most or least)
 
 
 def _nodes(text: str) -> int | None:
     match = _NODES.fullmatch(text)
-    if match is None or len(match[1]) > _MOST_DIGITS:
-        return None
-    return int(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1)
+    return int(match[1]) * (1024 if match[2] else 1) * (1024 * 1024 if match[3] else 1) if match else None
 
 
 def gres_list(text: str) -> tuple[Gres, ...] | None:
@@ -101,12 +93,15 @@ def gres_list(text: str) -> tuple[Gres, ...] | None:
     return tuple(items)
 
 
+def gpus_of(text: str) -> list[Gres]:
+    """The items of `--gres` that are GPUs."""
+    return [item for item in gres_list(text) or () if item.name == "gpu"]
+
+
 def count_of(text: str) -> int | None:
     """A count with an optional unit, as in `gpu:8`; None for anything else."""
     match = _COUNT.fullmatch(text)
-    if match is None or len(match[1]) > _MOST_DIGITS:
-        return None
-    return int(match[1]) << 10 * " kmgtp".index(match[2].lower() or " ")
+    return int(match[1]) << 10 * " kmgtp".index(match[2].lower() or " ") if match else None
 
 
 def gpus(text: str) -> tuple[str | None, int] | None:
@@ -133,8 +128,7 @@ def signal_of(text: str) -> Signal | None:
         flags, name = ("", (match[1] + match[2]).upper())
     name = name.removeprefix("SIG")
     before = 60 if match[3] is None else number(match[3])
-    if before is None or before > MOST_SIGNAL_SECONDS:
+    known = name in SIGNALS or (name.isdigit() and 0 < int(name[:6]) <= 64)
+    if not known or before is None or before > MOST_SIGNAL_SECONDS:
         return None
-    if name in SIGNALS or (name.isdigit() and 0 < int(name[:6]) <= 64):
-        return Signal(name=name, to_batch="b" in flags, seconds=before)
-    return None
+    return Signal(name=name, to_batch="b" in flags, seconds=before)

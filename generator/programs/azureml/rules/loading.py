@@ -216,18 +216,16 @@ def _differences(submission: Submission) -> Iterator[_Difference]:
                 yield _Difference(job, problem)
 
 
-def _rule(place: str, hint: Callable[[_Difference], str | None] = lambda _: None) -> Callable[[str], Rule]:
-    """Make a rule of its id and text, on the differences that the schema gives to it."""
+def _rule(id: str, place: str, hint: Callable[[_Difference], str | None] = lambda _: None) -> Callable[[str], Rule]:
+    """Make a rule of the text that follows, on the differences that the schema gives to its id."""
 
     def made(text: str) -> Rule:
-        name, _, doc = text.strip().partition(": ")
-
         def check(difference: _Difference) -> Violations:
-            if difference.problem.rule == name:
+            if difference.problem.rule == id:
                 yield difference.violation(hint(difference))
 
-        check.__doc__ = doc
-        return _differences.rule(name, ERROR, "submit", azureml(place))(check)
+        check.__doc__ = text.strip()
+        return _differences.rule(id, ERROR, "submit", azureml(place))(check)
 
     return made
 
@@ -256,48 +254,48 @@ def _needed(difference: _Difference) -> str:
     return f"add {difference.key}: {'python train.py' if difference.key == 'command' else 'azureml:NAME@latest'}"
 
 
-distribution_keys_are_known: Final = _rule("_schema/job/distribution.py:21-87", _keys_of_type)("""
-    AML002: distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
+distribution_keys_are_known: Final = _rule("AML002", "_schema/job/distribution.py:21-87", _keys_of_type)("""
+    distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
     Prevents: ValidationError: Unknown field.
     Fix: use process_count_per_instance for pytorch and mpi""")
-output_modes_are_known: Final = _rule("_schema/job/input_output_entry.py:149-176", _modes)("""
-    AML010: An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
+output_modes_are_known: Final = _rule("AML010", "_schema/job/input_output_entry.py:149-176", _modes)("""
+    An output's mode is mount, upload, rw_mount or direct, and its type one of the assets'.
     Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount', 'direct']
     Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder""")
-tags_are_text: Final = _rule("_schema/job/base_job.py:51-54", lambda _: "put it in quotes")("""
-    AML012: The values of tags and properties are text: numbers, dates and booleans are in quotes.
+tags_are_text: Final = _rule("AML012", "_schema/job/base_job.py:51-54", lambda _: "put it in quotes")("""
+    The values of tags and properties are text: numbers, dates and booleans are in quotes.
     Prevents: ValidationError: Not a valid string.
     Fix: put numbers, dates and booleans in quotes""")
-command_and_environment_are_there: Final = _rule("_schema/job/parameterized_command.py:24-35", _needed)("""
-    AML009: A command job has a command and an environment.
+command_and_environment_are_there: Final = _rule("AML009", "_schema/job/parameterized_command.py:24-35", _needed)("""
+    A command job has a command and an environment.
     Prevents: ValidationError: Missing data for required field.
     Fix: add both keys""")
-keys_are_known: Final = _rule("_schema/core/schema_meta.py:14-50", _home)("""
-    AML018: Every key of a command job is one that azure-ai-ml has, at every level.
+keys_are_known: Final = _rule("AML018", "_schema/core/schema_meta.py:14-50", _home)("""
+    Every key of a command job is one that azure-ai-ml has, at every level.
     Prevents: ValidationError: Unknown field.
     Fix: correct the key, or remove it""")
-counts_are_integers: Final = _rule("_schema/core/resource.py, marshmallow fields.Int")("""
-    AML019: Counts, ports and time limits are integers.
+counts_are_integers: Final = _rule("AML019", "_schema/core/resource.py, marshmallow fields.Int")("""
+    Counts, ports and time limits are integers.
     Prevents: ValidationError: Not a valid integer.
     Fix: write an integer""")
-values_have_their_types: Final = _rule("_schema/job/base_job.py:46-70")("""
-    AML020: Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
+values_have_their_types: Final = _rule("AML020", "_schema/job/base_job.py:46-70")("""
+    Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
     Prevents: ValidationError: Not a valid string.
     Fix: quote text that YAML 1.1 reads as a date, number or boolean""")
-inputs_are_literals_or_data: Final = _rule("_schema/job/input_output_entry.py:68-132", _modes)("""
-    AML023: An input is a literal, or a mapping with the type and mode of a data asset or model.
+inputs_are_literals_or_data: Final = _rule("AML023", "_schema/job/input_output_entry.py:68-132", _modes)("""
+    An input is a literal, or a mapping with the type and mode of a data asset or model.
     Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
     Fix: write a literal, or a mapping with type, path and mode""")
-sections_are_mappings: Final = _rule("_schema/core/schema_meta.py:14-50")("""
-    AML032: A key that is there has a value of its kind: none is empty, and sections are mappings.
+sections_are_mappings: Final = _rule("AML032", "_schema/core/schema_meta.py:14-50")("""
+    A key that is there has a value of its kind: none is empty, and sections are mappings.
     Prevents: ValidationError: Field may not be null. / Invalid input type.
     Fix: write a value, or remove the key""")
-identity_is_known: Final = _rule("_schema/job/identity.py:24-62")("""
-    AML033: identity.type is managed, aml_token or user_identity.
+identity_is_known: Final = _rule("AML033", "_schema/job/identity.py:24-62")("""
+    identity.type is managed, aml_token or user_identity.
     Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
     Fix: set type to managed, aml_token or user_identity""")
-queue_settings_are_known: Final = _rule("_schema/queue_settings.py:15-23")("""
-    AML034: queue_settings has a job_tier and a priority that azure-ai-ml has.
+queue_settings_are_known: Final = _rule("AML034", "_schema/queue_settings.py:15-23")("""
+    queue_settings has a job_tier and a priority that azure-ai-ml has.
     Prevents: ValidationError: Value 'x' passed is not in set ['spot', 'basic', 'standard', 'premium', 'null']
     Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or high""")
 

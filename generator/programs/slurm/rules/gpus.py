@@ -11,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm, slurm_manual
 from ...subjects import blocks
 from ..request import Request
-from ..values import gpus, gres_list
+from ..values import gpus, gpus_of
 
 
 @blocks.rule("SLM005", ERROR, "submit", slurm("common/gres.c:5034, gres_job_state_validate"))
@@ -20,9 +20,14 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
     Prevents: sbatch: error: Failed to validate job spec. Based on --gpus and --gres=gpu/--gpus-per-node required
     nodes.
     Fix: give --gpus-per-node alone"""
-    yield from _two_forms(request)
-    yield from _fewer_than_ranks(request)
     job, each, nodes = request.gpus(), request.gpus_per_node, request.nodes
+    gres, other = request.argument("--gres"), request.gpus("--gpus-per-node")
+    if gres is not None and other is not None and each is not None and each.option is gres.option:
+        differ = other.value != each.value  # sbatch accepts both forms, and goes by --gres
+        effect = f": a node gives {each.value} GPUs, not {other.value}" if differ else ", in two forms"
+        message = f"{other} comes with {gres}, which Slurm goes by{effect}"
+        yield other.bad_value(message, "keep one of them", severity=WARNING if differ else NOTE)
+    yield from _fewer_than_ranks(request)
     if job is None or job.value == 0:
         return
     if each is not None and each.value > 0:
@@ -37,16 +42,6 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
         yield job.bad_value(message, f"write --gpus-per-node={job.value}")
 
 
-def _two_forms(request: Request) -> Violations:
-    """--gres and --gpus-per-node together: sbatch accepts both, and goes by --gres."""
-    gres, other, used = request.argument("--gres"), request.gpus("--gpus-per-node"), request.gpus_per_node
-    if gres is None or other is None or used is None or used.option is not gres.option:
-        return
-    differ = f": a node gives {used.value} GPUs, not {other.value}" if other.value != used.value else ", in two forms"
-    message = f"{other} comes with {gres}, which Slurm goes by{differ}"
-    yield other.bad_value(message, "keep one of them", severity=WARNING if other.value != used.value else NOTE)
-
-
 def _fewer_than_ranks(request: Request) -> Violations:
     """--gpus alone, against the ranks that torchrun or deepspeed starts on the nodes."""
     job, nodes = request.gpus(), request.nodes
@@ -55,11 +50,9 @@ def _fewer_than_ranks(request: Request) -> Violations:
     for launch in request.launches:
         step = launch.call("srun")
         for program, name in (("torchrun", "--nproc-per-node"), ("deepspeed", "--num_gpus")):
-            call = launch.call(program)
-            each = call.options.integer(name) if call is not None else None
-            if each is None or (step is not None and step.options.has("--nodes")) or each <= 1:
-                continue
-            if job.value < nodes * each and (step is not None or nodes == 1):
+            each = call.options.integer(name) or 0 if (call := launch.call(program)) else 0
+            on_all_nodes = nodes == 1 if step is None else not step.options.has("--nodes")
+            if each > 1 and on_all_nodes and job.value < nodes * each:
                 ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
                 yield job.bad_value(f"{job} is the whole job's: fewer than {ranks}", f"write --gpus-per-node={each}")
                 return
@@ -116,8 +109,7 @@ def gpus_of_task_and_job_agree(request: Request) -> Violations:
     Fix: write tasks × GPUs per task as --gpus"""
     task, job = request.gpus("--gpus-per-task"), request.gpus()
     count, per_node = request.count("--ntasks"), request.count("--ntasks-per-node")
-    tasks = count.value if count else 0
-    tasks = tasks or (request.nodes * per_node.value if request.nodes and per_node else 0)
+    tasks = (count.value if count else 0) or (request.nodes * per_node.value if request.nodes and per_node else 0)
     if task is None or job is None or not task.value or not job.value:
         return
     each, total = task.value, job.value
@@ -135,11 +127,8 @@ def types_of_gpus_agree(request: Request) -> Violations:
     Fix: write the same type in all, or none"""
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
     # None where --gres asks for none, or can't be read.
-    first = request.read(
-        "--gres", lambda text: next(((one.type, one.count) for one in gres_list(text) or () if one.name == "gpu"), None)
-    )
-    found = (first, *(request.read(name, gpus) for name in names))
-    typed = [argument for argument in found if argument is not None]
+    first = request.read("--gres", lambda text: next(((one.type, one.count) for one in gpus_of(text)), None))
+    typed = [argument for argument in (first, *(request.read(name, gpus) for name in names)) if argument]
     odd = next((argument for argument in typed[1:] if argument.value[0] != typed[0].value[0]), None)
     if odd is not None:
         message = f"{odd} and {typed[0].name}={typed[0].text} differ in type"
@@ -180,7 +169,7 @@ def sockets_are_said(request: Request) -> Violations:
 
 _OF_SLURM: Final = re.compile(r"[\"']?\$\{?(SLURM_JOB_GPUS|SLURM_STEP_GPUS)\}?[\"']?")
 _NUMBERS: Final = re.compile(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
-_LOCAL: Final = re.compile(r"(?:localhost|127\.0\.0\.1):(\d{1,3}(?:,\d{1,3})*)", re.ASCII)
+_LOCAL: Final = re.compile(rf"(?:localhost|127\.0\.0\.1):({_NUMBERS.pattern})", re.ASCII)
 _SHOWN: Final = slurm_manual("gres.conf(5), and cgroup.conf(5), ConstrainDevices: a job sees its GPUs as 0, 1, ...")
 _SLOTS: Final = deepspeed_now("launcher/runner.py:307, parse_resource_filter")
 
@@ -197,9 +186,8 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
     for what, numbers, where in _chosen(request):
         beyond = sorted({number for number in map(int, numbers.split(",")) if number >= granted.value})
         if beyond:
-            right = ",".join(map(str, range(granted.value)))
             given = f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
-            hint = f"leave it out, or choose from {right}"
+            hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
             message = f"{what} chooses GPU {', '.join(map(str, beyond))}, and {given}"
             severity = WARNING if what.startswith("CUDA_VISIBLE_DEVICES") else ERROR
             yield Violation(where, message, hint, severity=severity)
@@ -214,7 +202,7 @@ def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
     for launch in request.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--include") if call is not None else None
-        match = _LOCAL.fullmatch((option.values[0].value or "") if option is not None and option.values else "")
+        match = _LOCAL.fullmatch(option.values[0].value or "") if option is not None and option.values else None
         if option is not None and match is not None:
             yield f"deepspeed --include {match[0]}", match[1], launch.script.locate(option.values[0])
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from ....catalog.names import closest
-from ....findings import ERROR, NOTE, WARNING, Violations
+from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.quantities import time_fields
 from ....job.wording import show
 from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
 from ....units import clock
+from ...launching.script import Argument
 from ...subjects import requests
 from .. import values as slurm_values
 from ..request import Request
@@ -22,7 +24,7 @@ _COUNTS: Final = (
 )
 _GPU_COUNTS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
 _UNITS_OF_TIME: Final = re.compile(
-    r"\s*(\d{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*", re.IGNORECASE
+    r"\s*(\d{1,6})\s*(d(?:ays?)?|h(?:(?:ou)?rs?)?|m(?:in(?:s|utes)?)?|s(?:ec(?:onds)?)?)\s*", re.I
 )
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as minutes.
@@ -38,10 +40,14 @@ def time_limit_is_read(request: Request) -> Violations:
     for limit in request.texts("--time", "--time-min"):
         if slurm_values.seconds(limit.value) is None:
             meant = _time_meant(limit.value)
-            message = f"{limit}: {show(limit.value)} is not a time that Slurm reads"
             hint = f"write {limit.name}={meant or '1-00:00:00, days first'}"
-            edits = request.edit(limit.option.values[0], meant)
-            yield limit.bad_value(message, hint, severity=note_if_to_fill(limit.value, limit.name), edits=edits)
+            yield _unread(limit, "is not a time that Slurm reads", hint, request.edit(limit.option.values[0], meant))
+
+
+def _unread(given: Argument[str], what: str, hint: str, edits: tuple[Edit, ...] = ()) -> Violation:
+    """A violation of a value that Slurm can't read; a note where the reader is to write another."""
+    severity = note_if_to_fill(given.value, given.name)
+    return given.bad_value(f"{given}: {show(given.value)} {what}", hint, severity=severity, edits=edits)
 
 
 def _time_meant(text: str) -> str | None:
@@ -64,15 +70,15 @@ def time_limit_means_hours(request: Request) -> Violations:
         duration = slurm_values.seconds(limit.value)
         if duration is None or duration in (0, float("inf")):
             continue
-        days, first, second, third = time_fields(limit.value)
-        meaning = clock(duration)
+        days, hours, second, third = time_fields(limit.value)
+        first, meaning = hours or 0, clock(duration)
         if days is None and second is not None and third is None:
-            if (first or 0) <= _HOURS_OF_A_DAY or (first or 0) >= 2 * _HOURS_OF_A_DAY:
-                hint = f"write {limit.name}={first}:{second:02}:00 if hours and minutes are meant, else {meaning}"
-                whole = (first or 0) in range(0, _HOURS_OF_A_MONTH, _HOURS_OF_A_DAY)
+            if first <= _HOURS_OF_A_DAY or first >= 2 * _HOURS_OF_A_DAY:
+                hint = f"write {limit.name}={hours}:{second:02}:00 if hours and minutes are meant, else {meaning}"
+                whole = first in range(0, _HOURS_OF_A_MONTH, _HOURS_OF_A_DAY)
                 message = f"{limit} is minutes:seconds: a limit of {meaning}"
                 yield limit.bad_value(message, hint, severity=WARNING if whole else NOTE)
-        elif (second or 0) > 59 or (third or 0) > 59 or (days is not None and (first or 0) > 23):
+        elif (second or 0) > 59 or (third or 0) > 59 or (days is not None and first > 23):
             message = f"{limit} has more than 59 minutes or seconds, or 23 hours after days: it is {meaning}"
             yield limit.bad_value(message, f"write {limit.name}={meaning}", severity=NOTE)
 
@@ -85,10 +91,9 @@ def memory_is_read(request: Request) -> Violations:
     for memory in request.texts("--mem", "--mem-per-cpu", "--mem-per-gpu", "--tmp"):
         if slurm_values.mebibytes(memory.value) is None:
             meant = _memory_meant(memory.value)
-            message = f"{memory}: {show(memory.value)} is not an amount of memory that Slurm reads"
             hint = f"write {memory.name}={meant}" if meant else f"write an integer with a unit: {memory.name}=64G"
             edits = request.edit(memory.option.values[0], meant)
-            yield memory.bad_value(message, hint, severity=note_if_to_fill(memory.value, memory.name), edits=edits)
+            yield _unread(memory, "is not an amount of memory that Slurm reads", hint, edits)
 
 
 def _memory_meant(text: str) -> str | None:
@@ -113,11 +118,9 @@ def nodes_are_counted(request: Request) -> Violations:
         if span is None:
             first, dash, last = nodes.value.partition("-")
             turned = f"{last}-{first}" if dash and first.isdigit() and last.isdigit() else "4, or a range such as 2-4"
-            message = f"{nodes}: {show(nodes.value)} is neither a number of nodes nor a range"
-            yield nodes.bad_value(message, f"write --nodes={turned}", severity=note_if_to_fill(nodes.value, nodes.name))
+            yield _unread(nodes, "is neither a number of nodes nor a range", f"write --nodes={turned}")
         elif span[0] == 0 and request.program == "sbatch":
-            message, hint = f"{nodes} asks for no node at all", "give the number of nodes"
-            yield nodes.bad_value(message, hint, severity=WARNING)
+            yield nodes.bad_value(f"{nodes} asks for no node at all", "give the number of nodes", severity=WARNING)
 
 
 @requests.rule("SLM037", NOTE, "silent", slurm_manual("sbatch(1), --nodes: a range lets Slurm choose"))
@@ -139,8 +142,7 @@ def gres_is_read(request: Request) -> Violations:
     Fix: write --gres=gpu:8, or --gpus-per-node=8"""
     for gres in request.texts("--gres", last=True):
         items, text = slurm_values.gres_list(gres.value), gres.value
-        digits = re.findall(r"\d+", text)
-        better = f"write --gres=gpu:{digits[-1]}" if digits else "write --gres=gpu:8"
+        better = f"write --gres=gpu:{(re.findall(r'[0-9]+', text) or ['8'])[-1]}"
         if items is None or text == "":
             typed = re.fullmatch(r"gpu:(\d+):([A-Za-z]\w*)", text)
             better = f"write --gres=gpu:{typed[2]}:{typed[1]}" if typed else better
@@ -159,16 +161,14 @@ def counts_are_positive(request: Request) -> Violations:
     Fix: write a positive integer"""
     for count in request.texts(*_COUNTS):
         if not slurm_values.number(count.value):
-            message = f"{count}: {show(count.value)} is not a positive integer"
-            less = note_if_to_fill(count.value, count.name)
-            yield count.bad_value(message, f"write a number, such as {count.name}=8", severity=less)
+            yield _unread(count, "is not a positive integer", f"write a number, such as {count.name}=8")
     for count in request.texts(*_GPU_COUNTS, last=True):
         found = slurm_values.gpus(count.value)
         if found is None:
-            message = f"{count}: {show(count.value)} is neither a number of GPUs nor TYPE:NUMBER"
-            slice_ = NOTE if _SLICE.fullmatch(count.value) else None  # of a GPU: one of that type, as sites have it
-            less = note_if_to_fill(count.value, count.name) or slice_
-            yield count.bad_value(message, f"write a number, such as {count.name}=8", severity=less)
+            what, hint = "is neither a number of GPUs nor TYPE:NUMBER", f"write a number, such as {count.name}=8"
+            wrong = _unread(count, what, hint)
+            # A part of a GPU is one of that type, as sites have it.
+            yield replace(wrong, severity=NOTE) if _SLICE.fullmatch(count.value) else wrong
         elif found[0] in ("gpu", "gpus", "gres"):
             message = f"{count} asks for GPUs of a type called {found[0]}"
             yield count.bad_value(message, f"write {count.name}={found[1]}, or --gres=gpu:{found[1]}")
@@ -185,6 +185,7 @@ _CHOICES: Final = {
     "--exclusive": ("user", "mcs", "exclusive", "oversubscribe", "topo"),  # topo: since 23.11
     "--kill-on-invalid-dep": ("yes", "no"),
     "--wait-all-nodes": ("0", "1"),
+    "--open-mode": ("append", "truncate"),  # of which the first letter counts
     "--hint": ("compute_bound", "memory_bound", "multithread", "nomultithread", "help"),
 }
 #: Options whose values have a form: examples, and what they look like. Sources: sbatch(1) of Slurm 22.05.8.
@@ -213,9 +214,8 @@ def values_have_their_form(request: Request) -> Violations:
     """Dependencies, distributions, GPU binding, profiles and switches have the forms that Slurm reads.
     Prevents: sbatch: error: Invalid --distribution specification; Job dependency problem.
     Fix: write it in the form of the manual page"""
-    for found in request.texts(*_FORMS):
-        if found.name == "--dependency" and request.options.get("--dependency") is not found.option:
-            continue  # Slurm reads the last one only
+    others = (name for name in _FORMS if name != "--dependency")
+    for found in (*request.texts("--dependency", last=True), *request.texts(*others)):
         example, form = _FORMS[found.name]
         if re.fullmatch(form, found.value.lower()) is None:
             message = f"{found}: {show(found.value)} doesn't have the form of {found.name}"
@@ -271,9 +271,7 @@ def array_is_read(request: Request) -> Violations:
 
 def _is_array(text: str) -> bool:
     """Return whether Slurm accepts it: it skips empty items, and reads a missing end as 0."""
-    text = re.sub(r"%-?\d*$", "", text)
-    if text.startswith("[") and text.endswith("]"):
-        text = text[1:-1]
+    text = re.sub(r"^\[(.*)\]$", r"\1", re.sub(r"%-?\d*$", "", text), flags=re.DOTALL)
     items = [_RANGE.fullmatch(item) for item in text.split(",") if item]
     return bool(items) and all(item and (item[2] is None or int(item[1]) <= int(item[2] or 0)) for item in items)
 
@@ -283,17 +281,14 @@ def named_values_exist(request: Request) -> Violations:
     """An option with a fixed set of values has one of them.
     Prevents: sbatch: error: Invalid --exclusive specification.
     Fix: use one of the values that the option has"""
-    for found in request.texts(*_CHOICES):
-        if found.name == "--hint" and request.options.get("--hint") is not found.option:
-            continue  # Slurm reads the last one only
+    for found in (
+        *request.texts("--hint", last=True),
+        *request.texts(*(name for name in _CHOICES if name != "--hint")),
+    ):
         text, choices = found.value.lower(), _CHOICES[found.name]
-        if text and text not in choices:
+        if text[:1] not in ("a", "t") if found.name == "--open-mode" else text not in ("", *choices):
             alone = found.name == "--exclusive"
             hint = "write --exclusive alone" if alone else f"write {listed(choices[:4])}"
             message = f"{found}: {show(found.value)} is not a value of {found.name}"
             meant = "--exclusive" if alone and text in ("yes", "true", "on", "1") else None
             yield found.bad_value(message, hint, edits=request.edit(found.option.written, meant))
-    for found in request.texts("--open-mode"):
-        if found.value[:1].lower() not in ("a", "t"):
-            message = f"{found}: {show(found.value)} is not a value of --open-mode"
-            yield found.bad_value(message, "write append or truncate")
