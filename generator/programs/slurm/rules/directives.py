@@ -26,7 +26,6 @@ _OTHER_NAMES: Final = {
     "--mem-per-node": "--mem",
     "--cpus": "--cpus-per-task",
     "--gpu": "--gpus-per-node",
-    "--ntask": "--ntasks",
     "--tasks": "--ntasks",
     "--workdir": "--chdir",
     "--share": "--oversubscribe",
@@ -41,21 +40,15 @@ _OF_SRUN: Final = frozenset(
     {"--cpu-bind", "--kill-on-bad-exit", "--label", "--unbuffered", "--mpi", "--overlap", "--exact", "--pty"}
     | {"--multi-prog", "--task-prolog", "--task-epilog", "--het-group"}
 )
-#: Likeness of names of which one is taken for a slip of the other; plug-ins of a site add options of their own.
-_SLIP: Final = 0.75
-_SHORT_SLIP: Final = 0.6  # of names of up to five letters, where one letter makes a larger share
-_SHORT: Final = 5
 
 
 def _did_you_mean(name: str, table: Table) -> str | None:
     """The option that a misspelt one is for."""
-    if name in _OTHER_NAMES:
-        return _OTHER_NAMES[name]
     stem = name.lstrip("-").lower().replace("_", "-")
     long = {known.lstrip("-"): known for known in table.options if known.startswith("--")}
-    cutoff = _SHORT_SLIP if len(stem) <= _SHORT else _SLIP
-    near = [stem] if stem in long else difflib.get_close_matches(stem, long, n=1, cutoff=cutoff)
-    return long[near[0]] if near else None
+    # Plug-ins of a site add options of their own; in up to five letters, a slip of one is a larger share.
+    near = difflib.get_close_matches(stem, long, n=1, cutoff=0.6 if len(stem) <= 5 else 0.75)
+    return _OTHER_NAMES.get(name) or (long[near[0]] if near else None)
 
 
 @scripts.rule("SLM007", ERROR, "silent", slurm("sbatch/opt.c:578, _opt_batch_script"))
@@ -68,8 +61,8 @@ def directives_come_first(script: LaunchScript) -> Violations:
         if directive.ignored and directive.words:
             first = next((command for command in shell.commands[:1] if command.offset < directive.offset), None)
             after = f"the command on line {shell.locate(first).line}" if first else "a command"
-            text = f"#SBATCH {' '.join(word.raw for word in directive.words)}"
-            message = f"{text} comes after {after}: sbatch stops reading there, so it is ignored"
+            text = f"#SBATCH {' '.join(word.raw for word in directive.words)} comes after {after}"
+            message = f"{text}: sbatch stops reading there, so it is ignored"
             yield Violation(shell.locate(directive), message, "move it above the first command")
 
 
@@ -86,25 +79,21 @@ def every_option_is_known(request: Request) -> Violations:
     for option in request.options.unknown:
         if (written := option.written.value) is None or _matches(request, option.name):
             continue
-        name, severity = option.name, ERROR
-        if request.program == "sbatch" and name in _OF_SRUN:
+        name, near = option.name, _did_you_mean(option.name, request.table)
+        hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"
+        if of_srun := request.program == "sbatch" and name in _OF_SRUN:
             hint = f"give {name} to srun: srun {written} ..."
-        elif near := _did_you_mean(name, request.table):
-            hint = f"did you mean {near}?"
-        else:
-            hint, severity = "see sbatch --help on the cluster", NOTE if name.startswith("--") else ERROR
-        effect = f"which refuses the {'script' if request.block else 'call'}"
-        effect = effect if severity is ERROR else "if no plug-in of the site adds it"
-        what = f"unknown option of {request.program}, {effect}"
-        message = f"{request.command} {name}: {what}"
+        may_be_added = name.startswith("--") and not (of_srun or near)
+        refused = f"which refuses the {'script' if request.block else 'call'}"
+        effect, severity = ("if no plug-in of the site adds it", NOTE) if may_be_added else (refused, ERROR)
+        message = f"{request.command} {name}: unknown option of {request.program}, {effect}"
         yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
 
 
 def _matches(request: Request, name: str) -> list[str]:
     """The options that an abbreviation may stand for."""
-    if not name.startswith("--") or len(name) < 3:
-        return []
-    return sorted({known.name for spelling, known in request.table.options.items() if spelling.startswith(name)})
+    options = request.table.options if name.startswith("--") and len(name) > 2 else {}
+    return sorted({known.name for spelling, known in options.items() if spelling.startswith(name)})
 
 
 @requests.rule("SLM024", ERROR, "submit", slurm_manual("sbatch(1); getopt_long(3), on abbreviations"))
@@ -126,11 +115,9 @@ def options_have_their_values(request: Request) -> Violations:
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
     Fix: give the value, or leave it out"""
     for option in request.options.entries:
-        known = request.table.find(option.name) if option.known else None
-        if known is None:
+        if not option.known or (known := request.table.find(option.name)) is None:
             continue
-        given, edits = request.view(option, None), tuple[Edit, ...]()
-        attached = option.written.value or ""
+        given, attached, edits = request.view(option, None), option.written.value or "", tuple[Edit, ...]()
         if known.values and not option.values and not request.options.opaque:
             message = f"{given} has no value, and {request.program} requires one"
             hint = f"write {known.name}=VALUE"
@@ -150,9 +137,9 @@ def nothing_but_options(request: Request) -> Violations:
     """A #SBATCH line has options and their values only.
     Prevents: sbatch: error: Invalid directive found in batch script.
     Fix: quote values with spaces; put remarks behind a #"""
+    hint, edits, severity = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...](), ERROR
     for word in request.options.rest[:1]:
         text = word.value or word.raw
-        hint, edits, severity = "put a value with spaces in quotes, and remarks behind a #", tuple[Edit, ...](), ERROR
         if text[:1] in _DASHES:
             plain = f"--{text.lstrip(_DASHES)}"
             hint = f"write two plain hyphens: {plain}"
@@ -172,13 +159,14 @@ def options_are_given_once(request: Request) -> Violations:
     Fix: keep one"""
     seen: dict[str, Argument[str]] = {}
     for given in request.valued():
-        before = seen.get(given.name)
-        if before is not None and before.value != given.value and given.name not in _ADDED_UP:
+        before = seen.get(given.name, given)
+        if before.value != given.value and given.name not in _ADDED_UP:
             message = f"{given} replaces {given.name}={before.value} on line {before.where.line}"
             yield given.bad_option(message, "keep one of the two")
         seen[given.name] = given
 
 
+_QUOTED: Final = re.compile(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""  # quotes anywhere, a list with blanks
 _OPTION: Final = rf"--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#])){_VALUE})?"
 #: A line of options and nothing else; with more words it is prose.
@@ -209,15 +197,10 @@ def quotes_are_closed(request: Request) -> Violations:
     Prevents: sbatch: fatal: Unmatched `"`.
     Fix: close the quote on the same line"""
     for word in (w for line in request.shell.directives if not line.ignored for w in line.words):
-        mark: str | None = None
-        for character in re.sub(r"\\.", "", word.raw, flags=re.DOTALL):
-            if mark is None and character in "\"'":
-                mark = character
-            elif character == mark:
-                mark = None
-        if mark:
-            message = f"the {mark} on this #SBATCH line is not closed: sbatch refuses the script"
-            yield Violation(request.shell.locate(word), message, f"add a {mark}")
+        left = _QUOTED.sub("", word.raw)  # no more quotes but one that nothing closes
+        if mark := re.search(r"[\"']", left):
+            message = f"the {mark[0]} on this #SBATCH line is not closed: sbatch refuses the script"
+            yield Violation(request.shell.locate(word), message, f"add a {mark[0]}")
 
 
 @blocks.rule("SLM055", NOTE, "submit", slurm_manual("sbatch(1), --partition, --account"))
@@ -264,14 +247,13 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     """A batch script begins with #! and its lines end as on Unix.
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
     Fix: begin with #!/bin/bash; convert the line ends"""
-    text = script.shell.text
-    at = text.content.find("\r\n") if script.shell.directives else -1
-    if script.shell.directives and script.shell.shebang is None:
+    text, directives = script.shell.text, script.shell.directives
+    if directives and script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
-        words = (word.raw for directive in script.shell.directives for word in directive.words)
+        words = (word.raw for directive in directives for word in directive.words)
         less = NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None  # or a template that others fill
         yield Violation(text.locate(0, 0), message, "begin the file with #!/bin/bash", severity=less)
-    if at >= 0:
+    if directives and (at := text.content.find("\r\n")) >= 0:
         message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
         yield Violation(text.locate_offset(at), message, "convert the file: dos2unix, or sed -i 's/\\r$//'")
 
@@ -293,7 +275,6 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
             option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
             asked = next((names for names in _RESOURCES if option and option.name in names), ())
             needed = bool(asked) and not any(map(script.sbatch.has, asked))
-            left_out = word == "SBATCH" and line.startswith("# ") and not needed  # on purpose
-            severity = NOTE if left_out else WARNING
+            on_purpose = word == "SBATCH" and line.startswith("# ") and not needed
             where = text.locate(number, len(line) - len(line.lstrip()))
-            yield Violation(where, message, hint, severity=severity)
+            yield Violation(where, message, hint, severity=NOTE if on_purpose else WARNING)

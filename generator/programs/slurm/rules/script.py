@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
@@ -18,7 +18,6 @@ _ADDRESSES: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node
 _NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
 _OWN_NAME: Final = re.compile(r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$")
 _OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
-_OF_ANOTHER_NODE: Final = re.compile(r"\bsrun\b")
 _CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")  # one of several addresses
 #: Options of launchers for the address at which the nodes meet.
 _MEET: Final = ("--rdzv-endpoint", "--master-addr", "--master_addr", "--main_process_ip")
@@ -47,18 +46,16 @@ def address_is_that_of_one_node(request: Request) -> Violations:
 def _wrong_address(shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool) -> tuple[str, Severity] | None:
     """Return what is wrong with an address; a note where it may work, and a warning where it may be several."""
     raw, command = assignment.raw, _command_of(shell, assignment)
-    if assignment.value in _LOOPBACK:
-        branch = command is not None and command.guarded  # perhaps for one machine
-        return f"is another machine on each of {nodes} nodes", NOTE if branch else ERROR
+    if assignment.value in _LOOPBACK:  # in a branch perhaps for one machine
+        return f"is another machine on each of {nodes} nodes", NOTE if command and command.guarded else ERROR
     if _OWN_NAME.match(raw) and command is not None and command.shell is not None:
         return f"is set in the tasks of {nodes} nodes: each takes itself for the master", ERROR
     if _NODE_LIST.fullmatch(raw):
         return f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host", ERROR
     if _OWN_ADDRESS.search(raw) and not _CHOOSES.search(raw):
-        of_another = _OF_ANOTHER_NODE.search(raw) is not None
-        if of_another or not met_at:
-            return "may be several addresses, or one that the others can't reach", NOTE
-        return "may be several addresses, or one that the others can't reach; a launcher accepts one", WARNING
+        several = "may be several addresses, or one that the others can't reach"
+        certain = met_at and not re.search(r"\bsrun\b", raw)
+        return (f"{several}; a launcher accepts one", WARNING) if certain else (several, NOTE)
     if _OWN_NAME.match(raw) and "-s" not in raw:
         return "is the node's own name for itself, under which the others may not reach it", NOTE
     return None
@@ -120,31 +117,29 @@ def mounts_are_pairs(request: Request) -> Violations:
             yield image.bad_value(message, f"write --container-image=./{image.value}")
     for mounts in request.texts("--container-mounts"):
         for part in mounts.value.split(","):
-            source, colon, rest = part.partition(":")
-            empty = not source or (colon and not rest.partition(":")[0])
-            if empty or rest.count(":") > 1:
-                message = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]"
-                to_fill = empty and "$" in mounts.option.written.raw + mounts.option.values[0].raw
-                severity = NOTE if to_fill else ERROR  # a variable that is set to nothing, for users to fill in
+            fields = part.split(":")
+            if "" in fields[:2] or len(fields) > 3:
+                # A variable that is set to nothing is for users to fill in.
+                to_fill = "" in fields[:2] and "$" in mounts.option.written.raw + mounts.option.values[0].raw
+                message, severity = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]", NOTE if to_fill else ERROR
                 yield mounts.bad_value(message, "write a pair, such as /data:/data", severity=severity)
 
 
 _OWN_NUMBERS: Final = re.compile(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
 _USES: Final = re.compile(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
+_TASKS: Final = ("SLURM_NTASKS", "SLURM_NPROCS")
 #: Variables that Slurm sets only with certain options; seen in real jobs of Slurm 22.05.8.
-SET_BY: Final = {
+SET_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "SLURM_CPUS_PER_TASK": ("--cpus-per-task",),
     "SLURM_CPUS_PER_GPU": ("--cpus-per-gpu",),
     "SLURM_GPUS": ("--gpus",),
     "SLURM_GPUS_PER_NODE": ("--gpus-per-node",),
     "SLURM_GPUS_PER_TASK": ("--gpus-per-task",),
-    "SLURM_NTASKS": ("--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-tres"),
-    "SLURM_NPROCS": ("--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-tres"),
+    **dict.fromkeys(_TASKS, ("--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--ntasks-per-tres")),
     "SLURM_NTASKS_PER_NODE": ("--ntasks-per-node",),
     "SLURM_MEM_PER_NODE": ("--mem",),
     "SLURM_MEM_PER_CPU": ("--mem-per-cpu",),
-    "SLURM_ARRAY_TASK_ID": ("--array",),
-    "SLURM_ARRAY_JOB_ID": ("--array",),
+    **dict.fromkeys(("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID"), ("--array",)),
 }
 #: A launcher's option for the rendezvous; any but the static one gives the nodes their ranks, whatever they are told.
 _RENDEZVOUS: Final = (("torchrun", "--rdzv-backend"), ("accelerate", "--rdzv_backend"))
@@ -152,23 +147,18 @@ _INSTEAD: Final = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE",
     "SLURM_CPUS_PER_TASK": "SLURM_CPUS_ON_NODE",
-    "SLURM_NTASKS": "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node",
-    "SLURM_NPROCS": "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node",
+    **dict.fromkeys(_TASKS, "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node"),
 }
 #: Options in which a script asks for the same in another way, so that nobody adds the variable's own on sbatch's line.
 _GPUS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--tres-per-task")
 _MEMORY: Final = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
-_ASKED: Final = {
-    "SLURM_GPUS": _GPUS,
-    "SLURM_GPUS_PER_NODE": _GPUS,
-    "SLURM_GPUS_PER_TASK": _GPUS,
+_ASKED: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), _GPUS),
+    **dict.fromkeys(("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"), _MEMORY),
+    **dict.fromkeys(_TASKS, ("--nodes",)),
     "SLURM_CPUS_PER_TASK": ("--cpus-per-gpu",),
     "SLURM_CPUS_PER_GPU": ("--cpus-per-task",),
-    "SLURM_NTASKS": ("--nodes",),
-    "SLURM_NPROCS": ("--nodes",),
     "SLURM_NTASKS_PER_NODE": ("--ntasks",),
-    "SLURM_MEM_PER_NODE": _MEMORY,
-    "SLURM_MEM_PER_CPU": _MEMORY,
 }
 _ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
 _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
@@ -194,20 +184,16 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
     """The numbers that the batch script's shell expands: their names, offsets, and where that is."""
-    shell = step.launch.script
-    last = step.launch.calls[-1].command
+    shell, last = step.launch.script, step.launch.calls[-1].command
     if last.shell is None or not last.single_quoted:
         command = shell.commands[last.inside] if last.inside is not None else last
         for word in command.words:
-            match = _OWN_NUMBERS.search(word.raw) if not word.raw.startswith("'") else None
-            if match:
+            if not word.raw.startswith("'") and (match := _OWN_NUMBERS.search(word.raw)):
                 yield match[1], word.offset + match.start(), "by the batch script before srun starts the tasks"
     for assignment in shell.assignments:
-        if not assignment.exported or assignment.raw.startswith("'") or assignment.offset >= last.offset:
-            continue
-        match = _OWN_NUMBERS.search(assignment.raw)
-        inner = _command_of(shell, assignment) if match else None
-        if match and (inner is None or inner.shell is None):
+        inner = _command_of(shell, assignment)
+        own = assignment.exported and assignment.offset < last.offset and (inner is None or inner.shell is None)
+        if own and not assignment.raw.startswith("'") and (match := _OWN_NUMBERS.search(assignment.raw)):
             yield match[1], assignment.value_offset + match.start(), f"in the batch script, for {assignment.name}"
 
 
@@ -228,11 +214,10 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
         if options is None or request.has(*options) or name in seen:
             continue
         seen.add(name)
-        asked = request.has(*_ASKED.get(name, ()))
-        state = "is" if asked else "may be"
+        state, severity = ("is", ERROR) if request.has(*_ASKED.get(name, ())) else ("may be", NOTE)
         message = f"${name} {state} empty: Slurm sets it only for {' or '.join(options[:2])}, which isn't given"
         hint = f"use ${_INSTEAD[name]}" if name in _INSTEAD else f"add #SBATCH {options[0]}"
-        yield Violation(request.shell.locate(offset), message, hint, severity=ERROR if asked else NOTE)
+        yield Violation(request.shell.locate(offset), message, hint, severity=severity)
 
 
 def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:

@@ -41,19 +41,18 @@ def _waits_for_others(step: Step) -> bool:
 
     Of a command that the step hands to a shell, so are those that this starts.
     """
-    srun, told = step.launch.call("srun"), not _MEETING.isdisjoint(step.variables)
+    srun = step.launch.call("srun")
     inner = [one for one in step.block.launches if srun and any(call.command is srun.command for call in one.calls)]
     programs = {call.program for launch in (step.launch, *inner) for call in launch.calls}
-    meets = told or "init_process_group" in (program_text(step.launch) or "")
-    return not programs.isdisjoint(LAUNCHERS) or step.launch.makes_steps or (meets and "python" in programs)
+    told = not _MEETING.isdisjoint(step.variables) or "init_process_group" in (program_text(step.launch) or "")
+    return not programs.isdisjoint(LAUNCHERS) or step.launch.makes_steps or (told and "python" in programs)
 
 
 def in_background(shell: ShellScript, command: Command) -> bool:
     """Return whether a single `&` ends this command."""
     if not command.words or command.shell is not None:
         return False
-    last = command.words[-1]
-    start = last.offset + len(last.raw)
+    start = command.words[-1].offset + len(command.words[-1].raw)
     rest = shell.text.content[start : start + _LONGEST].replace("\\\n", " ")
     end = _END.search(_REDIRECTION.sub(" ", rest))
     return end is not None and end[0] == "&"
@@ -97,8 +96,8 @@ def srun_is_told_the_cores(step: Step) -> Violations:
     own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.options.opaque
     if cores is not None and cores.value > 1 and not own and "SRUN_CPUS_PER_TASK" not in step.variables:
         message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
-        hint = 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
-        yield Violation(step.where, message, f"write {hint}")
+        hint = 'write srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
+        yield Violation(step.where, message, hint)
 
 
 @steps.rule("SLM004", WARNING, "init", _PER_TASK)
@@ -109,9 +108,8 @@ def tasks_see_all_gpus(step: Step) -> Violations:
     for request in (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ():
         given = request.argument("--gpus-per-task")
         if given is not None and not request.has("--gpu-bind"):
-            only = "shows each task its own GPUs only, as number 0"
-            message = f"{given.command} {given.name} {only}: cuda:LOCAL_RANK fails from 1 on"
-            text = program_text(step.launch) or ""
+            message = f"{given.command} {given.name} shows each task its own GPUs only, as number 0"
+            message, text = f"{message}: cuda:LOCAL_RANK fails from 1 on", program_text(step.launch) or ""
             severity = WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE  # it may count them
             hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
             yield Violation(given.where, message, hint, severity=severity)
@@ -126,9 +124,9 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
     if several and not ends and not step.srun.options.opaque:
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
-        message = f"when one task fails, the others {wait} for it until the time limit"
-        hint = "write srun --kill-on-bad-exit=1 --wait=60"
-        yield Violation(step.where, f"srun without --kill-on-bad-exit=1: {message}", hint, severity=severity)
+        effect = f"when one task fails, the others {wait} for it until the time limit"
+        message, hint = f"srun without --kill-on-bad-exit=1: {effect}", "write srun --kill-on-bad-exit=1 --wait=60"
+        yield Violation(step.where, message, hint, severity=severity)
 
 
 @steps.rule("SLM064", ERROR, "silent", _NTASKS)
@@ -180,13 +178,12 @@ def no_step_in_a_step(submission: Submission) -> Violations:
     for request in blocks(submission):
         if request.has(*_GPUS):
             yield from _steps_side_by_side(request.shell)
-    for script in submission.scripts:
-        commands = script.shell.commands
-        for command in commands:
-            inner = command.inside is not None and _is_srun(command) and _is_srun(commands[command.inside])
+    for shell in (script.shell for script in submission.scripts):
+        for command in shell.commands:
+            inner = command.inside is not None and _is_srun(command) and _is_srun(shell.commands[command.inside])
             if inner and not any(word.value == "--overlap" for word in command.words):
                 message = "srun inside a task of srun: the inner step waits for the GPUs that the outer one holds"
-                yield Violation(script.shell.locate(command), message, "use one srun, or --overlap on the inner one")
+                yield Violation(shell.locate(command), message, "use one srun, or --overlap on the inner one")
 
 
 def _steps_side_by_side(shell: ShellScript) -> Violations:
