@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import InvalidJob, estimate, load_job
-from ..check.runs.run import read_runs
+from ..check.runs import read_runs
 from ..estimate.calibration import CalibrationReport, Errors, Excluded, MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.layout import Layout
 from ..estimate.posterior import LEAST_RUNS

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..check.runs.run import Outcome
+from ..check.runs import Outcome
 from ..dataclass import dataclass
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.uncertainty import percent, seconds_with_band

@@ -146,7 +146,7 @@ def _started(
 def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
     """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
     from .. import estimate  # here, to save start-up time
-    from ..check.runs.run import outcomes
+    from ..check.runs import outcomes
     from ..job.text import UnusableJson
     from ..programs.program import TRIAL, trial_folder
     from .trials_text import Trial

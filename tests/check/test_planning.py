@@ -35,7 +35,7 @@ from tests.programs.plans import GPT, LLAMA, MIXTRAL, make_job, make_plan, words
 
 SHARED = {rule.id: rule for rule in planning.RULES}
 MEGATRONS = ("megatron-lm", "megatron-deepspeed")
-MODULES = re.compile(r"\.programs\.megatron\.rules|\.check\.rules\.(planning|fits|run_length)")
+MODULES = re.compile(r"\.programs\.megatron\.rules|\.check\.rules\.(planning|fits)")
 MINE = tuple(rule for rule in all_file_rules() if MODULES.search(rule.check.__module__))
 KEYS = re.compile(
     r"\b(data|tensor|pipeline|virtual_pipeline|context|expert|sequence_parallel|zero_stage|micro_batch"

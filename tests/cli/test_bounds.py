@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsgen.check.rules.run import MOST_FINDINGS
-from dsgen.check.runs.run_table import MAX_COLUMNS
+from dsgen.check.runs import MAX_COLUMNS
 from dsgen.cli.validate import MOST_GPUS as MOST_OF_FLAGS
 from dsgen.programs.launching.launch_line import MOST_LAUNCHES
 from dsgen.programs.world import MOST_GPUS

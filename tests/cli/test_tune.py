@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import dsgen
-from dsgen.check.runs.run import outcomes
+from dsgen.check.runs import outcomes
 from dsgen.programs.program import TRIAL
 from dsgen.render import trial, trial_files
 from tests.needs import needs_shellcheck, needs_slurm

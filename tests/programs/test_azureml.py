@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dsgen.check.runs.run import outcomes
+from dsgen.check.runs import outcomes
 from dsgen.job.records import Data, Output, Tokenizer
 from dsgen.programs.azureml import write as azureml_write
 from dsgen.programs.launchers import LAUNCHERS, launch_files

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.check.runs.run import read_runs
+from dsgen.check.runs import read_runs
 from dsgen.facts.measurement import Measurement
 from tests.needs import needs_deepspeed, needs_transformers
 from tests.workers import HANGS_S

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.check.runs.run import read_log, read_runs
+from dsgen.check.runs import read_log, read_runs
 from dsgen.facts.measurement import Measurement
 from dsgen.units import GIB, MIB
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.check.runs.run import read_runs
-from dsgen.check.runs.run_table import read_table, spec_columns
+from dsgen.check.runs import read_runs, read_table, spec_columns
 from dsgen.facts.measurement import Read
 from dsgen.job.schema import load_schema
 from dsgen.units import GIB

@@ -36,9 +36,9 @@ def _rules_on_all() -> tuple[Rule, ...]:
 @lru_cache(maxsize=1)
 def _rules_on_estimates() -> tuple[Rule, ...]:
     """Rules on layouts, memory and time, which need numpy."""
-    from . import fits, planning, run_length
+    from . import fits, planning
 
-    return (*planning.RULES, *rules_in(fits, run_length))
+    return (*planning.RULES, *rules_in(fits, planning))
 
 
 @lru_cache(maxsize=1)

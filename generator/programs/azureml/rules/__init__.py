@@ -1,3 +1,3 @@
 """Every rule on AzureML jobs."""
 
-MODULES = ("loading", "service", "files", "command")
+MODULES = ("loading", "service", "command")

@@ -1,1 +1,0 @@
-"""Runs for `dsgen calibrate`: tables and training logs."""
