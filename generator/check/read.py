@@ -21,18 +21,8 @@ from ..programs.megatron.arguments import from_launches as megatron_from_launche
 from ..programs.shell.reader import read_script
 from ..programs.shell.records import ShellScript
 from ..programs.trainer.training_arguments import from_launches
-from . import codes
+from . import codes, kinds
 from .file import File
-from .kinds import (
-    MAPPINGS,
-    YAML,
-    candidates,
-    has_launch_line,
-    is_candidate,
-    is_evidence,
-    kind_of,
-    tells_by_name,
-)
 from .other_programs import HANDS_ON, arguments_of_commands, handed_on
 
 MAX_BYTES: Final = 1_000_000  # launch scripts and configs have kilobytes; data files don't belong here
@@ -85,7 +75,7 @@ def read_texts(texts: Iterable[Text]) -> Reading:
     """The documents among `texts`, read as the files of a folder that holds them would be."""
     reading = Reading()
     for text in texts:
-        if is_candidate(Path(text.path)):
+        if kinds.is_candidate(Path(text.path)):
             _take(File(text.path, text.content, text.folder, named=False), text.path, reading, None)
     return reading
 
@@ -93,16 +83,16 @@ def read_texts(texts: Iterable[Text]) -> Reading:
 def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     before, where = len(reading.documents) + len(reading.findings), Location(path=str(folder))
     found = list[Path]()
-    for path in candidates(folder):
-        if is_candidate(path):
+    for path in kinds.candidates(folder):
+        if kinds.is_candidate(path):
             found.append(path)
-        elif has_launch_line(path, MAX_BYTES):
+        elif kinds.has_launch_line(path, MAX_BYTES):
             reading.left_alone[str(path)] = LAUNCH_LINES
     if len(found) > MAX_FILES:
         message = f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
         reading.findings.append(codes.TOO_MUCH.at(where, message, "name the folder of one job"))
     for path in found[:MAX_FILES]:
-        if path.suffix.lower() not in MAPPINGS or path.stat().st_size <= MAX_BYTES:
+        if path.suffix.lower() not in kinds.MAPPINGS or path.stat().st_size <= MAX_BYTES:
             _read_file(str(path), reading, consumer, named=False, in_folder=True)
     if len(reading.documents) + len(reading.findings) == before:
         message, hint = "nothing in this folder is a document that dsgen checks", f"name a folder with {_KINDS}"
@@ -115,9 +105,9 @@ def _read_file(name: str, reading: Reading, consumer: str | None, *, named: bool
         content = reading.instead.get(shown, content)
         _take(File(shown, content, Path(name).parent, named=named), name, reading, consumer)
     except UnreadableText as problem:
-        foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not tells_by_name(Path(name)))
+        foreign = problem.finding.rule in _LARGE_OR_BINARY or (in_folder and not kinds.tells_by_name(Path(name)))
         if named or not foreign:
-            spec = Path(name).suffix.lower() in YAML  # the kind of a YAML file when nothing else is known
+            spec = Path(name).suffix.lower() in kinds.YAML  # the kind of a YAML file when nothing else is known
             found = problem.finding if spec else codes.from_spec(problem.finding)
             # A shell takes bytes as they are, but no UTF-16, which begins with a mark.
             as_is = in_folder and Path(name).suffix == ".sh" and " at offset 0 " not in found.message
@@ -154,7 +144,7 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
             message = f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
         hint = f"name {_KINDS}, or a folder of them"
         reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
-    elif file.belongs_to or is_evidence(file.keys):
+    elif file.belongs_to or kinds.is_evidence(file.keys):
         program = file.program or ("AzureML" if file.other_job else "")
         reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
 
@@ -206,5 +196,5 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
         content = "\n" * ((start.line or 1) - 1) + "\n".join(lines)
         json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
-        if kind_of(Path(target), document.content, keys) == "DeepSpeed config":
+        if kinds.kind_of(Path(target), document.content, keys) == "DeepSpeed config":
             yield DsConfig(json=json, target=target)

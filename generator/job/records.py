@@ -268,7 +268,7 @@ class Launch:
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     time_limit_s: int | None
-    options: Mapping[str, object]  #: the spec's `launch.<target>` mapping, checked against the schema
+    options: Mapping[str, Any]  #: the spec's `launch.<target>` mapping, checked against the schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

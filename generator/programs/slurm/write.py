@@ -15,22 +15,7 @@ from typing import Any, Final
 from ...job.needs import continuation
 from ...search.plan import Plan
 from ...units import GIB, clock
-from ..launching import fabric
-from ..launching.call import (
-    THREADS,
-    Raw,
-    cores_per_node,
-    environment,
-    fill,
-    fill_pick,
-    header,
-    launch_options,
-    own_threads,
-    plain_name,
-    processes_per_node,
-    sbatch_word,
-    shell_word,
-)
+from ..launching import call, fabric
 from ..program import (
     TRIAL,
     TRIAL_LOG,
@@ -52,30 +37,32 @@ _ATTEMPTS: Final = 3  # in a row without a newer checkpoint: as many nodes don't
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a chain of jobs."""
-    options: Mapping[str, Any] = launch_options(plan)
+    options = call.launch_options(plan)
     way = continuation(plan.job)
     signal_s, form = _signal_s(plan), plan.job.framework.checkpoints
-    variables = environment(plan, program)
+    variables = call.environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
-    threads = takes_nodes(plan, options) and "cpus_per_task" not in options and own_threads(plan, program)
-    text = fill(
+    threads = takes_nodes(plan, options) and "cpus_per_task" not in options and call.own_threads(plan, program)
+    text = call.fill(
         "slurm/launch.sbatch.j2",
         plan,
         program,
         directives=block(plan, options, way, signal_s),
-        header=header(plan, program, command, tuple(_notes(plan, program, options, signal_s))),
+        header=call.header(plan, program, command, tuple(_notes(plan, program, options, signal_s))),
         modules=tuple(options.get("modules", ())),
-        setup=tuple(map(Raw, options.get("setup", ()))),
+        setup=tuple(map(call.Raw, options.get("setup", ()))),
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
         torchrun=torchrun(options),
         here=not program.script.startswith("/"),  # in the folder that the job is submitted from
         exclusive=takes_nodes(plan, options),
         threads=threads,
-        environment=tuple((Raw(name), text) for name, text in variables.items() if not (threads and name == THREADS)),
+        environment=tuple(
+            (call.Raw(name), text) for name, text in variables.items() if not (threads and name == call.THREADS)
+        ),
         sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
-        host_files=tuple((Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
+        host_files=tuple((call.Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
         signal=signal_s > 0,
-        worker_signal=Raw("TERM" if saves_on_term(plan, program) else "USR1"),
+        worker_signal=call.Raw("TERM" if saves_on_term(plan, program) else "USR1"),
         # How long a job that was told waits for its workers before it queues again.
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         **_folders(plan, options),
@@ -97,7 +84,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:
     """`submit.sh`: a chain of jobs at once, for sites whose compute nodes may not submit."""
     jobs = plan.run.segments if plan.run else None
-    text = fill("slurm/submit.sh.j2", plan, program, header=header(plan, program, command), jobs=jobs)
+    text = call.fill("slurm/submit.sh.j2", plan, program, header=call.header(plan, program, command), jobs=jobs)
     return RenderedFile(path="submit.sh", text=text, executable=True)
 
 
@@ -108,7 +95,7 @@ def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
         "checkpoints": host_path(checkpoints or "", options),
         "logs": host_path(logs, options) if logs else "",
         "seen_logs": logs or "",
-        "tee": Raw(' --tee=3 --log-dir="$RANK_LOGS/node$SLURM_NODEID"' if logs else ""),
+        "tee": call.Raw(' --tee=3 --log-dir="$RANK_LOGS/node$SLURM_NODEID"' if logs else ""),
     }
 
 
@@ -134,7 +121,7 @@ def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: i
 
 def _signal_s(plan: Plan) -> int:
     """Return how long before the time limit the job is told; 0: not at all."""
-    options, way = launch_options(plan), continuation(plan.job)
+    options, way = call.launch_options(plan), continuation(plan.job)
     if "signal_seconds" in options or way == "none":
         return int(str(options.get("signal_seconds", 0)))
     needed = _SECONDS_TO_STOP + _MOST_EARLY_S + last_save_s(plan)
@@ -147,31 +134,29 @@ def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tup
     lines = largest.text.splitlines()[1:]
     asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
     least, most = plans[-1].job.nodes, plans[0].job.nodes
-    nodes = Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
+    nodes = call.Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
     # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
     own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
     told = f"@{max(_signal_s(plan) for plan in plans)}"  # the plan that takes longest to save is told early enough
-    kept = (Raw(re.sub(r"(?<=:USR1)@\d+$", told, line)) for line in asked if not line.startswith(own))
-    text = fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
+    kept = (call.Raw(re.sub(r"(?<=:USR1)@\d+$", told, line)) for line in asked if not line.startswith(own))
+    text = call.fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
     return (RenderedFile(path="launch.sbatch", text=text),)
 
 
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
     """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
-    options = launch_options(plans[0])
+    options = call.launch_options(plans[0])
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
-    own = {
-        "job-name": plain_name(f"{plans[0].job.name}-tune"),
-        **({"time": clock(limit_s)} if limit_s else {}),
-        "array": f"1-{len(plans)}%1",
-        "output": "%x-%A_%a.out",
-    }
-    text = fill(
+    own = {"job-name": call.plain_name(f"{plans[0].job.name}-tune"), **({"time": clock(limit_s)} if limit_s else {})}
+    own |= {"array": f"1-{len(plans)}%1", "output": "%x-%A_%a.out"}
+    text = call.fill(
         "slurm/tune.sbatch.j2",
         plans[0],
         programs[0],
         directives=block(plans[0], options, "none", 0, own),
-        header=header(plans[0], programs[0], command, (f"Trials of {len(plans)} plans, the first of which follows.",)),
+        header=call.header(
+            plans[0], programs[0], command, (f"Trials of {len(plans)} plans, the first of which follows.",)
+        ),
         mark=TRIAL,
         log=TRIAL_LOG,
     )
@@ -212,7 +197,7 @@ def container_values(plan: Plan, options: Mapping[str, Any], names: Iterable[str
     runtime = options.get("container_runtime", "pyxis")
     image = str(options["container_image"])
     folder = str(options.get("container_folder", ".")).rstrip("/")
-    pulled = "" if is_file(image) else f"{folder}/{plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
+    pulled = "" if is_file(image) else f"{folder}/{call.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
     output = plan.job.output
     written = (folder for folder in (output.checkpoints, output.logs) if folder is not None and folder.startswith("/"))
     own = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
@@ -223,8 +208,8 @@ def container_values(plan: Plan, options: Mapping[str, Any], names: Iterable[str
         "pulled": pulled,
         "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
         "read": tuple(_read(plan, options)),
-        "gpu_flag": Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
-        "passed": Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
+        "gpu_flag": call.Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
+        "passed": call.Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
     }
 
 
@@ -235,8 +220,8 @@ def is_file(image: str) -> bool:
 
 def _of_enroot(image: str) -> str:
     """`docker://[USER@][REGISTRY#]IMAGE[:TAG]`: without `#`, the registry would be taken for a name at Docker Hub."""
-    name = image if _SCHEME.match(image) is None else image.partition("://")[2]
-    scheme = _SCHEME.match(image)[0] if _SCHEME.match(image) else "docker://"  # type: ignore[index]
+    scheme = match[0] if (match := _SCHEME.match(image)) else "docker://"
+    name = image.removeprefix(scheme)
     return scheme + (name.replace("/", "#", 1) if "#" not in name and _REGISTRY.fullmatch(name) else name)
 
 
@@ -272,23 +257,22 @@ def host_path(path: str, options: Mapping[str, Any]) -> str:
     mount = _mount_of(path, options) if "container_image" in options else None
     if mount is None:
         return path
-    source, destination = mount
-    return str(PurePosixPath(source) / PurePosixPath(path).relative_to(destination))
+    return str(PurePosixPath(mount[0]) / PurePosixPath(path).relative_to(mount[1]))
 
 
 def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """Source and destination of the mount that `path` is in."""
     parts = [mount.split(":") for mount in options.get("container_mounts", ())]
-    pairs = [(part[0], part[1] if len(part) > 1 else part[0]) for part in parts]
-    found = [(source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to)]
+    pairs = ((part[0], part[min(1, len(part) - 1)]) for part in parts)
+    found = (pair for pair in pairs if PurePosixPath(path).is_relative_to(pair[1]))
     return max(found, key=lambda pair: len(pair[1]), default=None)
 
 
-def torchrun(options: Mapping[str, Any]) -> Raw:
+def torchrun(options: Mapping[str, Any]) -> call.Raw:
     """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if there is one."""
     if "container_image" in options and "virtual_environment" in options:
-        return Raw(shell_word(f"{options['virtual_environment']}/bin/torchrun"))
-    return Raw("torchrun")
+        return call.Raw(call.shell_word(f"{options['virtual_environment']}/bin/torchrun"))
+    return call.Raw("torchrun")
 
 
 #: Keys of `launch.slurm` that are options of sbatch.
@@ -321,7 +305,7 @@ _FOR_JOBS: Final = 0.9  # of a node's memory; the system keeps the rest, and Slu
 
 def block(
     plan: Plan, options: Mapping[str, Any], way: str, signal_s: int, instead: Mapping[str, object] | None = None
-) -> tuple[Raw, ...]:
+) -> tuple[call.Raw, ...]:
     """The lines of the block, with the options of `instead` in the place of those."""
     pairs = dict(_resources(plan, options))
     pairs |= {key: options[key] for key in PASSED_ON if key in options}
@@ -337,17 +321,17 @@ def block(
     own = options.get("directives", {})
     pairs |= {key: None if value is True else value for key, value in own.items() if value is not False}
     pairs |= instead or {}
-    values = {option: "" if value is None else f"={sbatch_word(value).text}" for option, value in pairs.items()}
-    return tuple(Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
+    values = {option: "" if value is None else f"={call.sbatch_word(value).text}" for option, value in pairs.items()}
+    return tuple(call.Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
 
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    yield "job-name", plain_name(plan.job.name)
+    yield "job-name", call.plain_name(plan.job.name)
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
     if (together := plan.job.nodes_together) > 1 and not plan.job.elastic:
         yield "segment", together
-    gpus = processes_per_node(plan)
+    gpus = call.processes_per_node(plan)
     request = options.get("gpu_request", "gpus-per-node")
     typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus
     if request == "gres":
@@ -355,7 +339,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     elif request == "gpus-per-node":
         yield "gpus-per-node", typed
     exclusive = takes_nodes(plan, options)
-    cpus = options.get("cpus_per_task", None if exclusive else cores_per_node(plan))
+    cpus = options.get("cpus_per_task", None if exclusive else call.cores_per_node(plan))
     if cpus:
         yield "cpus-per-task", cpus
     if exclusive:
@@ -379,5 +363,5 @@ def shared_memory(plan: Plan) -> str | None:
     cluster = plan.job.cluster
     if cluster.host_memory_bytes is None:
         return None
-    share = processes_per_node(plan) / cluster.accelerators_per_node
+    share = call.processes_per_node(plan) / cluster.accelerators_per_node
     return f"{max(1, int(cluster.host_memory_bytes / GIB * share * _FOR_JOBS))}G"

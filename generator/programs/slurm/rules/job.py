@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from ....findings import ERROR, Violations
 from ....job.records import Job
@@ -12,11 +11,6 @@ from ....rules.planned import jobs, violation
 from ....rules.violations import derived, slurm_manual
 
 _WHERE: Final = "/launch/slurm"
-
-
-def _options(job: Job) -> Mapping[str, Any]:
-    """The keys of the job's target, which is Slurm where it has those that are read here."""
-    return job.launch.options
 
 
 def _number(job: Job, key: str) -> int | None:
@@ -53,7 +47,7 @@ def runs_go_on_from_checkpoints(job: Job) -> Violations:
     """A run that goes on in further jobs has a folder of checkpoints and resumes from it.
     Prevents: No error: each job begins at step 0, and nothing tells that none gets further.
     Fix: set output.checkpoints, and leave output.resume at true; or set launch.slurm.continue to none"""
-    way, output = _options(job).get("continue", "none"), job.output
+    way, output = job.launch.options.get("continue", "none"), job.output
     if way != "none" and (output.checkpoints is None or not output.resume):
         lacks = "output.checkpoints is not set" if output.checkpoints is None else "output.resume is false"
         message = f"continue: {way}, but {lacks}: every job would begin at step 0"
@@ -66,8 +60,7 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
     """Options in launch.slurm.directives are those of sbatch that no other key writes.
     Prevents: sbatch: unrecognized option; or two lines of which the last counts, against the plan.
     Fix: use the long name of an option of sbatch, and the key of the spec where there is one"""
-    directives = _options(job).get("directives", {})
-    if not directives:
+    if not (directives := job.launch.options.get("directives", {})):
         return
     from ...launching.options import TABLES  # here, to save start-up time: few jobs have these keys
     from ..write import PLANNED, WRITTEN
@@ -93,7 +86,7 @@ def arrays_share_no_checkpoints(job: Job) -> Violations:
     """The tasks of an array that save run one after another, as they save to the same folder.
     Prevents: Checkpoints of several runs over one another.
     Fix: end launch.slurm.array with %1, or leave out output.checkpoints"""
-    array = _options(job).get("array")
+    array = job.launch.options.get("array")
     if array is not None and job.output.checkpoints is not None and not array.endswith("%1") and {*array} & {*"-,"}:
         message = f"array: {array} runs several tasks at once, and each saves to {job.output.checkpoints}"
         hint = f"use array: {array.partition('%')[0]}%1, or leave out output.checkpoints"
@@ -105,7 +98,7 @@ def setup_commands_are_whole(job: Job) -> Violations:
     """Each command of launch.slurm.setup closes the quotes and brackets that it opens.
     Prevents: A script that bash cannot read, or whose next lines are part of a text.
     Fix: close it, or keep commands of several lines in a script and source that"""
-    commands = _options(job).get("setup", ())
+    commands = job.launch.options.get("setup", ())
     if not isinstance(commands, (list, tuple)) or not commands:
         return
     from ...shell.tokens import Tokens
@@ -122,9 +115,9 @@ def mounts_have_flags_of_the_runtime(job: Job) -> Violations:
     """A mount of apptainer is read-only, or for reading and writing; pyxis has more flags.
     Prevents: FATAL: while parsing bind path: not a valid bind option.
     Fix: use ro or rw"""
-    options = _options(job)
-    for index, mount in enumerate(options.get("container_mounts", ())):
+    by_apptainer = job.launch.options.get("container_runtime") == "apptainer"
+    for index, mount in enumerate(job.launch.options.get("container_mounts", ()) if by_apptainer else ()):
         flags = mount.split(":")[2:]
-        if options.get("container_runtime") == "apptainer" and flags not in ([], ["ro"], ["rw"]):
+        if flags not in ([], ["ro"], ["rw"]):
             message = f"apptainer mounts with ro or rw, and this mount has {flags[0]}"
             yield violation(job, f"{_WHERE}/container_mounts/{index}", message, "use ro, rw, or no flags")

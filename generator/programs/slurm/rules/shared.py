@@ -35,8 +35,8 @@ def log_folder_exists(submission: Submission) -> Violations:
         commands, seen, path = request.shell.commands, set[str](), request.shell.text.path
         for found in request.texts("--output", "--error"):
             folder = found.value.rpartition("/")[0].removeprefix("./")
-            elsewhere = found.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
-            if not folder.strip("./") or folder in seen or elsewhere:
+            there = found.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
+            if not folder.strip("./") or folder in seen or there:
                 continue
             seen.add(folder)
             made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
@@ -45,10 +45,9 @@ def log_folder_exists(submission: Submission) -> Violations:
             option, top = f"{found.command} {found.name}", _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
             message = f"{option} is in the folder {folder}: without it the job fails at its start, with no log; {tail}"
             makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
-            told = any(map(makes.match, request.shell.text.lines)) or request.has(
-                "--chdir"
-            )  # to a folder of the site's
-            less = NOTE if told or is_left_out(top, path) or is_left_out(folder, path) else None
+            told = any(map(makes.match, request.shell.text.lines))
+            elsewhere = request.has("--chdir")  # a folder of the site's
+            less = NOTE if told or elsewhere or is_left_out(top, path) or is_left_out(folder, path) else None
             what = folder if folder == top and re.fullmatch(r"[\w./-]+", folder) else "for the whole folder"
             yield found.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
 
@@ -115,27 +114,24 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
     Prevents: RuntimeError: Address already in use. An error for two lines of one script.
     Fix: derive the port from the job's number"""
     for block in blocks(submission):
-        free = _free_gpus(submission, block)
-        for port in map(fixed_port, block.launches) if free is not None else ():
-            if port is not None and free is not None:
-                message = f"{port.text}, and other users' jobs may run on {free[0]}"
+        for free, severity in _free_gpus(submission, block):
+            for port in filter(None, map(fixed_port, block.launches)):
+                message = f"{port.text}, and other users' jobs may run on {free}"
                 hint = f"write {port.instead('$((20000 + SLURM_JOB_ID % 10000))')}"
-                yield Violation(port.where, message, hint, severity=free[1])
+                yield Violation(port.where, message, hint, severity=severity)
     for script in submission.commands:
         yield from _side_by_side(script.launches)
 
 
-def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] | None:
-    """The GPUs of its nodes that a job leaves to others; None where it leaves none."""
+def _free_gpus(submission: Submission, block: Request) -> Iterator[tuple[str, Severity]]:
+    """The GPUs of its nodes that a job leaves to others, where it leaves any."""
     asked, cluster = block.gpus_per_node, submission.cluster
-    if asked is None or asked.value == 0 or block.has("--exclusive"):
-        return None
     claims = world_of(submission).claims_on("GPUs per node")
-    has = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
-    has = cluster.accelerators_per_node if cluster else has
-    if has is not None:
-        return (f"the {has - asked.value} other GPUs", WARNING) if asked.value < has else None
-    return ("the node's other GPUs, if it has more", NOTE) if asked.value < _USUAL_GPUS else None
+    stated = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
+    has = cluster.accelerators_per_node if cluster else stated
+    if asked is not None and 0 < asked.value < (has or _USUAL_GPUS) and not block.has("--exclusive"):
+        known = (f"the {has - asked.value} other GPUs", WARNING) if has else None
+        yield known or ("the node's other GPUs, if it has more", NOTE)
 
 
 def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
