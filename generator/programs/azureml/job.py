@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, ClassVar, Final, TypeGuard
 
 from ...dataclass import dataclass
@@ -94,11 +95,6 @@ class AzureMLJob(CommandDocument):
     document_kind: ClassVar[Kind] = "AzureML job"
 
     @property
-    def is_command(self) -> bool:
-        """Return whether it is loaded as a command job."""
-        return self.readable and self.value("type", "command") == "command"
-
-    @property
     def is_whole(self) -> bool:
         """Return whether the file is this job, and not a pipeline or sweep with others."""
         return not isinstance(self.source, Part)
@@ -111,8 +107,7 @@ class AzureMLJob(CommandDocument):
     @property
     def distribution(self) -> str | None:
         """Return who starts the processes, in small letters, as azure-ai-ml compares it."""
-        kind = self.text("distribution/type")
-        return kind.lower() if kind is not None else None
+        return kind.lower() if (kind := self.text("distribution/type")) else kind
 
     @property
     def nodes(self) -> int:
@@ -136,20 +131,19 @@ class AzureMLJob(CommandDocument):
 
     def input_file(self, name: str) -> tuple[str, Location] | None:
         """The path of an input, where it is a local one."""
-        at = f"inputs/{name}/path"
-        path = self.value(at)
+        path = self.value(at := f"inputs/{name}/path")
         return (path, self.locate(at)) if isinstance(path, str) and ":" not in path else None
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and processes that the job asks for."""
-        nodes = self.count("resources/instance_count")
-        processes = self.count("distribution/process_count_per_instance")
+        nodes, at = self.count("resources/instance_count"), "distribution/process_count_per_instance"
         if nodes is None:
             return
         yield Claim("nodes", nodes, self.locate("resources/instance_count"), f"instance_count: {nodes}")
+        processes = self.count(at)
         if processes is not None and not (processes == 1 and self.runs("torchrun", "deepspeed", "accelerate")):
             text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
-            yield Claim("processes", nodes * processes, self.locate("distribution/process_count_per_instance"), text)
+            yield Claim("processes", nodes * processes, self.locate(at), text)
 
 
 #: The file's name in a `$schema`.
@@ -174,8 +168,7 @@ _OTHERS: Final = (
 
 def read_file(file: FileText) -> Iterator[AzureMLJob | Finding]:
     """The jobs of a file, and what is wrong with its text."""
-    yield from file.yaml().findings
-    yield from read_jobs(file.yaml(), file.text)
+    return chain(file.yaml().findings, read_jobs(file.yaml(), file.text))
 
 
 def read_jobs(source: Source, text: Text) -> tuple[AzureMLJob, ...]:

@@ -132,11 +132,10 @@ READER: Final = Reader(
 )
 
 
-_jobs: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.azureml_jobs).where(
-    lambda job: job.readable
-)
+_every: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.azureml_jobs)
+_jobs: Final = _every.where(lambda job: job.readable)
 #: The command jobs of a submission whose YAML could be read to its end.
-jobs: Final = _jobs.where(lambda job: job.is_command)
+jobs: Final = _jobs.where(lambda job: job.value("type", "command") == "command")
 #: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader is to write.
 _NAMED: Final = (
     *("compute", "environment", "environment/image", "resources/instance_count", "resources/instance_type"),

@@ -25,8 +25,8 @@ def memory_is_asked_for_once(request: Request) -> Violations:
     Prevents: sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.
     Fix: keep one of them"""
     hint = "keep one of them, such as --mem=0 for all of the node's memory"
-    yield from _exclusive(request, "--mem", ("--mem-per-cpu", "--mem-per-gpu"), hint)
-    yield from _exclusive(request, "--mem-per-cpu", ("--mem-per-gpu",), hint)
+    yield from _exclusive(request, hint, "--mem", "--mem-per-cpu", "--mem-per-gpu")
+    yield from _exclusive(request, hint, "--mem-per-cpu", "--mem-per-gpu")
 
 
 @requests.rule("SLM015", ERROR, "submit", slurm("common/gres.c:5024, gres_job_state_validate"))
@@ -34,7 +34,7 @@ def cores_go_by_task_or_by_gpu(request: Request) -> Violations:
     """Cores are asked for by task or by GPU, not both.
     Prevents: sbatch: error: --cpus-per-gpu is mutually exclusive with --cpus-per-task.
     Fix: keep one of them"""
-    yield from _exclusive(request, "--cpus-per-task", ("--cpus-per-gpu",), "keep --cpus-per-task")
+    yield from _exclusive(request, "keep --cpus-per-task", "--cpus-per-task", "--cpus-per-gpu")
 
 
 @requests.rule("SLM043", ERROR, "submit", slurm("common/slurm_opt.c:5862 to 5877, _validate_ntasks_per_gpu"))
@@ -43,10 +43,10 @@ def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
     Prevents: sbatch: fatal: --gpus-per-task is mutually exclusive with --ntasks-per-gpu.
     Fix: keep --ntasks-per-node"""
     others = ("--gpus-per-task", "--gpus-per-socket", "--ntasks-per-node")
-    yield from _exclusive(request, "--ntasks-per-gpu", others, "keep --ntasks-per-node")
+    yield from _exclusive(request, "keep --ntasks-per-node", "--ntasks-per-gpu", *others)
 
 
-def _exclusive(request: Request, name: str, others: tuple[str, ...], hint: str) -> Violations:
+def _exclusive(request: Request, hint: str, name: str, *others: str) -> Violations:
     """Options that sbatch refuses together, at the place of the second."""
     first = request.argument(name)
     for other in map(request.argument, others):
@@ -76,11 +76,9 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     right = nodes * each.value if nodes and each else 0
     if tasks is None or not nodes or not right or tasks.value == right or tasks.value < nodes:
         return
-    more = tasks.value > right
-    product = f"{nodes} nodes × {right // nodes} tasks per node = {right}"
+    more, product = tasks.value > right, f"{nodes} nodes × {right // nodes} tasks per node = {right}"
     message = f"{tasks} is more than {product}" if more else f"{tasks} is less than {product}: srun starts that many"
-    certain = more and not request.has("--cpus-per-gpu")  # sbatch accepts some of these
-    severity = ERROR if certain else WARNING
+    severity = ERROR if more and not request.has("--cpus-per-gpu") else WARNING  # sbatch accepts some of these
     yield tasks.bad_value(message, f"leave --ntasks out, or write --ntasks={right}", severity=severity)
 
 
@@ -105,9 +103,8 @@ def least_time_is_below_the_limit(request: Request) -> Violations:
     Prevents: Invalid time-min specification (exceeds job's time or other limits).
     Fix: write a --time-min below --time"""
     least, limit = request.read("--time-min", seconds), request.seconds("--time") or math.inf
-    if least is None or math.inf in (limit, least.value):
-        return
-    if math.ceil(least.value / 60) > math.ceil(limit / 60):  # Slurm counts minutes
+    finite = least is not None and math.inf not in (limit, least.value)
+    if least is not None and finite and math.ceil(least.value / 60) > math.ceil(limit / 60):  # Slurm counts minutes
         message = f"{least} is more than the limit, --time={request.options.text('--time')}"
         yield least.bad_value(message, "write less than --time, or leave it out")
 
@@ -128,14 +125,14 @@ def time_limit_is_finite(request: Request) -> Violations:
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
 _THREADS: Final = 2  # of a core, where a site's Slurm counts threads as CPUs: the most that GPU nodes' processors have
 _GPU_OPTIONS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
-_HOST_RANGE: Final = re.compile(r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*", re.ASCII)
+_HOSTS: Final = re.compile(r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 @subject("launch script")
 def _blocks_on_machines(submission: Submission) -> Iterator[tuple[Request, Cluster]]:
     """The blocks with their machines, but for those that ask for no node: of these Slurm checks nothing."""
-    found = blocks(submission) if submission.cluster else ()
-    return ((request, submission.cluster) for request in found if submission.cluster and request.nodes != 0)
+    if (cluster := submission.cluster) is not None:
+        yield from ((request, cluster) for request in blocks(submission) if request.nodes != 0)
 
 
 @_blocks_on_machines.rule("SLM006", ERROR, "submit", slurm_manual("sbatch(1), --gpus-per-node"))
@@ -170,15 +167,13 @@ def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
     Prevents: Requested node configuration is not available.
     Fix: keep tasks per node × cores per task within the node"""
     (request, cluster), cores = block, block[1].cpu_cores
-    threads = (cores or 0) * (1 if cluster.provider in _COUNT_THREADS else _THREADS)
-    for option, asked, text in _cores_asked(request) if cores else ():
-        if cores and asked > cores:
-            certain = asked > threads
-            tail = "" if certain else f"; accepted only where the site's Slurm counts threads, {threads}"
-            message = f"{text} = {asked} cores per node, more than the {cores} of {cluster.name}{tail}"
-            hint = f"write {option.name}={max(1, cores * (option.value or 1) // asked)}"
-            yield option.bad_value(message, hint, severity=ERROR if certain else WARNING)
-            return
+    wrong = next((each for each in _cores_asked(request) if cores and each[1] > cores), None)
+    if wrong is not None and cores:
+        (option, asked, text), threads = wrong, cores * (1 if cluster.provider in _COUNT_THREADS else _THREADS)
+        tail = "" if asked > threads else f"; accepted only where the site's Slurm counts threads, {threads}"
+        message = f"{text} = {asked} cores per node, more than the {cores} of {cluster.name}{tail}"
+        hint = f"write {option.name}={max(1, cores * (option.value or 1) // asked)}"
+        yield option.bad_value(message, hint, severity=ERROR if asked > threads else WARNING)
 
 
 def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
@@ -220,10 +215,9 @@ def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
     Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask for them.
     Fix: add #SBATCH --gpus-per-node=8"""
-    if request.has(*_GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown:
-        return
+    asked = request.has(*_GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown
     call = next((call for launch in request.launches if (call := _trains_without_gpus(launch))), None)
-    if call is not None:
+    if call is not None and not asked:
         message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
         hint = "add #SBATCH --gpus-per-node=8, unless the partition gives GPUs by itself"
         yield Violation(request.shell.locate(request.shell.directives[0]), message, hint)
@@ -253,13 +247,7 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
 
 def _named(text: str) -> int | None:
     """Return how many hosts a plain list names; None where it has forms that aren't counted here."""
-    total = 0
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
-        match = _HOST_RANGE.fullmatch(part)
-        if match:
-            total += max(0, int(match[2]) - int(match[1]) + 1)
-        elif re.fullmatch(r"[A-Za-z0-9][\w.-]*", part, re.ASCII):
-            total += 1
-        else:
-            return None
-    return total
+    matches = [_HOSTS.fullmatch(part) for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)]
+    if None in matches:
+        return None
+    return sum(max(0, int(match[2]) - int(match[1]) + 1) if match[1] else 1 for match in matches if match)

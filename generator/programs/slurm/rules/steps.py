@@ -152,8 +152,8 @@ def step_has_its_nodes(step: Step) -> Violations:
     """A step asks for no more nodes than its job has.
     Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
     Fix: ask for no more nodes than the job's"""
-    own, block, asked = step.srun, step.block, step.srun.nodes or 0
-    given, has = own.argument("--nodes"), block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
+    block, given, asked = step.block, step.srun.argument("--nodes"), step.srun.nodes or 0
+    has = block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
     if given is not None and has is not None and asked > has and not block.has("--ntasks", "--gpus", "--nodelist"):
         message = f"{given}, and the job has {has} node{'s' * (has > 1)}"
         yield given.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
