@@ -56,16 +56,12 @@ _LONGEST_LINE: Final = 4_000  # characters; a record has some hundreds, and a pr
 _SLOW = 1.5
 
 
-class Unreadable(Exception):
-    """There is no text to read; `answer` has the reason."""
-
-    def __init__(self, path: str, message: str, hint: str) -> None:
-        self.answer = Read(findings=(RUNS_UNREADABLE.at(Location(path=path), message, hint),))
-        super().__init__(message)
+def _unreadable(path: str, message: str, hint: str, line: int | None = None) -> Read:
+    return Read(findings=(RUNS_UNREADABLE.at(Location(path=path, line=line), message, hint),))
 
 
-def read_lines(path: str) -> list[str]:
-    """The file's lines without line ends and colours. Raises `Unreadable`.
+def _lines(path: str) -> list[str] | Read:
+    """The file's lines without line ends and colours, or why there are none.
 
     A progress bar's carriage returns stay within their line, so that lines count as an editor counts them.
     """
@@ -73,18 +69,17 @@ def read_lines(path: str) -> list[str]:
         content = read_bytes(path, MAX_BYTES + 1)
     except (OSError, ValueError) as problem:
         reason = (problem.strerror or "input error").lower() if isinstance(problem, OSError) else str(problem)
-        hint = "check the path and its permissions"
-        raise Unreadable(path, f"the file can't be read: {reason}", hint) from None
+        return _unreadable(path, f"the file can't be read: {reason}", "check the path and its permissions")
     if len(content) > MAX_BYTES:
         message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
-        raise Unreadable(path, message, "cut the log after a few hundred steps")
+        return _unreadable(path, message, "cut the log after a few hundred steps")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable(path, "the text is UTF-16", "save it as UTF-8")
+        return _unreadable(path, "the text is UTF-16", "save it as UTF-8")
     if b"\0" in content[:4096]:
-        raise Unreadable(path, "this is not a text file", "give a CSV table or a training log")
+        return _unreadable(path, "this is not a text file", "give a CSV table or a training log")
     text = _ESCAPE.sub("", content.decode("utf-8-sig", errors="replace"))
     if not text.strip():
-        raise Unreadable(path, "the file is empty", "give a CSV table or a training log")
+        return _unreadable(path, "the file is empty", "give a CSV table or a training log")
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
@@ -93,10 +88,8 @@ def read_runs(path: str) -> Read:
 
     A table is what is called `.csv`, or has the step time's column in its first line that isn't blank or a comment.
     """
-    try:
-        lines = read_lines(path)
-    except Unreadable as problem:
-        return problem.answer
+    if isinstance(lines := _lines(path), Read):
+        return lines
     head = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
     if path.lower().endswith(".csv") or STEP_TIME in [cell.strip() for cell in head.split(",")]:
         return read_table(path, lines)
@@ -105,15 +98,14 @@ def read_runs(path: str) -> Read:
 
 def read_log(path: str, lines: Sequence[str]) -> Read:
     """The run that a log reports, or why it reports none. `path` is how the user named it."""
-    facts = _facts([line[-_LONGEST_LINE:] for line in lines])
-    where = Location(path=path)
+    facts, where = _facts([line[-_LONGEST_LINE:] for line in lines]), Location(path=path)
     if facts is None:
         hint = "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging Face Trainer, and CSV"
-        return Read(findings=(RUNS_UNREADABLE.at(where, "no training log that dsgen has", hint),))
+        return _unreadable(path, "no training log that dsgen has", hint)
     if not facts.steps:
         message = f"this log of {facts.writer} has no step times"
         return Read(findings=(RUNS_NO_STEPS.at(where, message, facts.hint),))
-    seconds, note = typical(facts)
+    seconds, note = _typical(facts)
     run = Measurement(
         name=short_name(path),
         where=where,
@@ -140,16 +132,15 @@ def _facts(lines: Sequence[str]) -> LogFacts | None:
     return replace(chosen, keys=keys, lines=places, peak_bytes=peak)
 
 
-def typical(facts: LogFacts) -> tuple[float, str]:
+def _typical(facts: LogFacts) -> tuple[float, str]:
     """Seconds of a step, the median after warm-up and without slow ones, and how many steps that is."""
     steps = facts.steps
     if len(steps) == 1:
         return steps[0], f"{facts.writer}: one figure, warm-up included"
     early = min(max(int(len(steps) * _WARM_UP_SHARE), 1), _MOST_WARM_UP)
-    later = steps[early:]
-    limit = _SLOW * statistics.median(later)
-    kept = [step for step in later if step <= limit]
-    slow = len(later) - len(kept)
+    limit = _SLOW * statistics.median(steps[early:])
+    kept = [step for step in steps[early:] if step <= limit]
+    slow = len(steps) - early - len(kept)
     left = f"the first {early} and {slow} slow ones left out" if slow else f"the first {early} left out"
     return statistics.median(kept), f"{facts.writer}: median of {len(kept)} of {len(steps)} figures, {left}"
 
@@ -190,9 +181,7 @@ def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
     files = (path for path in sorted(folder.rglob("*")) if path.suffix in _NAMES and path.is_file())
     within = (path for path in files if path.resolve().is_relative_to(folder.resolve()))  # to which no link leads out
     for path in islice(within, _MOST_FILES):
-        try:
-            lines = read_lines(str(path))
-        except Unreadable:
+        if isinstance(lines := _lines(str(path)), Read):
             continue
         begins = next((match for line in lines[:1000] if (match := re.match(rf"{mark} (\d{{1,4}})$", line))), None)
         if begins is not None:
@@ -266,22 +255,20 @@ def read_table(path: str, lines: Sequence[str]) -> Read:
     try:
         rows = list(_cells(lines))
     except csv.Error as problem:
-        where = Location(path=path)
-        return Read(findings=(RUNS_UNREADABLE.at(where, f"this is no CSV table: {problem}", "quote its cells"),))
+        return _unreadable(path, f"this is no CSV table: {problem}", "quote its cells")
     if not rows:
-        return Read(findings=(RUNS_UNREADABLE.at(Location(path=path), "the table is empty", "give its columns"),))
+        return _unreadable(path, "the table is empty", "give its columns")
     (first, titles, text), *body = rows
     names = [name.strip() for name in titles]
     findings = list(_check_header(path, text, names))
     if not findings and not body:
-        where = Location(path=path, line=first)
-        findings.append(RUNS_UNREADABLE.at(where, "the table has no rows", "add one row a run"))
+        return _unreadable(path, "the table has no rows", "add one row a run", line=first)
     if len(body) > MAX_ROWS:
         where = Location(path=path, line=body[MAX_ROWS][0])
         findings.append(RUNS_UNREADABLE.at(where, f"the table has more than {MAX_ROWS:,} rows", "cut it"))
     if findings:
         return Read(findings=tuple(findings))
-    read = [_read_row(path, names, line, cells, text) for line, cells, text in body]
+    read = [_read_row(path, names, *row) for row in body]
     runs = tuple(run for row in read for run in row.runs)
     return Read(runs=runs, findings=tuple(finding for row in read for finding in row.findings))
 

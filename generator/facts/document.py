@@ -192,6 +192,10 @@ class YamlDocument(Reader):
         value = self.value(name)
         yield from ((f"{name}/{index}", item) for index, item in enumerate(value if isinstance(value, list) else ()))
 
+    def mappings(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Each item of the list there that is a mapping, with its place."""
+        yield from ((at, item) for at, item in self.items(name) if isinstance(item, dict))
+
 
 def _pointer(name: str) -> str:
     return f"/{name}" if name else ""

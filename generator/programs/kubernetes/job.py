@@ -66,15 +66,15 @@ class Role:
 def containers_of(job: YamlDocument, pod: str, *lists: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Each container of a pod's specification, with its place."""
     for name in lists or ("containers",):
-        yield from ((at, item) for at, item in job.items(f"{pod}/{name}") if isinstance(item, dict))
+        yield from job.mappings(f"{pod}/{name}")
 
 
 def _of_pytorch_job(job: YamlDocument) -> Iterator[Role]:
     for name, at, value in job.entries("spec/pytorchReplicaSpecs"):
         if isinstance(value, dict):
-            pod = f"{at}/template/spec"
+            pod, count_at = f"{at}/template/spec", f"{at}/replicas"
             main = _chosen(job, pod, lambda _, container: container.get("name") == _CONTAINER)
-            yield _role(job, str(name), at, f"{at}/replicas", _count(job, f"{at}/replicas"), pod, main)
+            yield _role(job, str(name), at, count_at, _count(job, count_at), pod, main)
 
 
 def _of_train_job(job: YamlDocument) -> Iterator[Role]:
@@ -225,13 +225,16 @@ def _mounted(job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
         named = (at[1:] for at, one in walk("", job.source.data) if isinstance(one, dict) and one.get("name") == _NODE)
         containers = [(at.rpartition("/containers/")[0], at) for at in named]
     for pod, container in containers:
-        mounts = [one for _, one in job.items(f"{container}/volumeMounts") if isinstance(one, dict)]
-        volumes = (one for _, one in job.items(f"{pod}/volumes") if isinstance(one, dict))
-        for volume in (one for one in volumes if isinstance(one.get("configMap"), dict)):
-            here = [mount for mount in mounts if mount.get("name") == volume.get("name")]
-            for source, text in maps if here else ():
-                view, of = YamlDocument(source=source), volume["configMap"]
-                known = (of.get("name"), job.value("metadata/namespace"))
+        for at, volume in job.mappings(f"{pod}/volumes"):
+            here = [
+                one for _, one in job.mappings(f"{container}/volumeMounts") if one.get("name") == volume.get("name")
+            ]
+            of, known = (
+                job.block(f"{at}/configMap"),
+                (job.value(f"{at}/configMap/name"), job.value("metadata/namespace")),
+            )
+            for source, text in maps if here and of else ():
+                view = YamlDocument(source=source)
                 if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
                     yield from _files(view, text, here, of.get("items"))
 
@@ -309,8 +312,8 @@ def _word(text: str) -> str:
 
 def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
     """The environment of a container: literal values, and those from elsewhere, which can't be known."""
-    for at, item in job.items(f"{container}/env"):
-        name, value = (item.get("name"), item.get("value")) if isinstance(item, dict) else (None, None)
+    for at, item in job.mappings(f"{container}/env"):
+        name, value = item.get("name"), item.get("value")
         if isinstance(name, str) and NAME.fullmatch(name):
             known = isinstance(value, str) and "$" not in value
             written = shlex.quote(str(value)) if known else UNKNOWN

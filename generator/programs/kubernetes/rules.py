@@ -207,9 +207,9 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
     Fix: add the volume, or correct the name"""
     claimed = job.has("spec/volumeClaimPolicies")  # of a JobSet, whose claims are volumes of its pods
     for role, at, _ in _containers(job) if not claimed else ():
-        names = [each.get("name") for _, each in job.items(f"{role.pod}/volumes") if isinstance(each, dict)]
-        for place, mount in job.items(f"{at}/volumeMounts"):
-            name = mount.get("name") if isinstance(mount, dict) else None
+        names = [each.get("name") for _, each in job.mappings(f"{role.pod}/volumes")]
+        for place, mount in job.mappings(f"{at}/volumeMounts"):
+            name = mount.get("name")
             if isinstance(name, str) and name not in names and not any(map(to_fill, (name, *names))):
                 known = f"; the pod has {', '.join(map(show, names))}" if names else ""
                 message = f"the mount {show(name)} is no volume of {role.name}{known}"
@@ -223,8 +223,7 @@ def shared_memory_is_there(job: KubernetesJob) -> Violations:
     every program needs it.
     Fix: add an emptyDir with medium: Memory, mounted at /dev/shm"""
     for role in job.roles if job.kind_of_job != "TrainJob" else ():
-        mounts = job.items(f"{role.container}/volumeMounts")
-        paths = [each.get("mountPath") for _, each in mounts if isinstance(each, dict)]
+        paths = [each.get("mountPath") for _, each in job.mappings(f"{role.container}/volumeMounts")]
         if (role.gpus or 0) > 1 and "/dev/shm" not in paths and not job.value(f"{role.pod}/hostIPC"):
             message = f"{role.name} has {role.gpus} GPUs, and nothing is mounted at /dev/shm, which has 64 MiB"
             hint = "mount an emptyDir with medium: Memory at /dev/shm"
@@ -241,8 +240,8 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
     names = reserved.get(job.kind_of_job, ())
     certain = job.text("spec/runtimeRef/name") == "torch-distributed"
     for role in job.roles:
-        for place, item in job.items(f"{role.container}/env"):
-            name = item.get("name") if isinstance(item, dict) else None
+        for place, item in job.mappings(f"{role.container}/env"):
+            name = item.get("name")
             if isinstance(name, str) and name in names:
                 message = f"{name} is set here, and the controller of a {job.kind_of_job} sets it for each pod"
                 yield violation(job, f"{place}/name", message, "remove it", severity=ERROR if certain else NOTE)
