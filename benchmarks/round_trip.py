@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import dsgen
 from benchmarks.agreement_plans import words_of
-from dsgen.check.rendered import check_rendered
+from dsgen.check.validate import check_rendered
 from dsgen.findings import Finding, InvalidJob, Severity
 from dsgen.job.schema import load_schema
 from dsgen.programs.launchers import LAUNCHERS

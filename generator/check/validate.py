@@ -1,11 +1,14 @@
-"""`dsgen validate`: paths to documents, submissions, rules and findings, less those that comments ignore."""
+"""`dsgen validate`: paths to documents, submissions, rules and findings, less those that comments ignore.
+
+Files that are rendered are judged by the same rules before they are written.
+"""
 
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import PurePath
 from typing import Any, Final
@@ -15,18 +18,18 @@ from ..facts.around import checking, is_within
 from ..facts.document import Document, JobSpec
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from ..job.overrides import plain_source
-from ..job.records import Job
+from ..job.records import Job, Launch
 from ..job.resolve_names import resolve_cluster, resolve_model
-from ..job.text import Text, UnreadableText, read_path
+from ..job.text import Text, UnreadableText, read_path, text_of
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.lookup import Files
+from ..programs.program import RenderedFile
 from ..programs.references import overwritten
 from ..programs.submission import CONSUMERS, Context, Submission
 from ..programs.world import FLAGS
 from . import codes
 from .grouping import submissions_of
-from .ignores import without_ignored
-from .read import WRITTEN, Reading, read_documents
+from .read import WRITTEN, Reading, read_documents, read_texts
 from .rules.run import check_submission
 
 # Imports within functions save start-up time.
@@ -76,13 +79,10 @@ def _checked(
     asked_of: Callable[[Finding], bool] | None,
 ) -> Answer:
     """Every finding in what was read; the engine is asked about configs without an error that is `asked_of`."""
+    from .ignores import without_ignored
+
     specs = {spec.path: check_spec(spec.name, spec.is_named) for spec in reading.documents if isinstance(spec, JobSpec)}
-    stated, of_stated = check_spec(job) if job is not None else (None, ())
-    checked = {document.path for document in reading.documents}
-    # Without the source line: the file is not among those that are checked, and may be another than was meant.
-    of_stated = tuple(
-        f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None)) for f in of_stated
-    )
+    stated, of_stated, text = _stated(job, {document.path for document in reading.documents})
     context, of_flags = _context(stated, **flags)
     roots = [os.fspath(path) for path in paths]
     old = overwritten(reading.documents, Files(reading.documents, roots))
@@ -92,23 +92,14 @@ def _checked(
     groups = _of_counts(documents, context)
     if job is None:
         groups = ((group, context) for group in submissions_of(documents, files))
-    submissions = [
-        Submission(
-            documents=group,
-            context=own,
-            texts=reading.texts,
-            jobs=tuple(jobs[document.path] for document in group if document.path in jobs),
-            around=files,
-        )
-        for group, own in groups
-    ]
+    submissions = []
+    for group, own in groups:
+        of_group = tuple(jobs[document.path] for document in group if document.path in jobs)
+        submissions.append(Submission(documents=group, context=own, texts=reading.texts, jobs=of_group, around=files))
     of_specs = [finding for _, problems in specs.values() for finding in problems]
     findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
     findings += dict.fromkeys(finding for submission in submissions for finding in check_submission(submission))
-    texts = dict(reading.texts)
-    with suppress(UnreadableText):
-        if job is not None:
-            texts.setdefault((text := read_path(job)).path, text)
+    texts = {**text, **reading.texts}
     if asked_of is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked
 
@@ -124,6 +115,18 @@ def _checked(
     )
 
 
+def _stated(job: Path | None, checked: set[str]) -> tuple[Job | None, tuple[Finding, ...], dict[str, Text]]:
+    """The job of the spec that a flag names, what is wrong with it, and its text by its path."""
+    stated, found = check_spec(job) if job is not None else (None, ())
+    # Without the source line: the file is not among those that are checked, and may be another than was meant.
+    found = tuple(f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None)) for f in found)
+    try:
+        text = read_path(job) if job is not None else None
+    except UnreadableText:
+        text = None
+    return stated, found, {text.path: text} if text else {}
+
+
 def _context(
     job: Job | None,
     *,
@@ -134,12 +137,8 @@ def _context(
     consumer: str | None = None,
     deepspeed_version: str | None = None,
 ) -> tuple[Context, list[Finding]]:
-    """The context that these flags give, and an error for every unknown name, which is left out.
-
-    `cluster` is a node type of the catalog, `model` a preset or the path of a Hugging Face config.json.
-    """
-    findings: list[Finding] = []
-    machines, shape = None, None
+    """The context that these flags give, and an error for every unknown name, which is left out."""
+    findings, machines, shape = list[Finding](), None, None
     if cluster is not None:
         machines, problems = resolve_cluster(plain_source({"cluster": cluster}), cluster)
         findings += [_of_flag(f"--cluster {cluster}", problem) for problem in problems]
@@ -150,10 +149,8 @@ def _context(
     if deepspeed_version is not None and _VERSION.fullmatch(deepspeed_version):
         release = tuple(map(int, deepspeed_version.split(".")))
     elif deepspeed_version is not None:
-        message, hint = (
-            f"{deepspeed_version!r} is not a DeepSpeed version",
-            "give a release, such as --deepspeed-version 0.16.9",
-        )
+        message = f"{deepspeed_version!r} is not a DeepSpeed version"
+        hint = "give a release, such as --deepspeed-version 0.16.9"
         findings.append(_unknown(f"--deepspeed-version {deepspeed_version}", message, hint))
     if consumer is not None and consumer not in CONSUMERS:
         message, hint = f"unknown consumer {consumer!r}", f"use one of {', '.join(CONSUMERS)}"
@@ -234,8 +231,64 @@ def _joined(group: list[Finding]) -> Finding:
     group.sort(key=lambda finding: PurePath(finding.where.path).name == "arguments.txt")  # a copy that no program reads
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
     first, others = group[0], len({finding.message for finding in group}) - 1
-    message = (
-        _AGAINST.sub(lambda place: f"{place[0][:-1]} and {others} more)", first.message) if others else first.message
-    )
+    message = first.message
+    if others:
+        message = _AGAINST.sub(lambda place: f"{place[0][:-1]} and {others} more)", message)
     again = tuple(finding.where for finding in group[1:] if not others or finding.where != first.where)
     return replace(first, again=again, edits=edits, message=message)
+
+
+def check_rendered(files: Iterable[RenderedFile], job: Job, folder: pathlib.Path | None = None) -> tuple[Finding, ...]:
+    """Errors and warnings in files that were rendered for `job`.
+
+    A finding is placed at the value of the spec's `launch` that it quotes, else in the file, which has its relative
+    path. Paths that a file names are looked up from the `folder` that the files are for, where it is given.
+    """
+    files = tuple(files)
+    try:
+        reading = read_texts([text_of(file.text, file.path, folder) for file in files])
+    except UnreadableText as problem:
+        return (problem.finding,)
+    whole, release = tuple(reading.documents), job.deepspeed_version
+    found, coming = [*reading.findings], [folder / file.path for file in files] if folder else ()
+    with checking([folder] if folder else (), coming, alone=folder is None):
+        contexts = [(whole, Context(job=job, deepspeed_version=release))]  # as with --job, and as without
+        contexts += [(part, Context(deepspeed_version=release)) for part in submissions_of(whole, Files(whole))]
+        for documents, context in contexts:
+            found += check_submission(Submission(documents=documents, context=context))
+    return in_file_order(dict.fromkeys(_placed(one, job) for one in found if one.severity is not Severity.NOTE))
+
+
+def _placed(finding: Finding, job: Job) -> Finding:
+    """`finding` at the value of the spec that stands where it points, else that its message and its line quote."""
+    values = [pair for pair in _values(job.launch) if pair[0] in job.origin.locations]
+    where, line = finding.where, finding.where.excerpt or finding.message
+    word = (
+        re.compile(r"\S+").match(where.excerpt, where.column - 1)
+        if where.excerpt is not None and where.column
+        else None
+    )
+    at = word[0].strip("\"',") if word else None
+    here = [pointer for pointer, value in values if value == at]
+    here += [pointer for pointer, value in values if _quotes(finding.message, value) and _quotes(line, value)]
+    options = [(pointer, value.partition("=")[0]) for pointer, value in values if value.startswith("--")]
+    if not here and (named := [each for each in options if _quotes(finding.message, each[1].lstrip("-"))]):
+        hint = f"remove {named[0][1]} from launch.arguments"
+        return replace(finding, where=job.origin.locate(named[0][0]), hint=hint, edits=())
+    return replace(finding, where=job.origin.locate(here[0]) if here else where, edits=())
+
+
+def _quotes(text: str, value: str) -> bool:
+    return len(value) > 1 and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
+
+
+def _values(launch: Launch) -> Iterator[tuple[str, str]]:
+    """The values of the spec's `launch` with their pointers, the longest first: what quotes it quotes its parts."""
+    yield "/launch/script", launch.script
+    found = [(f"/launch/arguments/{index}", value) for index, value in enumerate(launch.arguments)]
+    found += [(f"/launch/environment/{name}", value) for name, value in launch.environment.items()]
+    for key, value in launch.options.items():
+        items = value if isinstance(value, (list, tuple)) else (value,)
+        pointer = f"/launch/{launch.target}/{key}"
+        found += [(f"{pointer}/{index}" if items is value else pointer, str(item)) for index, item in enumerate(items)]
+    yield from sorted(found, key=lambda pair: -len(pair[1]))

@@ -153,7 +153,7 @@ class Prepared:
 
 def prepared(request: Request, form: str, top: int, bold: bool, output: str | None) -> Prepared:
     """The job asked for, planned, rendered and judged. Errors are printed and end the program."""
-    from ..check.rendered import check_rendered
+    from ..check.validate import check_rendered
     from ..render import render, render_counts  # here, to save start-up time
     from ..rule import findings_of
     from ..rules.job.data import arguments_agree

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..check.rendered import check_rendered
+from ..check.validate import check_rendered
 from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Severity
 from ..job.arguments import grouped

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.check.rendered import check_rendered
+from dsgen.check.validate import check_rendered
 from dsgen.findings import Severity
 
 H100 = {"accelerator": "h100-80gb-sxm", "accelerators_per_node": 8, "network_gbits_per_s_per_node": 3200}

@@ -11,7 +11,7 @@ import yaml
 
 import dsgen
 from benchmarks.round_trip import round_trips
-from dsgen.check.rendered import check_rendered
+from dsgen.check.validate import check_rendered
 from dsgen.cli.printing import ExitStatus
 from dsgen.findings import Severity
 from dsgen.job.schema import load_schema

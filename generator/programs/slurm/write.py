@@ -37,12 +37,12 @@ _ATTEMPTS: Final = 3  # in a row without a newer checkpoint: as many nodes don't
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a chain of jobs."""
-    options = call.launch_options(plan)
-    way = continuation(plan.job)
+    options, way = call.launch_options(plan), continuation(plan.job)
     signal_s, form = _signal_s(plan), plan.job.framework.checkpoints
     variables = call.environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
     threads = takes_nodes(plan, options) and "cpus_per_task" not in options and call.own_threads(plan, program)
+    given = {name: text for name, text in variables.items() if not (threads and name == call.THREADS)}
     text = call.fill(
         "slurm/launch.sbatch.j2",
         plan,
@@ -56,9 +56,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         here=not program.script.startswith("/"),  # in the folder that the job is submitted from
         exclusive=takes_nodes(plan, options),
         threads=threads,
-        environment=tuple(
-            (call.Raw(name), text) for name, text in variables.items() if not (threads and name == call.THREADS)
-        ),
+        environment=tuple((call.Raw(name), text) for name, text in given.items()),
         sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
         host_files=tuple((call.Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
         signal=signal_s > 0,
