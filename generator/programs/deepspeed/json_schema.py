@@ -5,7 +5,7 @@ It refuses what the release's own parser refuses, and no more: which values a mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -164,18 +164,14 @@ def _of_model(release: DeepSpeedSchema, section: Section, key: Key) -> list[Sche
 def _of_mapping(section: Section, key: Key) -> list[Schema]:
     """Return the schema of what DeepSpeed doesn't fail on: a plain mapping checks no types."""
     is_batch = not section.pointer and key.name in BATCH_KEYS  # which an elastic config may have in any form
-    refused = key.refuses & {"str", "object"} if is_batch else key.refuses
+    refused, found = key.refuses & {"str", "object"} if is_batch else key.refuses, list[Schema]()
     if section.pointer == "/optimizer" and key.name == "type":
-        return [{"type": "string", "examples": sorted(_OPTIMIZERS)}, *_kinds(refused | {"str"})]
-    return list(_kinds(refused))
-
-
-def _kinds(refused: frozenset[str]) -> Iterator[Schema]:
+        refused, found = refused | {"str"}, [{"type": "string", "examples": sorted(_OPTIMIZERS)}]
     for kind, name in _KINDS.items():
-        if kind == "float" and kind not in refused and "int" in refused:
-            yield {"type": "number", "not": {"type": "integer"}}
-        elif kind not in refused:
-            yield {"type": name}
+        if kind not in refused:
+            whole = kind == "float" and "int" in refused
+            found.append({"type": name, "not": {"type": "integer"}} if whole else {"type": name})
+    return found
 
 
 def _removed(pointer: str, name: str) -> Schema:

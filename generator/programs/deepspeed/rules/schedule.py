@@ -40,8 +40,6 @@ def _of(*names: str) -> Subject[Config]:
 
 #: The configs that name a schedule, known or not.
 _named: Final = building.where(lambda config: config.text(_TYPE) is not None)
-_known: Final = _of(*_OWN)
-_torchs: Final = _of(*_TORCH)
 _cycles: Final = _of("OneCycle")
 _range_tests: Final = _of("LRRangeTest")
 _ending: Final = _of("WarmupDecayLR", "WarmupCosineLR")
@@ -83,7 +81,7 @@ def schedule_is_known(config: Config) -> Violations:
         yield violation(config, _TYPE, message, hint)
 
 
-@_torchs.rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"))
+@_of(*_TORCH).rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"))
 def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
     """torch's schedules are used without ZeRO, fp16 and bf16: they refuse the optimizers that wrap torch's.
     Prevents: `TypeError: DeepSpeedZeroOptimizer is not an Optimizer`
@@ -95,7 +93,7 @@ def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
         yield violation(config, _TYPE, message, f"use {listed(_OWN)}, or build the schedule in the script")
 
 
-@_known.rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
+@_of(*_OWN).rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
 def parameters_are_the_schedules(config: Config) -> Violations:
     """The schedule's params are ones that its constructor accepts.
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
