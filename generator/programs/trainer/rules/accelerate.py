@@ -132,13 +132,11 @@ def precision_is_known(run: Accelerated) -> Violations:
     """mixed_precision is 'no', in quotes, fp16, bf16 or fp8.
     Prevents: ValueError: Unknown mixed_precision mode, or AttributeError: 'bool' object has no attribute 'lower'
     Fix: use 'no', fp16, bf16 or fp8"""
-    value = run.config.value("mixed_precision")
-    if value is None or run.overridden("--mixed_precision"):
-        return
+    value = None if run.overridden("--mixed_precision") else run.config.value("mixed_precision")
     if isinstance(value, bool):
         message = f"mixed_precision is {show(value)}: YAML reads no as false, and accelerate requires text"
         yield violation(run.config, "mixed_precision", message, "set mixed_precision to 'no', in quotes")
-    elif not isinstance(value, str) or value.lower() not in PRECISIONS:
+    elif value is not None and not (isinstance(value, str) and value.lower() in PRECISIONS):
         message = f"mixed_precision is {show(value)}, which accelerate doesn't have"
         yield violation(run.config, "mixed_precision", message, f"use {listed(PRECISIONS)}")
 
@@ -174,9 +172,8 @@ def processes_are_counted(run: Accelerated) -> Violations:
     Prevents: ValueError: You need to manually pass in `--num_processes` using this config yaml.
     Fix: set num_processes to nodes × GPUs of a node"""
     config, value = run.config, run.config.value("num_processes", -1)
-    if run.overridden("--num_processes") or config.value("distributed_type") in (None, "NO", "XLA"):
-        return
-    if type(value) is int and value < 1:
+    counted = config.value("distributed_type") not in (None, "NO", "XLA") and not run.overridden("--num_processes")
+    if counted and type(value) is int and value < 1:
         absent = not config.has("num_processes")
         message = "num_processes is missing" if absent else f"num_processes is {value}"
         hint = "set num_processes to the GPUs of all nodes together, or add --num_processes to the launch line"
