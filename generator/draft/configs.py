@@ -30,7 +30,7 @@ def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
     }
     for option in OPTIONS:
         if (option.megatron or not megatron) and not known.get(option.spec):
-            draft.set(option.spec, option.read(config))
+            draft.set(option.spec, option.decode(config, option.pointer))
 
 
 def config_patch(draft: Draft, config: Config, planned: Mapping[str, Any], *, fills: bool) -> dict[str, Any]:

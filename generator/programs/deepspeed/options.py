@@ -26,7 +26,7 @@ class Option:
 
     pointer: str  #: of the config
     spec: str  #: dotted
-    decode: Callable[[Config, str], object]  #: from a config and the pointer
+    decode: Callable[[Config, str], object]  #: from a config and the pointer; None where it says none or isn't known
     encode: Callable[[Job, Layout], object] | None = None  #: else the value of the spec's key
     planned: bool = False  #: whether the plan decides it, so that `deepspeed_config` may not
     megatron: bool = False  #: whether Megatron-DeepSpeed too takes it from the config, not from an argument
@@ -38,10 +38,6 @@ class Option:
         part, _, name = self.spec.partition(".")
         value = getattr(layout if part == "layout" else job.training, name)
         return None if value is False else value
-
-    def read(self, config: Config) -> object:
-        """Return the value of the spec that a config says; None where it says none or it isn't known."""
-        return self.decode(config, self.pointer)
 
 
 def batch_ranks(job: Job, layout: Layout) -> int:

@@ -41,9 +41,7 @@ _MOST: Final = 50
 def leftover(config: Config) -> tuple[int, str] | None:
     """The offset and text of the first placeholder in a text that its reader can't read, if there is one."""
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
-    if broken is None:
-        return None
-    return next(bare_placeholders(config), None)
+    return None if broken is None else next(bare_placeholders(config), None)
 
 
 def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:

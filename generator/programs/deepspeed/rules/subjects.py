@@ -91,9 +91,8 @@ def steps_by_torch(config: Config) -> bool:
 
 def edits_of(config: Config, fix: Fix | None) -> tuple[Edit, ...]:
     """The edits of a fix to a config of its own file; none in what a script writes."""
-    if fix is None or config.embedded or len(config.json.text.content) > _MOST_CHARACTERS:
-        return ()
-    return fix(config.json)
+    is_long = len(config.json.text.content) > _MOST_CHARACTERS
+    return () if fix is None or config.embedded or is_long else fix(config.json)
 
 
 def to_remove(
