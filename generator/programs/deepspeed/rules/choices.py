@@ -96,7 +96,7 @@ def plain_values_can_be_used(config: Config) -> Violations:
     Fix: write a value of the type that the message names"""
     # deepspeed/runtime/config.py `get_sparse_attention` of the releases that have it.
     yield from _one_of(config, "/sparse_attention/mode", ("fixed", "dense", "variable", "bigbird", "bslongformer"))
-    for pointer, accepted, hint in (*_unusable(config), *_unusable_lists(config)):
+    for pointer, accepted, hint in (*_unusable(config), *_unusable_elsewhere(config)):
         message = f"{named(pointer)} must be {accepted}, not {shown(config.value(pointer))}"
         yield violation(config, pointer, message, hint)
 
@@ -126,7 +126,8 @@ def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
         yield "/sequence_parallel_size", "an integer of at least 1", "write 1"
 
 
-def _unusable_lists(config: Config) -> Iterator[tuple[str, str, str]]:
+def _unusable_elsewhere(config: Config) -> Iterator[tuple[str, str, str]]:
+    """The same of lists of modules, ZenFlow's choices and the optimizer's params."""
     pointer = "/data_types/keep_in_fp32_modules"
     kept = config.value(pointer, "auto")
     names = isinstance(kept, list) and all(isinstance(name, str) for name in kept)
