@@ -23,6 +23,7 @@ _CAST: Final = "as they are summed: runtime/zero/stage_1_and_2.py:378"
 _IN_ANY_CASE: Final = "engine.py:2077 of DeepSpeed 0.19.8 casts in any case"
 _SUM: Final = "/data_types/grad_accum_dtype"
 _MASTERS_OF_FP16: Final = "/fp16/fp16_master_weights_and_grads"
+_OF_BF16: Final = ("bf16_master_weights_and_grads", "bf16_optimizer_states")
 _AUTOCAST: Final = "/torch_autocast"
 _ENABLED: Final = f"{_AUTOCAST}/enabled"
 _SOURCE: Final = "runtime/config.py:172; runtime/engine.py:671; runtime/torch_autocast.py:132"
@@ -57,22 +58,14 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
         yield violation(config, f"{ZERO}/stage", message, 'add "bf16": {"enabled": true}', severity=less)
 
 
-def _masters(config: Config) -> str:
-    return f"{config.bf16}/bf16_master_weights_and_grads"
-
-
-def _states(config: Config) -> str:
-    return f"{config.bf16}/bf16_optimizer_states"
-
-
 @configs.rule("PREC010", ERROR, "init", deepspeed_now(_MASTERS))
 def low_precision_masters_are_offloaded(config: Config) -> Violations:
     """With 16-bit master weights the optimizer is offloaded: DeepSpeedCPUAdam steps them.
     Prevents: `Master weights feature requires ... Offload with DeepSpeedCPUAdam`
     Fix: offload the optimizer to the CPU, or keep fp32 masters"""
+    own, states = (f"{config.bf16}/{name}" for name in _OF_BF16)
     masters = [_MASTERS_OF_FP16] if config.switch(_MASTERS_OF_FP16) else []
-    if config.switch(_masters(config)) and config.switch(_states(config)) is False:
-        masters.append(_masters(config))
+    masters += [own] if config.switch(own) and config.switch(states) is False else []
     torch_adam = config.offloads("optimizer") and steps_by_torch(config)
     for pointer in masters if config.stage and (torch_adam or config.offload("optimizer") == "none") else ():
         why = "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
@@ -276,7 +269,8 @@ def half_precision_masters_need_zero(config: Config) -> Violations:
     Fix: use ZeRO, or keep them in fp32"""
     # Until 0.17 fp16's needed stage 2 (deepspeed/runtime/config.py `_do_error_check`).
     needs = {_MASTERS_OF_FP16: (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
-    for pointer, stages in (needs | dict.fromkeys((_masters(config), _states(config)), (1, 2, 3))).items():
+    needs |= {f"{config.bf16}/{name}": (1, 2, 3) for name in _OF_BF16}
+    for pointer, stages in needs.items():
         block = pointer.rpartition("/")[0]
         section = config.schema.section(block)
         if section is None or (section.kind == "mapping" and not config.switch(f"{block}/enabled")):
@@ -292,9 +286,10 @@ def bf16_states_need_bf16_masters(config: Config) -> Violations:
     """Optimizer states in bf16 are used with master weights in bf16.
     Prevents: AssertionError: bf16_optimizer_states requires bf16_master_weights_and_grads
     Fix: turn both on, or neither"""
-    if config.switch(_states(config)) and not config.switch(_masters(config)):
+    masters, states = (f"{config.bf16}/{name}" for name in _OF_BF16)
+    if config.switch(states) and not config.switch(masters):
         message = "`bf16_optimizer_states` requires `bf16_master_weights_and_grads`, which is off"
-        yield violation(config, _states(config), message, 'write "bf16_master_weights_and_grads": true')
+        yield violation(config, states, message, 'write "bf16_master_weights_and_grads": true')
 
 
 @configs.rule("PREC019", ERROR, "parse", deepspeed("runtime/config.py:239, :1029-1035"))
