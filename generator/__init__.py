@@ -117,7 +117,8 @@ def check_job(
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:
     """Every legal layout of `job` that fits, estimated and ranked: the best `top`, or why there is none.
 
-    Layouts that no measured run is like are ranked by the slow end of what is likely; with `bold`, by the middle.
+    The best isn't always the fastest (docs/search.md); with `bold`, it may go to the card's edge, and be of a kind that
+    no run was measured of.
     """
     from .search import search
 

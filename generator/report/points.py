@@ -36,7 +36,7 @@ class Points:
 
     rows: Rows
     front: NDArray[np.bool_]  #: which of them nothing is faster than with as little memory
-    names: dict[int, str]  #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 simplest`
+    names: dict[int, str]  #: what the answer calls some of them: `chosen`, `2`, `fastest`, `6 roomy`
     near: float  #: up to this share beyond the front's step time, all layouts are shown
     of: int  #: how many were estimated
 

@@ -104,7 +104,7 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
     if not len(rows):
         return [int(row) for row in np.lexsort((found.total_s, found.device_bytes))[:top]]
     roomy = rows[found.device_bytes[rows] <= roomy_bytes(job)]
-    surest = first_measured(job, found, roomy)[: 1 - bold]
+    surest = roomy[:0] if bold else _surest(job, found, roomy)
     picked: list[int] = []
     left = np.ones(len(found.total_s), np.bool_)
     while len(picked) < top and len(rows):
@@ -135,6 +135,15 @@ def first_measured(job: Job, found: Estimates, rows: Rows) -> Rows:
             return measured[:1]
         rows = rows[seconds > most]
     return rows
+
+
+def _surest(job: Job, found: Estimates, rows: Rows) -> Rows:
+    """Of rows of a measured kind those as fast as the fastest of them, within the band, that no other of them beats."""
+    seconds = found.total_s.take(rows)
+    near = rows[seconds <= found.total_s.take(first_measured(job, found, rows)).sum() * (1 + TIME_BAND)]
+    near = near[of_measured_kind(job, found.layouts.take(near))]
+    own: Rows = near[unbeaten(found.total_s.take(near), found.required_bytes.take(near))]
+    return own
 
 
 def _facts(job: Job, rows: Estimates) -> Floats:
@@ -172,25 +181,27 @@ def preference(job: Job, layout: LayoutLike, seconds: Any, required_bytes: Any, 
 
 
 def _gives_way_to_surest(job: Job, rows: Estimates, measured: Any, surest: Estimates) -> Mask:
-    """Find rows of kinds that were never measured, whose range meets that of the `surest` one, if none beats it.
+    """Find rows of kinds that were never measured, whose range meets that of a `surest` one that none of them beats.
 
     On a slow network they have to meet, too, and none beat it: so a faster one doesn't make the choice slower. A row
     that a detail alone sets apart from measured kinds, and that beats it, takes its place.
     """
-    unproven: Mask = (measured == 0) & (len(surest.total_s) > 0)
-    if not (unproven & (rows.total_s < surest.total_s.sum())).any():
+    unproven: Mask = measured == 0
+    if not (unproven & (rows.total_s < surest.total_s.max(initial=0))).any():
         return np.zeros_like(unproven)
-    both = joined_estimates([surest, rows])
+    both, count = joined_estimates([surest, rows]), len(surest.total_s)
     slower = replace(job.cluster, network_bytes_per_s_per_node=job.cluster.network_bytes_per_s_per_node / SLOWER)
     slow_s = np.broadcast_to(step_time(replace(job, cluster=slower), both.layouts).total_s, len(both.total_s))
     high = np.broadcast_to(time_shares(job, both.layouts).high, len(both.total_s))
-    smaller = rows.required_bytes <= surest.required_bytes
+    ours, theirs = slice(count, None), (slice(count), None)  # rows along the second axis, surest ones along the first
+    smaller = both.required_bytes[ours] <= both.required_bytes[theirs]
     usual = of_measured_kind(job, rows.layouts, detailed=False)
-    gives_way = unproven & ~(usual & smaller & (rows.total_s <= surest.total_s))
+    gives_way: Any = unproven & ~(usual & smaller & (both.total_s[ours] <= both.total_s[theirs]))
     for seconds in (both.total_s, slow_s):
-        gives_way &= seconds[0] <= (seconds * high)[1:] * high[0]
-        gives_way &= not (unproven & ~usual & smaller & (seconds[1:] <= seconds[0])).any()
-    return gives_way
+        gives_way &= seconds[theirs] <= seconds[ours] * high[ours] * high[theirs]
+        gives_way &= ~(unproven & ~usual & smaller & (seconds[ours] <= seconds[theirs])).any(axis=1, keepdims=True)
+    found: Mask = gives_way.any(axis=0)
+    return found
 
 
 def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:

@@ -186,7 +186,7 @@ class Reach:
         unbeaten = self.seconds[np.searchsorted(self.required, rows.required_bytes[near], side="right")]
         held[near] = least_s[near] <= unbeaten
         if self.surest > self.roomy:
-            near = np.flatnonzero(~held & roomy & (least_s <= self.surest))
+            near = np.flatnonzero(~held & roomy & (least_s <= self.surest * (1 + TIME_BAND)))
             held[near] = of_measured_kind(self.job, rows.layouts.take(near))
         return held
 

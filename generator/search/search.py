@@ -130,8 +130,8 @@ def obstacle(job: Job, found: Feasible) -> tuple[str, str | None]:
 def search(job: Job, *, top: int = 10, bold: bool = False, explain: bool = True) -> SearchResult | Infeasible:
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 
-    `bold` ranks by the middle of the estimates, however far they are from measured runs; `explain` compares each
-    decision of the first plan with others.
+    `bold` asks of memory what is allocated alone, and of a plan no measured kind; `explain` compares each decision of
+    the first plan with others.
     Exhaustive and deterministic: every layout that satisfies the identities and the pins is enumerated, and every one
     that breaks no rule is estimated.
     """

@@ -133,7 +133,7 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
 
     A GPU count and a batch nearby; a pin that costs; of a plan that spends time to fit, keys of `training` that save
     memory. Only layouts that are cut like the plan's are searched: with others, they may be faster still. Of a batch
-    that divides far better, any layout is.
+    that divides far better, any layout is, and of those keys where a program without stages has few.
     """
     layout, searches, job = plan.layout, _Searches(_MUCH_FASTER * _speed(plan)), plan.job
     cut: dict[str, Any] = {name: layout.to_dict()[name] for name in ("tensor", "context", "expert")}
@@ -152,8 +152,8 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
             value = freed.layout.to_dict()[name]
             found.append(Suggestion(path=f"layout.{name}", value=value, text=job.says(name, value), plan=freed))
     if layout.recompute != Recompute.NONE or layout.offload != Offload.NONE:
-        kept: dict[str, Any] = {**cut, "pipeline": layout.pipeline}
-        pins = replace(job.pins, **kept)
+        staged = job.framework.runs("Megatron-LM", "Megatron layers")
+        pins = replace(job.pins, **cut, pipeline=layout.pipeline) if staged else job.pins
         for name, value, other in lighter(job):
             if smaller := searches.best(replace(other, pins=pins)):
                 found.append(_key(f"training.{name}", value, smaller))

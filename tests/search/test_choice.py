@@ -20,6 +20,7 @@ from dsgen.search.choice import LESS, SLOWER, TIME_BAND, collectives, named_rows
 from dsgen.search.feasible import Estimates, limit_bytes, roomy_bytes
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.search.search import search_with_estimates
+from dsgen.search.suggestions import faster_nearby
 from dsgen.units import GIB
 from tests.jobs import job
 
@@ -86,14 +87,14 @@ def test_names_equal_a_plain_loop(name: str) -> None:
         """The least comes first."""
         return -level[i], used[i], int(np.log2(1 + float(collectives(own, layouts[i])))), m[i] * t[i]
 
-    left = [*range(len(rows))]
-    if len(sure):
-        surest = min(sure, key=lambda i: (seconds[i], need[i]))
-        smaller, usual = m <= need[surest], of_measured_kind(own, layouts, detailed=False)
-        beats = [smaller & (each[rows] <= each[surest]) for each in (seconds, slow)]
-        apart = (np.maximum(seconds[surest] / seconds, slow[surest] / slow) > spans * spans[surest])[rows]
+    usual, given = of_measured_kind(own, layouts, detailed=False), np.zeros(len(rows), np.bool_)
+    near = [i for i in sure if seconds[i] <= seconds[sure].min() * (1 + TIME_BAND)]
+    for one in (i for i in near if not any(seconds[j] < seconds[i] and need[j] <= need[i] for j in near)):
+        beats = [(m <= need[one]) & (each[rows] <= each[one]) for each in (seconds, slow)]
+        apart = (np.maximum(seconds[one] / seconds, slow[one] / slow) > spans * spans[one])[rows]
         if not (np.any(beats, axis=0) & (level == 0) & ~usual).any():
-            left = [i for i in left if level[i] or apart[i] or (usual & beats[0])[i]]
+            given |= (level == 0) & ~apart & ~(usual & beats[0])
+    left = np.flatnonzero(~given).tolist()
     tied = [i for i in left if t[i] <= min(t[left]) * (1 + TIME_BAND)]
     chosen = min((i for i in tied if not any(gives_way(i, j) for j in tied)), key=order)
     roomiest = min(np.flatnonzero(spare), key=lambda i: t[i], default=chosen)
@@ -201,12 +202,34 @@ def test_every_model_chunk_counts_its_sends() -> None:
     assert (one, four) == (2, 8)
 
 
+def test_an_unmeasured_kind_gives_way_to_any_measured_plan_as_fast_as_the_fastest_of_these() -> None:
+    """ZeRO 3 beats the fastest plan of a measured kind, but not a smaller one within the band, which is chosen."""
+    keys = {"model": "opt-66b", "cluster": "nvidia/dgx-a100-80gb", "gpus": 144, "training__global_batch": 1152}
+    answer, estimated = found(framework="megatron-deepspeed", **keys)
+    own, first, sharded = answer.job, answer.plans[0], answer.named["roomy"]
+    roomy = np.flatnonzero(estimated.device_bytes <= roomy_bytes(own))
+    measured = roomy[likeness(own, estimated.layouts.take(roomy)) > 0]
+    fastest = measured[estimated.total_s[measured].argmin()]
+    assert float(sharded.step_time.total_s) < estimated.total_s[fastest]
+    assert float(sharded.memory.required_bytes) < estimated.required_bytes[fastest]
+    assert (first.uncertainty.evidence.level, sharded.uncertainty.evidence.level) == (2, 0)
+    assert float(first.step_time.total_s) <= estimated.total_s[fastest] * (1 + TIME_BAND)
+
+
 def test_second_copies_of_offloaded_parameters_are_not_planned() -> None:
     """A second copy of parameters saves traffic for memory; with offloaded parameters it would lie on the host."""
     keys = {"model": "llama-3.1-405b", "cluster": "dgx-h100", "gpus": 512, "training__sequence_length": 8192}
     _, estimated = found(framework="deepspeed", training__global_batch=512, **keys)
     offloaded = estimated.layouts.offload == Offload.OPTIMIZER_AND_PARAMETERS
     assert offloaded.any() and (estimated.layouts.zero_hpz[offloaded] == 1).all()
+
+
+def test_a_key_that_saves_memory_is_offered_with_any_cut_of_a_program_without_stages() -> None:
+    """Eight A100 need AutoTP for 32k tokens of a large vocabulary; with fused kernels it is faster without."""
+    keys: dict[str, Any] = {"framework": "huggingface", "model": "llama-3.1-8b", "cluster": "nvidia/dgx-a100-80gb"}
+    answer, _ = found(**keys, **LONG, gpus=8, training__global_batch=16)
+    plan, offers = answer.plans[0], {each.path: each.plan for each in faster_nearby(answer.plans[0])}
+    assert (plan.layout.tensor, offers["training.kernels"].layout.tensor) == (2, 1)
 
 
 def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None:
