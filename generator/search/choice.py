@@ -138,12 +138,12 @@ def first_measured(job: Job, found: Estimates, rows: Rows) -> Rows:
 
 
 def _surest(job: Job, found: Estimates, rows: Rows) -> Rows:
-    """Of rows of a measured kind those as fast as the fastest of them, within the band, that no other of them beats."""
-    seconds = found.total_s.take(rows)
-    near = rows[seconds <= found.total_s.take(first_measured(job, found, rows)).sum() * (1 + TIME_BAND)]
-    near = near[of_measured_kind(job, found.layouts.take(near))]
-    own: Rows = near[unbeaten(found.total_s.take(near), found.required_bytes.take(near))]
-    return own
+    """The fastest of some rows that is of a measured kind, and those within its band that have most evidence."""
+    fastest, seconds = first_measured(job, found, rows), found.total_s.take(rows)
+    near = rows[seconds <= found.total_s.take(fastest).sum() * (1 + TIME_BAND)]
+    level = likeness(job, found.layouts.take(near))
+    near = near[level == level.max(initial=1)]
+    return np.union1d(fastest, near[unbeaten(found.total_s.take(near), found.required_bytes.take(near))])
 
 
 def _facts(job: Job, rows: Estimates) -> Floats:
