@@ -118,6 +118,7 @@ UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
     "zero_hpz": (1, "a secondary partition of the parameters"),
     "context_heads": (1, "context parallelism over heads"),
     "offload_fraction": (1.0, "a part of the optimizer on the host"),
+    "expert_tensor": (1, "experts cut by tensor parallelism"),
 }
 
 

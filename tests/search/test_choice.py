@@ -170,13 +170,15 @@ def test_device_memory_is_not_cut_off_at_the_card() -> None:
 
 
 def test_evidence_is_of_the_program_the_stage_and_the_kinds_of_parallelism() -> None:
-    """Runs of Megatron-LM speak for no ZeRO stage 2, for no AutoTP, and for no experts under ZeRO-3."""
+    """Runs of Megatron-LM speak for no ZeRO stage 2, no AutoTP, no experts under ZeRO-3, and none that are cut."""
     usual = Layout(data=8, tensor=8, zero_stage=1, sequence_parallel=True)
     dense, experts = (job(model=name, gpus=64) for name in ("llama-3-70b", "mixtral-8x7b"))
     assert evidence(dense, usual).level > 0
     assert "ZeRO 2 in Megatron-LM with tensor" in evidence(dense, replace(usual, zero_stage=2)).beyond
     sharded = Layout(data=64, zero_stage=3)
     assert "ZeRO 3 in Megatron-LM with a mixture of experts" in evidence(experts, sharded).beyond
+    cut = Layout(data=32, tensor=2, expert=8, expert_tensor=2, zero_stage=1, sequence_parallel=True)
+    assert evidence(experts, replace(cut, expert_tensor=1)).level > evidence(experts, cut).level == 0
     auto = evidence(job(framework="huggingface", model="llama-2-13b", gpus=8), Layout(data=1, tensor=8, zero_stage=1))
     assert auto.level == 0 and "AutoTP" in auto.beyond[0]
 
