@@ -18,6 +18,8 @@ from .values import gpus, gpus_of, node_range, number, seconds
 
 #: They start the ranks of a node themselves.
 LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
+#: Options that ask for GPUs.
+GPU_OPTIONS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,9 +165,8 @@ def nvme_keys_are_for_nvme(config: Config) -> Violations:
     for what, block in _OFFLOADS:
         device = config.offload(what)
         if device in ("cpu", "none") and config.block(block):
-            keys = (f"{block}/{key}" for key in _NVME_ONLY[block])
-            used = (pointer for pointer in keys if config.value(pointer) not in (None, False, ""))
-            yield from unused(config, used, f"with device: {device}")
+            keys = map(f"{block}/{{}}".format, _NVME_ONLY[block])
+            yield from unused(config, filter(config.value, keys), f"with device: {device}")
 
 
 @configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))

@@ -13,7 +13,7 @@ from ....rules.violations import slurm, slurm_manual
 from ...launching.options import TABLES, Table
 from ...launching.script import Argument, LaunchScript
 from ...subjects import blocks, requests, scripts
-from ..request import Request
+from ..request import GPU_OPTIONS, Request
 
 #: Hyphens and dashes that word processors put in the place of the plain one.
 _DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -175,10 +175,7 @@ _NEARLY: Final = re.compile(
 )
 _DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
 #: What a job is made of, by options that stand for each other: seldom left out on purpose where none of them is there.
-_RESOURCES: Final = (
-    *(("--nodes",), ("--ntasks", "--ntasks-per-node")),
-    ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"),
-)
+_RESOURCES: Final = (("--nodes",), ("--ntasks", "--ntasks-per-node"), GPU_OPTIONS)
 _SLIPS: Final = frozenset({"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"})
 #: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
 _PATHS: Final = ("--output", "--error", "--input")

@@ -10,7 +10,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm, slurm_manual
 from ...subjects import blocks
-from ..request import Request
+from ..request import GPU_OPTIONS, Request
 from ..values import gpus, gpus_of
 
 
@@ -140,9 +140,8 @@ def memory_by_gpu_has_gpus(request: Request) -> Violations:
     """--mem-per-gpu comes with a number of GPUs.
     Prevents: sbatch: error: Requested mem_per_tres=gres:gpu but did not request any GPU.
     Fix: add --gpus-per-node"""
-    asking = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
     memory = request.argument("--mem-per-gpu")
-    texts = {request.options.text(name) for name in asking if request.has(name)}
+    texts = {request.options.text(name) for name in GPU_OPTIONS if request.has(name)}
     if memory is not None and texts <= {"0", "gpu:0"} and not request.options.unknown:
         yield memory.bad_option(f"{memory}, and no GPU is asked for", "add --gpus-per-node, or write --mem")
 

@@ -15,7 +15,7 @@ from ...launching.launch_line import Call, Launch
 from ...launching.script import Argument
 from ...subjects import blocks, requests, subject
 from ...submission import Submission
-from ..request import LAUNCHERS, Request
+from ..request import GPU_OPTIONS, LAUNCHERS, Request
 from ..values import mebibytes, seconds, signal_of
 
 
@@ -124,7 +124,6 @@ def time_limit_is_finite(request: Request) -> Violations:
 #: Their catalog entries count virtual cores, which are threads; those of others count cores.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
 _THREADS: Final = 2  # of a core, where a site's Slurm counts threads as CPUs: the most that GPU nodes' processors have
-_GPU_OPTIONS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
 _HOSTS: Final = re.compile(r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -215,7 +214,7 @@ def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
     Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask for them.
     Fix: add #SBATCH --gpus-per-node=8"""
-    asked = request.has(*_GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown
+    asked = request.has(*GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown
     call = next((call for launch in request.launches if (call := _trains_without_gpus(launch))), None)
     if call is not None and not asked:
         message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
@@ -227,7 +226,7 @@ def _trains_without_gpus(launch: Launch) -> Call | None:
     """The launcher of a line that says nothing of GPUs for its step, and isn't for CPUs."""
     call = next((call for call in launch.calls if call.program in LAUNCHERS), None)
     steps = [outer.options for outer in launch.calls if outer.program == "srun"]
-    if call is None or any(step.has(name) for step in steps for name in _GPU_OPTIONS):
+    if call is None or any(step.has(name) for step in steps for name in GPU_OPTIONS):
         return None
     words = [*(option.written for option in call.options.entries), *launch.arguments]
     return None if any("cpu" in word.raw or "gloo" in word.raw for word in words) else call

@@ -11,7 +11,7 @@ from ....rules.violations import ml_engineering, slurm_manual
 from ...shell.records import Assignment, Command, ShellScript
 from ...subjects import blocks, requests, steps, submissions
 from ...submission import Submission
-from ..request import Request, Step
+from ..request import GPU_OPTIONS, Request, Step
 from ..values import signal_of
 
 _ADDRESSES: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
@@ -150,10 +150,9 @@ _INSTEAD: Final = {
     **dict.fromkeys(_TASKS, "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node"),
 }
 #: Options in which a script asks for the same in another way, so that nobody adds the variable's own on sbatch's line.
-_GPUS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--tres-per-task")
 _MEMORY: Final = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), _GPUS),
+    **dict.fromkeys(("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), GPU_OPTIONS),
     **dict.fromkeys(("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"), _MEMORY),
     **dict.fromkeys(_TASKS, ("--nodes",)),
     "SLURM_CPUS_PER_TASK": ("--cpus-per-gpu",),

@@ -11,14 +11,13 @@ from ...launching.program_options import program_text
 from ...shell.records import Command, ShellScript
 from ...subjects import blocks, steps, submissions
 from ...submission import Submission
-from ..request import LAUNCHERS, Request, Step
+from ..request import GPU_OPTIONS, LAUNCHERS, Request, Step
 
 #: Options by which a step takes a part of its job, or shares it.
 _SHARES: Final = (
     *("--overlap", "--gres", "--gpus", "--exact", "--exclusive", "--nodelist", "--relative", "--nodes"),
     *("--jobid", "--het-group", "--oversubscribe", "-w", "-N", "-G", "-r", "-s"),
 )
-_GPUS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task")
 _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
 _REDIRECTION: Final = re.compile(r"\d*[<>]&\d*-?|&>>?")  # an ampersand that puts nothing into the background
 _END: Final = re.compile(r"&&|\|\||[&;|\n]")
@@ -176,7 +175,7 @@ def no_step_in_a_step(submission: Submission) -> Violations:
     Prevents: srun: Job step creation temporarily disabled, retrying.
     Fix: use one srun, or --overlap"""
     for request in blocks(submission):
-        if request.has(*_GPUS):
+        if request.has(*GPU_OPTIONS):
             yield from _steps_side_by_side(request.shell)
     for shell in (script.shell for script in submission.scripts):
         for command in shell.commands:
