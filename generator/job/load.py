@@ -72,8 +72,8 @@ def _check(
     source: Source, secrets: tuple[SpecSecret, ...], frameworks: Frameworks
 ) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
-    read = (*source.findings, *check_text(source), *check_environment(source))
-    textual, slips = (*read, *check_secrets(source, secrets)), tuple(check_model_keys(source))
+    textual = (*source.findings, *check_text(source), *check_secrets(source, secrets))
+    slips = tuple(check_model_keys(source))
     reported = {
         finding.where.pointer
         for finding in textual
@@ -105,7 +105,7 @@ _MODEL: Final = "/model/"  # keys of a config.json, whose tokens are words of a 
 
 
 def check_text(source: Source) -> Iterator[Finding]:
-    """A finding for every text and number that can't be used, whatever its key."""
+    """A finding for every text and number that can't be used, whatever its key, and for names of variables."""
     for pointer, value in walk("", source.data):
         if isinstance(value, float) and not math.isfinite(value):
             message = f"`{dotted(pointer)}` is {value}; expected a finite number"
@@ -118,6 +118,13 @@ def check_text(source: Source) -> Iterator[Finding]:
                     where = source.locate_key(f"{pointer}/{escape(key)}")
                     message = f"the key {show(key)} has a control character"
                     yield codes.FORBIDDEN_CHARACTER.at(where, message, "remove it")
+    environment = source.value("/launch/environment")
+    for name in environment if isinstance(environment, dict) else ():
+        if not (name.isascii() and name.isidentifier()):  # no shell can set it
+            where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
+            plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
+            hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
+            yield codes.ENVIRONMENT_NAME.at(where, f"invalid name of an environment variable: {show(name)}", hint)
 
 
 def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
@@ -131,17 +138,6 @@ def _text(source: Source, pointer: str, value: str) -> Iterator[Finding]:
     elif _LINE_BREAK.search(value) and not pointer.startswith((_ARGUMENTS, _ENVIRONMENT, _MODEL)):
         message = f"`{dotted(pointer)}` has a line break or tab; expected one line of text"
         yield codes.FORBIDDEN_CHARACTER.at(source.locate(pointer), message, "write it on one line")
-
-
-def check_environment(source: Source) -> Iterator[Finding]:
-    """A finding for every variable that no shell can set."""
-    environment = source.value("/launch/environment")
-    for name in environment if isinstance(environment, dict) else ():
-        if not (name.isascii() and name.isidentifier()):
-            where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
-            plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
-            hint = f"use letters, digits and underscores, such as {plain if not plain[0].isdigit() else f'_{plain}'}"
-            yield codes.ENVIRONMENT_NAME.at(where, f"invalid name of an environment variable: {show(name)}", hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,11 +282,12 @@ def bindings(job: Job) -> Bindings:
 def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
     """The expression for a URI of the spec, whose input or output is added where there is none for it yet."""
     section = "outputs" if key in _OUTPUTS else "inputs"
-    prefix = key == "data.path" and job.framework.data_prefix
-    path, rest, kind = _parted(uri, prefix=prefix)
-    if section == "outputs":
-        kind = "uri_folder"
-    elif key in _FILES and not rest:
+    path, rest, kind = uri, "", "uri_folder" if section == "outputs" else _kind(uri)
+    if asset := ASSET.fullmatch(uri):  # the mounted place, and the path within
+        path, rest, kind = f"azureml:{asset[1]}", asset[2] or "", "uri_folder"
+    elif key == "data.path" and job.framework.data_prefix and not uri.endswith("/"):  # of a prefix of names, the folder
+        path, rest, kind = *uri.rpartition("/")[::2], "uri_folder"
+    if key in _FILES and not rest:
         kind = "uri_file"
     entries = found.section(section)
     same = (name for name, entry in entries.items() if str(entry.get("path", "")).rstrip("/") == path.rstrip("/"))
@@ -296,17 +297,6 @@ def _bound(job: Job, found: Bindings, key: str, uri: str) -> str:
     name = next(same, None) or next(name for name in (base, *numbered) if name not in entries)
     entries.setdefault(name, {"type": kind, "path": path, "mode": _MODES[section]})
     return f"${{{{{section}.{name}}}}}" + (f"/{rest}" if rest else "")
-
-
-def _parted(uri: str, *, prefix: bool) -> tuple[str, str, str]:
-    """Split a value into the mounted place, the path within, and its kind; of a prefix of names, take the folder."""
-    asset = ASSET.fullmatch(uri)
-    if asset is not None:
-        return f"azureml:{asset[1]}", asset[2] or "", "uri_folder"
-    if prefix and not uri.endswith("/"):
-        folder, _, name = uri.rpartition("/")
-        return folder, name, "uri_folder"
-    return uri, "", _kind(uri)
 
 
 def _kind(path: str) -> str:

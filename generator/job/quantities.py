@@ -117,18 +117,13 @@ def written_out(source: Source) -> Source:
     model: Any = data.get("model")
     named = isinstance(model, str) and model.count("/") == 1 and find_model(model) is not None
     if named and data.get("framework") == "huggingface" and not ((source.folder or Path()) / model).exists():
-        data["launch"] = _with_weights(data.get("launch"), model)  # of the Hub
+        launch = (
+            {} if data.get("launch") is None else data["launch"]
+        )  # weights of the Hub, as Trainer scripts take them
+        words = launch.get("arguments") or [] if isinstance(launch, dict) else None
+        if isinstance(words, list) and not gives(words, *_MODELS):
+            data["launch"] = {**launch, "arguments": ["--model_name_or_path", model, *words]}
     return replace(source, data=data)
-
-
-def _with_weights(launch: object, model: str) -> object:
-    """`launch` with the model's weights as the Trainer's scripts take them, unless its arguments name a model."""
-    if not isinstance(launch, dict | None):
-        return launch
-    arguments = (launch or {}).get("arguments") or []
-    if not isinstance(arguments, list) or gives(arguments, *_MODELS):
-        return launch
-    return {**(launch or {}), "arguments": ["--model_name_or_path", model, *arguments]}
 
 
 def length_of(text: str) -> int | None:

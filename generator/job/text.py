@@ -10,6 +10,7 @@ import re
 import select
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Final, TextIO
@@ -123,25 +124,18 @@ def read_bytes(path: str, most: int) -> bytes:
         os.close(descriptor)
         raise
     with stream:
-        mode = os.fstat(descriptor).st_mode
-        first = _first_of_pipe(descriptor) if stat.S_ISFIFO(mode) else b""
+        mode, first = os.fstat(descriptor).st_mode, b""
+        if stat.S_ISFIFO(mode):
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            begun = poll.poll(_PATIENCE_MS)  # also by its end
+            with suppress(BlockingIOError):  # of a writer that has not written yet
+                first = os.read(descriptor, 1)
+                if not begun and not first:
+                    raise OSError(errno.EPIPE, "nothing writes to this named pipe")
         if not stat.S_ISREG(mode):
             os.set_blocking(descriptor, True)
         return first + stream.read(most - len(first))
-
-
-def _first_of_pipe(descriptor: int) -> bytes:
-    """The first byte of a pipe, where it has one by now. Raises `OSError` for a pipe without a writer."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    begun = poll.poll(_PATIENCE_MS)  # also by its end
-    try:
-        first = os.read(descriptor, 1)
-    except BlockingIOError:  # a writer that has not written yet
-        return b""
-    if not begun and not first:
-        raise OSError(errno.EPIPE, "nothing writes to this named pipe")
-    return first
 
 
 def read_stream(stream: TextIO) -> Text:

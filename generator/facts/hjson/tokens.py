@@ -47,13 +47,6 @@ class Mark(NamedTuple):
     strict: str
 
 
-class Word(NamedTuple):
-    """A value that holds no others, and where it ends. Line breaks and blanks after it are not part of it."""
-
-    value: object
-    end: int
-
-
 @dataclass(slots=True)
 class Tokens:
     """Reads words of `content` at offsets; keeps what isn't strict JSON in `marks`, in the order of reading."""
@@ -107,11 +100,11 @@ class Tokens:
         self.marks.append(Mark(f"the key {_shown(key)} without quotes", pos, end, dump(key)))
         return key, end
 
-    def word(self, pos: int) -> Word:
-        """The text, number or name at `pos`, which is neither blank nor an opening brace or bracket."""
+    def word(self, pos: int) -> tuple[object, int]:
+        """The text, number or name at `pos`, no blank and no opening brace or bracket, and where it ends."""
         first = self.content[pos : pos + 1]
         if first == '"':
-            return Word(*self._quoted(pos))
+            return self._quoted(pos)
         if first == "'":
             multiline = self.content.startswith("'''", pos)
             known = len(self.marks)
@@ -119,19 +112,19 @@ class Tokens:
             del self.marks[known:]
             what = "a `'''` string" if multiline else "string in single quotes"
             self.marks.append(Mark(what, pos, end, dump(value)))
-            return Word(value, end)
+            return value, end
         if not first:
             raise Refused(pos, "expected a value, but the text ends")
         if first in "{}[],:":
             raise Refused(pos, f"expected a value, not `{first}`")
         return self._bare(pos, first)
 
-    def _bare(self, pos: int, first: str) -> Word:
+    def _bare(self, pos: int, first: str) -> tuple[object, int]:
         """A number or a name up to the next delimiter, else text up to the end of the line."""
         if first in "NI-" and (constant := _CONSTANT.match(self.content, pos)):
             self.json_only.append(Mark(constant.group(1), pos, constant.end(1), constant.group(1)))
             if self.constants:
-                return Word(float(constant.group(1)), constant.end(1))
+                return float(constant.group(1)), constant.end(1)
         stop = _WORD_END.search(self.content, pos)
         end = stop.start() if stop else len(self.content)
         if first in "ntf":
@@ -140,24 +133,20 @@ class Tokens:
                 last = pos + len(self.content[pos:end].rstrip(" \t"))
                 if last - pos != len(name):
                     self.marks.append(Mark("a blank that JSON doesn't have", pos + len(name), last, ""))
-                return Word(_WORDS[name], last)
+                return _WORDS[name], last
         elif first == "-" or "0" <= first <= "9":
             number = _NUMBER.match(self.content, pos)
             if number and number.end() == end:
                 return self._number(pos, number)
-        return self._quoteless(pos)
-
-    def _quoteless(self, pos: int) -> Word:
         line = _REST_OF_LINE.match(self.content, pos)
         text = line.group() if line else ""
-        end = pos + len(text.rstrip(" \t"))
-        value = text.strip()
+        end, value = pos + len(text.rstrip(" \t")), text.strip()
         if self.swallowed is None and ("}" in value or "]" in value):
             self.swallowed = pos
         self.marks.append(Mark("string without quotes", pos, end, dump(value)))
-        return Word(value, end)
+        return value, end
 
-    def _number(self, pos: int, number: re.Match[str]) -> Word:
+    def _number(self, pos: int, number: re.Match[str]) -> tuple[object, int]:
         whole, fraction, exponent = number.groups()
         text = whole + (fraction or "") + (exponent or "")
         end = pos + len(text)
@@ -175,7 +164,7 @@ class Tokens:
             value = int(whole)
         if not text.isascii():
             self.marks.append(Mark("digits other than 0 to 9", pos, end, repr(value)))
-        return Word(value, end)
+        return value, end
 
     def _quoted(self, pos: int) -> tuple[str, int]:
         content = self.content

@@ -226,26 +226,20 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
     # A number of no weight in a plan counts where it is the spec's own, or repeated in the DeepSpeed config.
     own = job.framework.runs("Trainer", "own script") or f"/{key.replace('.', '/')}" in job.origin.locations
-    value = _number_of(job, key) if own or key not in _SPARES else None
-    given = _number(text)
-    rounds = key.startswith("training.duration") and job.training.duration_steps is None  # up or down, both are right
-    if value is None or given is None or given <= 0 or abs(given - value) <= rounds:
+    training, given, (section, _, last) = job.training, _number(text), key.rpartition(".")
+    if key.startswith("training.duration"):
+        value = training.duration_tokens if training.batch_ramp is None else None
+        if value is not None:
+            value = value / training.sequence_length if last == "samples" else training.steps
+    else:
+        value = getattr({"training": training, "training.lora": training.lora}.get(section, job.pins), last, None)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or (key in _SPARES and not own):
         return None
-    section, _, last = key.rpartition(".")
+    rounds = key.startswith("training.duration") and job.training.duration_steps is None  # up or down, both are right
+    if given is None or given <= 0 or abs(given - value) <= rounds:
+        return None
     nested = section in ("training.duration", "training.lora")
     return f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
-
-
-def _number_of(job: Job, key: str) -> float | None:
-    """A number of the spec; of a layout, where it is pinned."""
-    training, name = job.training, key.rpartition(".")[2]
-    if key.startswith("training.duration"):
-        if training.batch_ramp is not None or training.duration_tokens is None:
-            return None
-        return training.duration_tokens / training.sequence_length if name == "samples" else training.steps
-    holders = {"training": training, "training.lora": training.lora}
-    value = getattr(holders.get(key.rpartition(".")[0], job.pins), name, None)
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 @jobs.rule("DATA009", ERROR, "silent", derived("the text of data.path goes to the script as it is"))

@@ -185,8 +185,19 @@ def missing_parts(job: Job) -> tuple[str, ...]:
         return ()
     if job.framework.runs("Megatron-LM"):
         parts = _missing(job, _scalings(job))
-    else:
-        parts = {**_missing(job, ("none",)), **_missing_here(job)}
+    else:  # beyond what rules of its own refuse
+        model, window = job.model, job.model.sliding_window
+        others = model.output_bias or model.mlp_bias or model.expert_bias
+        parts = {
+            **_missing(job, ("none",)),
+            "normalisation of queries and keys": model.qk_norm in ("head", "l2"),
+            "layers without positions": bool(model.layers_without_rotary),
+            "a router with sigmoid scores": model.router_scores == "sigmoid",
+            "clamped activations": model.activation_clamp is not None,
+            "attention sinks": model.attention_sinks,
+            "query, key and value biases without others": model.qkv_bias and not others,
+            "sliding-window attention": window is not None and window < job.training.sequence_length,
+        }
     return tuple(part for part, needed in parts.items() if needed)
 
 
@@ -210,22 +221,6 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
         and model.experts_per_token > 1,
         **dict.fromkeys(model.extras, True),
         "an embedding of another width": model.embedding_width is not None,
-    }
-
-
-def _missing_here(job: Job) -> dict[str, bool]:
-    """Return the parts that Megatron-DeepSpeed alone lacks, beyond what rules of its own refuse."""
-    model = job.model
-    others = model.output_bias or model.mlp_bias or model.expert_bias
-    return {
-        "normalisation of queries and keys": model.qk_norm in ("head", "l2"),
-        "layers without positions": bool(model.layers_without_rotary),
-        "a router with sigmoid scores": model.router_scores == "sigmoid",
-        "clamped activations": model.activation_clamp is not None,
-        "attention sinks": model.attention_sinks,
-        "query, key and value biases without others": model.qkv_bias and not others,
-        "sliding-window attention": model.sliding_window is not None
-        and model.sliding_window < job.training.sequence_length,
     }
 
 
