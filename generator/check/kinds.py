@@ -222,10 +222,9 @@ def _lines(content: str) -> list[str]:
 
 
 def candidates(folder: Path) -> Iterator[Path]:
-    """The files in and below a folder that may be documents or have launch lines, in order; links come last, and lead
-    to files in it alone.
+    """The files in and below a folder that may be documents or have launch lines, in order, without hidden folders.
 
-    Hidden folders, links to folders, pipes and devices are left out.
+    Links come last, and lead to files in it alone; links to folders, pipes and devices are left out.
     """
     links = list[Path]()
     for path in files_below(folder):

@@ -57,10 +57,9 @@ def read_documents(
 ) -> Reading:
     """Every document at `paths`, with what is wrong with them as text. Never raises for what is in them.
 
-    A folder gives the documents in it and below, other files left out. A file named by itself that is no document is
-    an error, but for YAML and JSON with a key like those of a job spec or a DeepSpeed config, or none; with
-    `skip_unknown` it is left out as in a folder. `instead` has contents by path that are read instead of what the files
-    hold.
+    A folder gives the documents in it and below. A file named by itself that is no document is an error, but for YAML
+    and JSON with a key like those of a job spec or a DeepSpeed config, or none; with `skip_unknown` it is left out as
+    in a folder. `instead` has contents by path that are read instead of what the files hold.
     """
     reading = Reading(instead=instead or {})
     for path in paths:

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -24,7 +23,6 @@ from ..codes import TOO_MUCH
 # Imports within functions save start-up time.
 
 
-@lru_cache(maxsize=1)
 def _rules_on_all() -> tuple[Rule, ...]:
     """Rules that hold documents of several programs against one another."""
     from ...programs import secret_rules
@@ -33,7 +31,6 @@ def _rules_on_all() -> tuple[Rule, ...]:
     return rules_in(consistency, secret_rules, against_job)
 
 
-@lru_cache(maxsize=1)
 def _rules_on_estimates() -> tuple[Rule, ...]:
     """Rules on layouts, memory and time, which need numpy."""
     from . import fits, planning
@@ -41,7 +38,6 @@ def _rules_on_estimates() -> tuple[Rule, ...]:
     return (*planning.RULES, *rules_in(fits, planning))
 
 
-@lru_cache(maxsize=1)
 def all_file_rules() -> tuple[Rule, ...]:
     """Every rule on files."""
     return (*rules_of_programs(), *_rules_on_all(), *_rules_on_estimates())

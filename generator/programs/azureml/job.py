@@ -37,23 +37,22 @@ class Part(Source):
 def parts(source: Source) -> Iterator[Part]:
     """The steps of a pipeline and the trial of a sweep that have a command; components in files of their own don't."""
     data = source.data if isinstance(source.data, dict) else {}
-    settings, trial = data.get("settings"), data.get("trial")
-    compute = settings.get("default_compute") if isinstance(settings, dict) else None
+    compute, steps = source.value("/settings/default_compute"), data.get("jobs")
     defaults = {"compute": compute} if isinstance(compute, str) else {}
-    steps = data.get("jobs")
     for name, step in steps.items() if isinstance(steps, dict) else ():
-        of_step = step.get("trial") if isinstance(step, dict) and step.get("type") == "sweep" else None
+        at = f"/jobs/{escape(str(name))}"
         if _is_command(step):
-            yield _part(source, f"/jobs/{escape(str(name))}", step, defaults)
-        elif _is_command(of_step):
-            yield _part(source, f"/jobs/{escape(str(name))}/trial", of_step, {**defaults, **_of_sweep(step)})
-    if _is_command(trial):
-        yield _part(source, "/trial", trial, _of_sweep(data))
+            yield _part(source, at, step, defaults)
+        elif isinstance(step, dict) and step.get("type") == "sweep":
+            yield from _trial(source, at, step, defaults)
+    yield from _trial(source, "", data, {})
 
 
-def _of_sweep(sweep: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a sweep gives to its trials."""
-    return {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
+def _trial(source: Source, at: str, sweep: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[Part]:
+    """The trial of a sweep, with what the sweep gives to it."""
+    if _is_command(trial := sweep.get("trial")):
+        given = {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
+        yield _part(source, f"{at}/trial", trial, {**defaults, **given})
 
 
 def _is_command(step: object) -> TypeGuard[Mapping[str, Any]]:
@@ -66,9 +65,8 @@ def _part(source: Source, prefix: str, step: Mapping[str, Any], defaults: Mappin
     tops = tuple(f"/{key}" for key in inherited)
 
     def own(places: Mapping[str, Any]) -> dict[str, Any]:
-        of_file = {at: place for at, place in places.items() if at.startswith(tops)} if tops else {}
-        within = {at[len(prefix) :]: place for at, place in places.items() if at.startswith((f"{prefix}/",))}
-        return {**of_file, **within, **({"": places[prefix]} if prefix in places else {})}
+        of_file = {at: place for at, place in places.items() if at.startswith(tops)}
+        return of_file | {at[len(prefix) :]: place for at, place in places.items() if f"{at}/".startswith(f"{prefix}/")}
 
     return Part(
         path=source.path,

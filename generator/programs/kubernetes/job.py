@@ -49,6 +49,12 @@ _CONTAINER: Final = "pytorch"  # the one that a PyTorchJob's controller looks fo
 _NODE: Final = "node"  # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
 
 
+def label_of(text: str, longest: int) -> str:
+    """A label as of DNS that is like a text: small letters, digits and dashes, a letter first."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower())[:longest].strip("-")
+    return plain if plain[:1].isalpha() else f"job-{plain}".strip("-")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """Pods that are alike."""

@@ -13,7 +13,7 @@ from ..cluster_jobs import Difference, differences_of, miscounted, one_process, 
 from ..secret_rules import secrets_of
 from ..subjects import Subject, subject, submissions
 from ..submission import Submission
-from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of
+from .job import OF_MASTER, OF_TRAINER, KubernetesJob, Role, containers_of, label_of
 
 _SCHEMAS: Final = (
     "kubeflow/trainer manifests/base/crds @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset config/components/crd @ v0.12.0"
@@ -64,9 +64,7 @@ def name_is_a_label(job: KubernetesJob) -> Violations:
     value = job.text("metadata/name")
     if value is not None and not to_fill(value) and not (_LABEL.fullmatch(value) and len(value) <= _LONGEST):
         message = f"metadata.name is {show(value)}, not a label of small letters, digits and dashes"
-        plain = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:_LONGEST]
-        plain = plain if plain[:1].isalpha() else f"job-{plain}".rstrip("-")
-        yield violation(job, "metadata/name", message, f"set name to {plain}")
+        yield violation(job, "metadata/name", message, f"set name to {label_of(value, _LONGEST)}")
 
 
 @jobs.rule("KUB004", ERROR, "submit", training_operator("webhooks/pytorch/pytorchjob_webhook.go:130"))

@@ -21,7 +21,7 @@ from ...search.plan import Plan
 from ...units import GIB
 from ..launching import call
 from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, saves_on_term
-from .job import API_VERSIONS
+from .job import API_VERSIONS, label_of
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
@@ -85,8 +85,7 @@ class _Job:
     @property
     def name(self) -> str:
         """A label as of DNS: small letters, digits and dashes, a letter first (KUB003)."""
-        name = re.sub(r"[^a-z0-9]+", "-", self.plan.job.name.lower())[:_LONGEST_NAME].strip("-")
-        return name if name[:1].isalpha() else f"job-{name}".strip("-")
+        return label_of(self.plan.job.name, _LONGEST_NAME)
 
     def metadata(self, suffix: str = "") -> Entry:
         """The name and namespace of a resource, and the queue of the job."""

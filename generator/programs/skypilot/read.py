@@ -53,10 +53,7 @@ _TASK: Final = re.compile(
     r"\bSKYPILOT_|(?:^[ \t]+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):|^num_nodes:", re.MULTILINE
 )
 _RUN: Final = re.compile(r"^run:", re.MULTILINE)
-_SKYPILOT: Final = (
-    *("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE"),
-    "SKYPILOT_TASK_ID",
-)
+_SKYPILOT: Final = ("NODE_RANK", "NODE_IPS", "NUM_NODES", "NUM_GPUS_PER_NODE", "TASK_ID")
 
 
 def is_task(content: str) -> bool:
@@ -78,7 +75,7 @@ def _task(source: Source, text: Text) -> SkyPilotTask:
     view, run = YamlDocument(source=source), source.value("/run")
     script = None
     if isinstance(run, str) and run.strip():
-        pieces = [exported(name, UNKNOWN, view.locate_key("run")) for name in _SKYPILOT]
+        pieces = [exported(f"SKYPILOT_{name}", UNKNOWN, view.locate_key("run")) for name in _SKYPILOT]
         for name, at, value in view.entries("envs"):
             if isinstance(name, str) and NAME.fullmatch(name):
                 known = isinstance(value, (str, int, float)) and not isinstance(value, bool)

@@ -9,26 +9,24 @@ from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.violations import derived, skypilot
 from ..cluster_jobs import Difference, differences_of, miscounted, one_process, without_the_other_nodes
 from ..secret_rules import secrets_of
-from ..subjects import subject, submissions
+from ..subjects import Subject, subject, submissions
 from ..submission import Submission
 from .read import SkyPilotTask
 
 _SCHEMA: Final = skypilot("utils/schemas.py:1180 (get_task_schema)")
+_STORED: Final = derived("a task's variables are stored with its job, and shown")
 _CONVERTED: Final = ("/envs/", "/secrets/")  # SkyPilot makes text of these: sky/task.py:659-682 @ 0.14.1
 
 
-@subject("SkyPilot task")
-def tasks(submission: Submission) -> Iterator[SkyPilotTask]:
-    """The tasks of a submission that are mappings."""
-    return (task for task in submission.skypilot_tasks if task.readable)
+_tasks: Final = Subject[SkyPilotTask](("SkyPilot task",), lambda submission: submission.skypilot_tasks)
+tasks: Final = _tasks.where(lambda task: task.readable)
 
 
 @subject("SkyPilot task")
 def _differences(submission: Submission) -> Iterator[Difference]:
     for task in tasks(submission):
         for found in differences_of(task, "skypilot", "task", "a task", "sky launch"):
-            plain = found.problem.pointer.startswith(_CONVERTED) and not isinstance(found.value, (dict, list))
-            if not plain:
+            if isinstance(found.value, (dict, list)) or not found.problem.pointer.startswith(_CONVERTED):
                 yield found
 
 
@@ -57,9 +55,8 @@ def there_is_a_node(task: SkyPilotTask) -> Violations:
     Fix: set it to the number of nodes"""
     nodes = task.integer("num_nodes")
     if nodes is not None and nodes < 1:
-        yield Violation(
-            task.locate("num_nodes"), f"num_nodes is {nodes}; a task needs at least 1", "set num_nodes to 1"
-        )
+        message = f"num_nodes is {nodes}; a task needs at least 1"
+        yield Violation(task.locate("num_nodes"), message, "set num_nodes to 1")
 
 
 @tasks.rule("SKY004", ERROR, "silent", skypilot("skylet/constants.py:641-646; torch: --nnodes is 1:1"))
@@ -68,11 +65,8 @@ def launchers_know_the_other_nodes(task: SkyPilotTask) -> Violations:
     Prevents: No error: as many trainings as there are nodes, each by itself. A warning for a launcher that may read a
     file of the image's.
     Fix: give torchrun --nnodes, --node-rank and --master-addr from SkyPilot's variables"""
-    hint = (
-        "write torchrun --nnodes=$SKYPILOT_NUM_NODES --node-rank=$SKYPILOT_NODE_RANK "
-        '--master-addr=$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
-    )
-    yield from without_the_other_nodes(task, hint)
+    options = '--node-rank=$SKYPILOT_NODE_RANK --master-addr=$(head -n1 <<< "$SKYPILOT_NODE_IPS")'
+    yield from without_the_other_nodes(task, f"write torchrun --nnodes=$SKYPILOT_NUM_NODES {options}")
 
 
 @tasks.rule("SKY005", NOTE, "submit", skypilot("task.py:712-719"))
@@ -99,12 +93,8 @@ def launchers_count_nodes_and_gpus(task: SkyPilotTask) -> Violations:
     """torchrun has a process for each GPU of a node, and as many nodes as the task.
     Prevents: CUDA error: invalid device ordinal; or a rendezvous that waits for other nodes than there are.
     Fix: give torchrun $SKYPILOT_NUM_NODES and $SKYPILOT_NUM_GPUS_PER_NODE"""
-    yield from miscounted(
-        task, "node", '--nproc-per-node="$SKYPILOT_NUM_GPUS_PER_NODE"', '--nnodes="$SKYPILOT_NUM_NODES"'
-    )
-
-
-_STORED: Final = derived("a task's variables are stored with its job, and shown")
+    each, nodes = '--nproc-per-node="$SKYPILOT_NUM_GPUS_PER_NODE"', '--nnodes="$SKYPILOT_NUM_NODES"'
+    yield from miscounted(task, "node", each, nodes)
 
 
 @submissions.rule("SKY006", WARNING, "silent", _STORED, reads=("SkyPilot task",))

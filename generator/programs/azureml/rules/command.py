@@ -8,6 +8,7 @@ from typing import Final
 from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import azureml, azureml_examples, deepspeed, derived, suggest, violation
+from ...slurm.request import LAUNCHERS
 from ...subjects import submissions
 from ...submission import Submission
 from ..job import AzureMLJob
@@ -21,7 +22,6 @@ _ONE_PROCESS: Final = derived("a command without a distribution runs as one proc
 
 _RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
 _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
-_LAUNCHERS: Final = ("deepspeed", "torchrun", "accelerate")
 _NODES: Final = "resources/instance_count"
 
 
@@ -37,13 +37,13 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
         gpus = known.accelerators_per_node if known else given
         if gpus is None or count is None or count < 1 or count == gpus or job.distribution not in ("pytorch", "mpi"):
             continue
-        planned = submission.job is not None and submission.job.gpus == count * (job.count(_NODES) or 1)
-        if count < gpus and (planned or job.runs(*_LAUNCHERS)):
+        planned = submission.job is not None and submission.job.gpus == count * job.nodes
+        if count < gpus and (planned or job.runs(*LAUNCHERS)):
             continue  # the job is planned so, or one process a node starts the others
-        effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
+        unused = f"{gpus - count} of them are not used"
+        effect, severity = (unused, WARNING) if count < gpus else ("the rest find no device", ERROR)
         node = f"a node of {known.name}" if known else "a node"
         message = f"process_count_per_instance is {count}; {node} has {gpus} GPUs: {effect}"
-        severity = WARNING if count < gpus else None  # it runs
         yield violation(job, at, message, f"set process_count_per_instance to {gpus}", severity=severity)
 
 
@@ -56,7 +56,7 @@ def processes_start_once(job: AzureMLJob) -> Violations:
     if count < 2 or job.distribution not in ("pytorch", "mpi"):
         return
     for launch in job.launches:
-        call = next((call for call in launch.calls if call.program in _LAUNCHERS), None)
+        call = next((call for call in launch.calls if call.program in LAUNCHERS), None)
         if call is not None:
             number = call.options.integer("--nproc-per-node" if call.program == "torchrun" else "--num_gpus")
             total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
@@ -235,10 +235,9 @@ def topology_is_given(submission: Submission) -> Violations:
     for job in jobs(submission):
         node = find_node_type(job.text("resources/instance_type") or usual)
         custom = job.has("environment/image") or job.has("environment/build")
-        if node is None or not re.search(r"nd96am?sr(_a100)?_v4", node.name) or not custom or job.nodes < 2:
-            continue
         exported = job.script is not None and any(item.name == name for item in job.script.shell.assignments)
-        if not exported and not job.has(f"environment_variables/{name}"):
+        lacks_it = custom and job.nodes > 1 and not exported and not job.has(f"environment_variables/{name}")
+        if node is not None and lacks_it and re.search(r"nd96am?sr(_a100)?_v4", node.name):
             message = f"{job.nodes} nodes of {node.name} and a custom image without {name}"
             hint = f"set {name} to the image's ndv4-topo.xml, and NCCL_IB_PCI_RELAXED_ORDERING to '1'"
             yield violation(job, "environment", message, hint)

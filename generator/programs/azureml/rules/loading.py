@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from math import isfinite
 from typing import Any, Final
 
 from ....dataclass import dataclass
@@ -26,6 +27,7 @@ _IDENTITIES: Final = ("managed", "managed_identity", "aml_token", "user_identity
 
 #: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml _schema/core/schema.py:94 @ 1.35.2
 FILE_PREFIX: Final = "file:"
+_INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*")  # that Python's int() reads
 _BOOL_WORDS: Final = frozenset(["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"])
 _ARM_ID: Final = re.compile(
     r"/?subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft.MachineLearningServices/workspaces/[^/]+"
@@ -42,15 +44,9 @@ def _accepts(value: object, types: Collection[str]) -> bool:
         return value in (0, 1) or (isinstance(value, str) and value.lower() in _BOOL_WORDS)
     if "integer" not in types:
         return has_type(value, types)
-    if isinstance(value, float):
-        return value == value and abs(value) != float("inf")
-    if isinstance(value, str) and len(value) <= 100:
-        try:
-            int(value)
-        except ValueError:
-            return False
-        return True
-    return isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, str):
+        return len(value) <= 100 and _INTEGER.fullmatch(value) is not None
+    return _is_finite(value) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def environment_fits(value: object) -> bool:
@@ -64,10 +60,8 @@ def environment_fits(value: object) -> bool:
     return bool(known) or "/" not in name or name.startswith("/")
 
 
-def _is_literal(value: object) -> bool:
-    if isinstance(value, float):
-        return value == value and abs(value) != float("inf")
-    return isinstance(value, (str, bytes, int))
+def _is_finite(value: object) -> bool:
+    return isinstance(value, float) and isfinite(value)
 
 
 def _snake(text: str) -> str:
@@ -91,10 +85,9 @@ def _input(value: Any) -> str:
 
 
 def _service(value: Any) -> str:
-    keys = {"log_dir", "ssh_public_keys"} & set(value) if isinstance(value, dict) and "type" not in value else None
-    if keys is not None:
+    if isinstance(value, dict) and "type" not in value:
         of_keys = {(): "untyped service", ("log_dir",): "tensor_board", ("ssh_public_keys",): "ssh"}
-        return of_keys.get(tuple(keys), "service")
+        return of_keys.get(tuple({"log_dir", "ssh_public_keys"} & set(value)), "service")
     kind = _type_of(value)
     return str(kind) if kind in ("ssh", "tensor_board") else "service"
 
@@ -114,7 +107,7 @@ READER: Final = Reader(
     accepts=_accepts,
     forms={
         "version": lambda value: isinstance(value, (str, int, float)),
-        "literal": _is_literal,
+        "literal": lambda value: isinstance(value, (str, bytes, int)) or _is_finite(value),
         "environment": environment_fits,
         "environment id": lambda value: isinstance(value, str) and value.startswith("azureml:"),
         "identity": lambda value: isinstance(value, str) and _snake(value) in _IDENTITIES,
@@ -198,11 +191,11 @@ class _Difference:
         return Violation(self.job.locate_key(at), message, hint)
 
     def _value_hint(self) -> str:
-        problem = self.problem
-        if not problem.choices:
-            return f"write {problem.expected}" + (", in quotes" if problem.expected == "text" else "")
-        text = self.value.lower().replace("-", "_") if isinstance(self.value, str) else ""
-        return suggest(text, problem.choices)
+        if not self.problem.choices:
+            return f"write {self.problem.expected}" + ", in quotes" * (self.problem.expected == "text")
+        return suggest(
+            self.value.lower().replace("-", "_") if isinstance(self.value, str) else "", self.problem.choices
+        )
 
 
 @subject("AzureML job")

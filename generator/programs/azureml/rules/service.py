@@ -16,6 +16,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show
 from ....rules.violations import azureml, derived, suggest, violation
 from ...references import Reference
+from ...slurm.request import LAUNCHERS
 from ...subjects import submissions
 from ...submission import Submission
 from ..job import AzureMLJob
@@ -23,7 +24,9 @@ from .loading import FILE_PREFIX, SERVICE_TYPES, environment_fits, is_to_fill, j
 
 _SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
 _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
-_COMPUTE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_COMPUTE: Final = re.compile(
+    r"(?:azureml:)?(?:[A-Za-z0-9][A-Za-z0-9._-]*\Z|/subscriptions/|virtual[Cc]lusters/)", re.ASCII
+)
 _VERSIONED: Final = re.compile(r".*/(?:versions|labels)/.*|azureml:(?:[^/@]+@[^/]+|[^/:@]+:[^/@]+)", re.DOTALL)
 _COMPUTE_FIELD: Final = azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
 _SERVERLESS: Final = azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's")
@@ -65,10 +68,7 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
     is fine.
     Fix: name a cluster of the workspace"""
     value = job.text("compute")
-    if value is None or "${{" in value or is_to_fill(value):
-        return
-    name = value.removeprefix("azureml:")
-    if not (_COMPUTE.fullmatch(name) or name.startswith(("/subscriptions/", "virtualClusters/", "virtualclusters/"))):
+    if value is not None and not ("${{" in value or is_to_fill(value) or _COMPUTE.match(value)):
         message = f"compute is {show(value)}, not the name of a cluster"
         yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
 
@@ -169,7 +169,7 @@ def compute_is_named(job: AzureMLJob) -> Violations:
     """A job for GPUs names its compute, or the instance type of serverless compute.
     Prevents: No error: the job runs on a default size of virtual machine, which has no GPU.
     Fix: set compute or resources.instance_type"""
-    trains = job.has("distribution") or job.runs("torchrun", "deepspeed", "accelerate")
+    trains = job.has("distribution") or job.runs(*LAUNCHERS)
     if trains and not job.has("compute") and not job.has("resources/instance_type"):
         message = "no compute and no resources.instance_type: the service picks a machine of a default size"
         yield violation(job, "", message, "set compute to azureml:NAME, or resources.instance_type")

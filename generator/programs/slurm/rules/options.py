@@ -101,10 +101,9 @@ def _memory_meant(text: str) -> str | None:
     match = re.fullmatch(r"(\d{1,9})(?:\.(\d{1,3}))?([kmgtp])(?:i?bs?|i)?", text, re.IGNORECASE)
     if match is None:
         return None
-    unit = match[3].upper()
-    smaller = {"P": "T", "T": "G", "G": "M", "M": "K"}.get(unit)
-    if smaller is not None and (match[2] or unit == "P"):
-        return f"{int(float(f'{match[1]}.{match[2] or 0}') * 1024)}{smaller}"
+    unit, units = match[3].upper(), "KMGTP"
+    if unit == "P" or (match[2] and unit != "K"):
+        return f"{int(float(f'{match[1]}.{match[2] or 0}') * 1024)}{units[units.index(unit) - 1]}"
     return None if match[2] else f"{match[1]}{unit}"
 
 
