@@ -196,7 +196,7 @@ def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | No
 def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | None:
     """The kind of a file whose name has none."""
     lines = _lines(content)
-    if lines and all(_OPTION_LINE.match(line) for line in lines[:5]):
+    if lines and all(map(_OPTION_LINE.match, lines[:5])):
         return "Megatron arguments" if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines) else None
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
@@ -207,12 +207,9 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:
     """Return whether a file named hostfile is one: most lines have slots, unless the name says nothing else."""
-    if not name.startswith("hostfile"):
-        return False
-    if not suffix or suffix[1:].isdigit():
-        return True
-    lines = _lines(content)
-    return 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
+    lines, says_no_more = _lines(content), not suffix or suffix[1:].isdigit()
+    mostly = 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
+    return name.startswith("hostfile") and (says_no_more or mostly)
 
 
 def _lines(content: str) -> list[str]:

@@ -57,8 +57,7 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the ZeRO stage that the job spec pins.
     Prevents: No error: memory and speed are those of another ZeRO stage than planned.
     Fix: write the pinned stage into the config, or regenerate it from the spec"""
-    (job, config), pointer = planned, "/zero_optimization/stage"
-    stage = job.pins.zero_stage
+    (job, config), pointer, stage = planned, "/zero_optimization/stage", planned[0].pins.zero_stage
     if stage is not None and config.value(pointer) != "auto" and config.stage not in (None, stage):
         message = f"stage: {config.stage}, but the job pins zero_stage: {stage}"
         found = Violation(config.locate(pointer), message, f'set "stage": {stage}')
@@ -72,9 +71,7 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     Fix: enable one of bf16 and fp16, the job's"""
     job, config = planned
     wanted, written = job.training.precision, config.precision
-    if wanted == "fp8" or config.auto_precision:
-        return
-    if written not in (None, wanted):
+    if written not in (None, wanted) and wanted != "fp8" and not config.auto_precision:
         message = f"the config has precision {written}, the job {wanted}"
         hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
         block = config.bf16 if written == "bf16" else f"/{written}"
@@ -138,11 +135,9 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
     Fix: write one value in both"""
     if (job := submission.job) is None:
         return
-    wanted = dict(job.launch.environment)
-    for script in submission.commands:
-        for found in script.shell.assignments:
-            value = wanted.get(found.name)
-            if found.exported and value is not None and found.value not in (None, value):
-                message = f"{found.name}={found.value} here, {value} in the job's launch.environment"
-                differs = Violation(script.shell.locate(found), message, f"export {found.name}={value}")
-                yield against(job.origin.locate(f"/launch/environment/{found.name}"), differs)
+    for shell, found in ((script.shell, each) for script in submission.commands for each in script.shell.assignments):
+        value = job.launch.environment.get(found.name)
+        if found.exported and value is not None and found.value not in (None, value):
+            message = f"{found.name}={found.value} here, {value} in the job's launch.environment"
+            differs = Violation(shell.locate(found), message, f"export {found.name}={value}")
+            yield against(job.origin.locate(f"/launch/environment/{found.name}"), differs)

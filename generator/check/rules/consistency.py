@@ -160,10 +160,9 @@ def named_files_are_there(submission: Submission) -> Violations:
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
     Fix: use the name of a file of the submission"""
     for link in submission.references:
-        if link.exists or link.kind not in ("accelerate config", "hostfile", "training arguments"):
-            continue
-        present = _beside(submission, link)
-        if link.near or link.sure or (present and link.kind == "hostfile"):
+        present, known = _beside(submission, link), ("accelerate config", "hostfile", "training arguments")
+        needed = link.near or link.sure or (present and link.kind == "hostfile")
+        if needed and not link.exists and link.kind in known:
             yield _missing(link, present)
 
 

@@ -309,8 +309,7 @@ def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Comman
         folder = f"{expression('inputs', _trials_input(plan))}/{trial_folder(number)}"
         configs = {file.path: f"{folder}/{file.path}" for file in program.files}
         made.append(Command(plan=plan, program=program, bound=bindings(plan.job), configs=configs))
-    shared = _shared(made)
-    return [replace(each, apart=frozenset(each.variables) - set(shared)) for each in made]
+    return [replace(each, apart=frozenset(each.variables.keys() - _shared(made).keys())) for each in made]
 
 
 def _trials_input(plan: Plan) -> str:

@@ -269,10 +269,9 @@ class _Job:
 
 def _allocatable(cores: float, memory_gib: float) -> tuple[float, float]:
     """Cores and GiB of a node that pods may request, on the one of GKE, AKS and EKS that keeps most for itself."""
-    bounds = (0, *(end for end, _ in _KEPT_BY_GKE))
-    by_gke = sum(
-        share * max(0, min(memory_gib, end) - start) for start, (end, share) in zip(bounds, _KEPT_BY_GKE, strict=False)
-    )
+    by_gke, start = 0.0, 0.0
+    for end, share in _KEPT_BY_GKE:
+        by_gke, start = by_gke + share * max(0, min(memory_gib, end) - start), end
     kept = max(by_gke, min(_KEPT_BY_AKS, memory_gib / 4)) + _EVICTION_GIB
     return max(0, 0.99 * cores - 0.1), max(0, memory_gib - kept)
 

@@ -94,12 +94,10 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
 
 def _has_tasks(request: Request, by_node: bool) -> bool:
     """Return whether sbatch knows the tasks, so that it can count their GPUs; seen with sbatch --test-only."""
-    if request.has("--gpus", "--ntasks"):
-        return True
     exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)  # in words: SLM031
-    if request.has("--ntasks-per-node"):
-        return exact or not request.has("--nodes")
-    return exact and not by_node and not request.has("--cpus-per-task")
+    by_task = request.has("--ntasks-per-node") and (exact or not request.has("--nodes"))
+    others = by_node or request.has("--cpus-per-task", "--ntasks-per-node")
+    return request.has("--gpus", "--ntasks") or by_task or (exact and not others)
 
 
 @blocks.rule("SLM063", ERROR, "submit", slurm("common/gres.c:5098 to 5117, gres_job_state_validate"))

@@ -180,7 +180,8 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     for launch in request.launches:
         words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
         texts = [word.raw for word in words]
-        if "--finetune" in texts and _saves(texts) and any(map(_MEGATRON_LENGTH.match, texts)):
+        saves = any(text.partition("=")[0] == "--save" for text in texts)  # Megatron's: the folder of the checkpoints
+        if "--finetune" in texts and saves and any(map(_MEGATRON_LENGTH.match, texts)):
             message = "Slurm starts the script again from its beginning, and --finetune is at step 0 each time"
             hint = "take --finetune out; --pretrained-checkpoint (Megatron-LM) loads weights on the first start alone"
             yield Violation(place, message, hint)
@@ -189,21 +190,15 @@ def requeued_jobs_go_on(request: Request) -> Violations:
         if looked or any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
             continue
         message = "Slurm starts the script again from its beginning, and nothing on the launch line resumes training"
-        severity = WARNING if _starts_anew(launch, texts) else NOTE
+        severity = WARNING if _starts_anew(launch, texts, saves) else NOTE
         hint = "pass --resume_from_checkpoint, or --load with the folder of --save"
         yield Violation(place, message, hint, severity=severity)
         return
 
 
-def _saves(texts: list[str]) -> bool:
-    """Return whether Megatron's option is given: the folder of the checkpoints."""
-    return any(text.partition("=")[0] == "--save" for text in texts)
-
-
-def _starts_anew(launch: Launch, texts: list[str]) -> bool:
+def _starts_anew(launch: Launch, texts: list[str], saves: bool) -> bool:
     """Return whether the program is known to look for no checkpoint: by its text, as Megatron's, or as it is told."""
-    if any(word.value is None and not word.prefix.startswith("-") for word in launch.arguments):
-        return False  # options that can't be known
+    known = all(word.value is not None or word.prefix.startswith("-") for word in launch.arguments)
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
-    told = "--overwrite_output_dir" in texts
-    return told or program_text(launch) is not None or (name.startswith("pretrain_") and _saves(texts))
+    told = "--overwrite_output_dir" in texts or program_text(launch) is not None
+    return known and (told or (name.startswith("pretrain_") and saves))
