@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..rule import Subject
+from ..rule import Subject as Subject
 from .deepspeed.config import Config
 from .launching.hostfile import EnvironmentFile
 from .launching.launch_line import Launch
@@ -17,18 +17,12 @@ from .submission import Submission
 if TYPE_CHECKING:
     from .trainer.training_arguments import TrainingArguments
 
-__all__ = ["Subject", "subject", "submissions"]
-
 S = TypeVar("S")
 
 
 def subject(*reads: str) -> Callable[[Callable[[Submission], Iterable[S]]], Subject[S]]:
     """Make a subject, which reads these kinds of documents, of the function below."""
-
-    def made(subjects: Callable[[Submission], Iterable[S]]) -> Subject[S]:
-        return Subject(reads, subjects)
-
-    return made
+    return lambda subjects: Subject(reads, subjects)
 
 
 #: A submission as a whole, for rules that hold its documents against one another, which they name by `reads`.

@@ -22,46 +22,6 @@ from .submission import Submission, used_accelerate_config, used_config
 MOST_GPUS: Final = 2**20
 #: Where flags are located.
 FLAGS: Final = "<flags>"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """The machine by what the submission has of it; None where no document has it."""
-
-    claims: tuple[Claim, ...]
-    beyond: tuple[Claim, ...] = ()  #: those that no machine has, which count nowhere
-    gpus: int | None
-    nodes: int | None
-    gpus_per_node: int | None
-    tensor: int = 1
-    pipeline: int = 1
-    context: int = 1  #: ring context parallelism or Ulysses
-    expert: int = 1
-    divided: bool = (
-        False  #: whether an option of a program that isn't known may divide the model, and by how much isn't
-    )
-
-    @property
-    def model_parallel(self) -> int:
-        """GPUs that hold one replica: tensor × pipeline × context."""
-        return self.tensor * self.pipeline * self.context
-
-    @property
-    def replicas(self) -> int | None:
-        """Model replicas; None where the GPUs or their division are unknown, or not a multiple of a replica's."""
-        whole = self.gpus and not self.gpus % self.model_parallel and not self.divided
-        return self.gpus // self.model_parallel if self.gpus and whole else None
-
-    @property
-    def source(self) -> Claim | None:
-        """The claim that the number of GPUs rests on."""
-        return next(chain(*map(self.claims_on, get_args(Quantity))), None)
-
-    def claims_on(self, quantity: Quantity) -> tuple[Claim, ...]:
-        """Every claim on a quantity, in the order of trust."""
-        return tuple(claim for claim in self.claims if claim.quantity == quantity)
-
-
 #: Options of launchers that set a quantity, by program.
 _COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = ((NODES, "nodes"), (PER_NODE, "GPUs per node"))
 _MEGATRON_DEGREES: Final = (
@@ -82,6 +42,42 @@ _DEEPSPEED_DEGREES: Final = (
     ("pipeline", "/pipeline/stages"),
     ("context", "/sequence_parallel_size"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The machine by what the submission has of it; None where no document has it."""
+
+    claims: tuple[Claim, ...]
+    beyond: tuple[Claim, ...] = ()  #: those that no machine has, which count nowhere
+    gpus: int | None
+    nodes: int | None
+    gpus_per_node: int | None
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1  #: ring context parallelism or Ulysses
+    expert: int = 1
+    divided: bool = False  #: whether an option of a program that isn't known may divide the model
+
+    @property
+    def model_parallel(self) -> int:
+        """GPUs that hold one replica: tensor × pipeline × context."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def replicas(self) -> int | None:
+        """Model replicas; None where the GPUs or their division are unknown, or not a multiple of a replica's."""
+        whole = self.gpus and not self.gpus % self.model_parallel and not self.divided
+        return self.gpus // self.model_parallel if self.gpus and whole else None
+
+    @property
+    def source(self) -> Claim | None:
+        """The claim that the number of GPUs rests on."""
+        return next(chain(*map(self.claims_on, get_args(Quantity))), None)
+
+    def claims_on(self, quantity: Quantity) -> tuple[Claim, ...]:
+        """Every claim on a quantity, in the order of trust."""
+        return tuple(claim for claim in self.claims if claim.quantity == quantity)
 
 
 @lru_cache(maxsize=4)
@@ -197,10 +193,9 @@ def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
 def _is_divided(submission: Submission) -> bool:
     """Return whether a program may divide the model: by an option of its launch line, or stages that aren't known."""
     known = {id(arguments.launch) for arguments in submission.megatron}
-    others = (launch for launch in submission.launches if id(launch) not in known)
-    return any(map(has_unknown_stages, submission.launches)) or any(
-        _DIVIDES.match(word.raw.replace("_", "-")) for launch in others for word in launch.arguments
-    )
+    words = (word.raw for launch in submission.launches if id(launch) not in known for word in launch.arguments)
+    divides = any(_DIVIDES.match(word.replace("_", "-")) for word in words)
+    return divides or any(map(has_unknown_stages, submission.launches))
 
 
 def _degrees(submission: Submission) -> dict[str, int]:

@@ -27,6 +27,12 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _PLAIN_WITH_COMMA = re.compile(r"[A-Za-z0-9_@%+=:./-]*,[A-Za-z0-9_@%+=:./,-]*")
 _NEGATIVE_NUMBER = re.compile(r"-\.?[0-9]")
+#: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text.
+#: What is text to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
+_PLAIN: Final = re.compile(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
+_OTHER: Final = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+THREADS: Final = "OMP_NUM_THREADS"
+_OF_INTERFACES: Final = frozenset({"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +86,6 @@ def sbatch_word(value: object) -> Raw:
     return Raw('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"')
 
 
-#: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text.
-#: What is text to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
-_PLAIN: Final = re.compile(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
-_OTHER: Final = frozenset({"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"})
-
-
 class _Dumper(yaml.SafeDumper):
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -110,10 +110,6 @@ def yaml_text(document: Any, width: int = 1000) -> str:
     return yaml.dump(
         document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width, default_flow_style=False
     )
-
-
-THREADS: Final = "OMP_NUM_THREADS"
-_OF_INTERFACES: Final = frozenset({"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 
 def environment(plan: Plan, program: Program) -> dict[str, str]:

@@ -263,10 +263,8 @@ def _modules(first: Path) -> Iterator[_Module]:
 def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]) -> frozenset[str] | None:
     names = {_name(node) for node in module.every(ast.Attribute, ast.Name)}
     given = ((call, value) for call in module.calls for value in (*call.args, *(one.value for one in call.keywords)))
-    parsers = module.parsers
-    adding = {
-        _name(call.func) for call, value in given if (name := _name(value)) in parsers or "parser" in name.lower()
-    }
+    named, parsers = ((_name(call.func), _name(value)) for call, value in given), module.parsers
+    adding = {method for method, name in named if name in parsers or "parser" in name.lower()}
     keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
     used = {node.attr for node in module.every(ast.Attribute) if _name(node.value) in parsers}
     inherits = any(keyword.arg == "parents" for keyword in made.keywords)  # other calls make folders
@@ -282,10 +280,10 @@ def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[st
             found |= {word for word in words if word.startswith("--")}
             found |= {f"--no-{word[2:]}" for word in words if "BooleanOptionalAction" in names}
     if _name(made.func) == "HfArgumentParser":
-        given_classes = (
-            made.args[0].elts if made.args and isinstance(made.args[0], (ast.Tuple, ast.List)) else made.args[:1]
-        )
-        fields = [_fields(module, node, classes, _MOST_MODULES) for node in given_classes]
+        listed = [
+            node for one in made.args[:1] for node in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])
+        ]
+        fields = [_fields(module, node, classes, _MOST_MODULES) for node in listed]
         if not fields or None in fields:
             return None
         found |= {f"--{no}{field}" for known in fields for field in known or () for no in ("", "no_")}
@@ -306,9 +304,8 @@ def _fields(
     if home is None or not depth or _ALIASES in home.text:
         return None
     node = home.classes[name]
-    own = {
-        part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
-    }
+    targets = (part.target for part in node.body if isinstance(part, ast.AnnAssign))
+    own = {target.id for target in targets if isinstance(target, ast.Name)}
     for base in node.bases:
         above = _fields(home, base, classes, depth - 1, name)
         if above is None and _name(base) != "object":

@@ -23,6 +23,15 @@ from .options import Option, Options
 
 T = TypeVar("T")
 V = TypeVar("V")
+_IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
+_SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
+#: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
+_TEMPLATE: Final = re.compile(r"^[ \t]*(?:[\w.-]+:|-)?[ \t]*\{\{|\{%", re.MULTILINE)
+NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
+UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
+_PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
+_BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
+_SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +116,6 @@ class CommandLine:
         return self.read(name, lambda _: number)
 
 
-_IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchScript:
     """A shell script that starts a job: its `#SBATCH` block, variables and command lines."""
@@ -179,15 +185,6 @@ class CommandDocument(YamlDocument):
         """The local file that `${{inputs.NAME}}` stands for in the command, and its place."""
         return None
 
-
-_SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
-#: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its expressions.
-_TEMPLATE: Final = re.compile(r"^[ \t]*(?:[\w.-]+:|-)?[ \t]*\{\{|\{%", re.MULTILINE)
-NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
-UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
-_PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
-_BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
-_SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
 
 Piece = tuple[str, Callable[[int], Location]]  #: text of a script, and the place of each of its characters
 

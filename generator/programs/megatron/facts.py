@@ -47,6 +47,7 @@ _LEAST: Final[dict[str, Any]] = {
     "tied_embeddings": True,
     "sliding_window": None,
 }
+_FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +196,6 @@ def _kv_heads(read: _Reading, heads: int | None) -> None:
         read.number("/model/kv_heads", "--num-query-groups", 1)
     else:
         read.learn("/model/kv_heads", heads if heads and run.sure(grouped) else UNKNOWN)
-
-
-_FP8_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
 
 
 def _training(read: _Reading) -> None:

@@ -46,6 +46,11 @@ REMOVED: Final = {
     "--warmup": "--lr-warmup-fraction",
     "--model-parallel-size": "--tensor-model-parallel-size",
 }
+_NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
+_INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
+#: Variables that hold options by their names: `$EXTRA_ARGS`.
+_OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
+_MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +146,6 @@ def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], giv
     if len(given & REMOVED.keys()) >= _FEW and "--micro-batch-size" not in given:
         return _FIRST, flavour
     return (A_FORK if len(unknown) >= _FEW else ""), flavour
-
-
-_NUMBER: Final = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse reads such a word as a value
-_INTEGER: Final = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)
-#: Variables that hold options by their names: `$EXTRA_ARGS`.
-_OF_OPTIONS: Final = re.compile(r"ARG|OPT|FLAG|EXTRA|PARAM|CMD|@|\*", re.IGNORECASE)
-_MOST_DIGITS: Final = 18  # no option accepts a longer number, and it is slow to convert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,12 @@ _OTHER_SIZES: Final = (
     *("--encoder-tensor-model-parallel-size", "--encoder-pipeline-model-parallel-size"),
     *("--tensor-parallel-num-weight-shards", "--yaml-cfg"),
 )
+#: What a legal layout has: each with its requirement in words.
+_ENDS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
+    ("must begin with E, the embedding, and have no other", lambda text: text[:1] == "E" and text.count("E") == 1),
+    ("must end with L, the loss, and have no other", lambda text: text[-1:] == "L" and text.count("L") == 1),
+    ("must have m, layers that predict further tokens, after every t", lambda text: "t" not in text.partition("m")[2]),
+)
 
 
 def _size_of(name: str) -> cached_property[int | None]:
@@ -209,14 +215,6 @@ def uneven_ends(chunks: tuple[str, ...], stages: int) -> tuple[int, int]:
     if stages < 3 or len(set(inner)) != 1 or any(size % each or not size for size in sizes) or len(set(sizes)) == 1:
         return 0, 0
     return sizes[0], sizes[-1]
-
-
-#: What a legal layout has: each with its requirement in words.
-_ENDS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
-    ("must begin with E, the embedding, and have no other", lambda text: text[:1] == "E" and text.count("E") == 1),
-    ("must end with L, the loss, and have no other", lambda text: text[-1:] == "L" and text.count("L") == 1),
-    ("must have m, layers that predict further tokens, after every t", lambda text: "t" not in text.partition("m")[2]),
-)
 
 
 def faults(chunks: tuple[str, ...], stages: int) -> list[str]:

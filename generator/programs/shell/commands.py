@@ -261,10 +261,9 @@ class Shell:
         if body.strips_tabs:
             content = _TABS.sub("", content)
         literal, complete = content == source.text[body.start : body.end], text_of_pieces(pieces) is not None
-        place = source.place(body.start)
-        self.script.heredocs.append(
-            Heredoc(content=content, offset=place, complete=complete, literal=literal, target=target)
-        )
+        at = source.place(body.start)
+        document = Heredoc(content=content, offset=at, complete=complete, literal=literal, target=target)
+        self.script.heredocs.append(document)
 
     def _note_written(self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]) -> None:
         """Notes the files that a command writes by its words, and the object that `echo OBJECT > FILE` writes."""

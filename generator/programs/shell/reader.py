@@ -32,6 +32,18 @@ _QUOTES: Final = re.compile(r"\\(.)|[\"']")
 _JOINS: Final = frozenset({"&&", "||", "|", "|&"})  # a list goes on behind them, on the next line too
 _FUNCTION: Final = re.compile(r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE)
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
+#: A condition that compares a variable with a text or a number.
+_COMPARED: Final = re.compile(
+    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+["']?([\w.-]*)["']?\s+\]?\]"""
+)
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
 
 
 def read_command_text(content: str, place: Callable[[int], Location], path: str = "") -> ShellScript:
@@ -45,20 +57,6 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     Reader(shell).read()
     script.history = shell.state.history
     return script
-
-
-#: A condition that compares a variable with a text or a number.
-_COMPARED: Final = re.compile(
-    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+["']?([\w.-]*)["']?\s+\]?\]"""
-)
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-    "-lt": operator.lt,
-    "-le": operator.le,
-}
 
 
 class Reader:

@@ -22,6 +22,22 @@ from ..launch_line import Launch
 from ..launcher_call import LauncherCall
 from ..script import LaunchScript
 
+#: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts have one, notes nine.
+_MOST_SLIPS: Final = 3
+_DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
+_SUBSYSTEMS: Final = (
+    *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY"),
+    *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
+)
+#: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl README.md
+_OF_EFA: Final = frozenset({"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "OFI_NCCL_PROTOCOL", "FI_EFA_FORK_SAFE"})
+#: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
+_SLIP: Final = 0.88
+_READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
+_OLD_NAMES: Final = ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING")
+_TORCH: Final = "pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, TORCH_NCCL_* @ 2.13.0"
+_EXAMPLE: Final = azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:22")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -151,10 +167,6 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
             yield from {name for word in command.words for name in _EXPANDED.findall(word.raw)} - own - told
 
 
-#: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts have one, notes nine.
-_MOST_SLIPS: Final = 3
-
-
 @commands.rule("ENV002", ERROR, "launcher", derived("bash(1), PARAMETERS: name=[value]"))
 def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     """An assignment has no spaces around its equals sign, and a name of letters, digits and underscores.
@@ -251,21 +263,6 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
         # Megatron's tensor parallelism stops without this one; without others a job may well do.
         stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(call.submission.megatron)
         yield Violation(call.shell.locate(assignment), message, hint, severity=WARNING if stops else NOTE)
-
-
-_DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
-_SUBSYSTEMS: Final = (
-    *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY"),
-    *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
-)
-#: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl README.md
-_OF_EFA: Final = frozenset({"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "OFI_NCCL_PROTOCOL", "FI_EFA_FORK_SAFE"})
-#: Likeness of names of which one is taken for a slip of the other; plug-ins have names of their own.
-_SLIP: Final = 0.88
-_READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
-_OLD_NAMES: Final = ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING")
-_TORCH: Final = "pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, TORCH_NCCL_* @ 2.13.0"
-_EXAMPLE: Final = azureml_examples("cli/jobs/single-step/gpu_perf/gpu_perf_job.yml:22")
 
 
 @lru_cache(maxsize=1)

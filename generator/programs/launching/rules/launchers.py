@@ -26,6 +26,18 @@ _TAKES_MORE: Final = re.compile(
 )
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
 _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
+_PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
+_LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
+_ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
+_OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
+_OWN_RANK: Final = ("--node-rank", "--machine_rank")
+_DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
+_RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
+_COUNTS: Final = torch("distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size")
+_ALL_NODES: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")  # of a job
+#: Options by which a step takes a part of its job: others may take the rest.
+_PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
+_OF_THE_JOB: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
 
 
 @deepspeed_calls.rule("LNCH003", ERROR, "launcher", deepspeed_now("launcher/runner.py:307, parse_resource_filter"))
@@ -183,16 +195,6 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
         yield Violation(call.shell.locate(program), message, hint)
 
 
-_PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
-_LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
-_ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
-_OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
-_OWN_RANK: Final = ("--node-rank", "--machine_rank")
-_DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
-_RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
-_COUNTS: Final = torch("distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size")
-
-
 def _several(call: LauncherCall) -> int:
     """The nodes of a torchrun that is for more than one; else 0."""
     return call.nodes if call.nodes is not None and call.nodes > 1 and not call.opaque else 0
@@ -249,9 +251,6 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
         yield from [Violation(call.where, message, f"write --nnodes={nodes}")] if _is_on(nodes, call) else ()
 
 
-_ALL_NODES: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")  # of a job
-
-
 def _is_on(nodes: int, call: LauncherCall) -> bool:
     """Return whether srun starts a launcher on so many nodes, and not on some of them, as a loop over nodes does."""
     srun = call.launch.call("srun")
@@ -260,11 +259,6 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
     counts, named = [srun.options.integer(name) for name in ("--nodes", "--ntasks")], srun.options.get("--nodelist")
     is_all = named is None or any(_ALL_NODES.search(word.raw) for word in named.values)
     return (is_all or counts[0] is not None) and all((count or nodes) >= nodes for count in counts)
-
-
-#: Options by which a step takes a part of its job: others may take the rest.
-_PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
-_OF_THE_JOB: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
 
 
 @torchrun_calls.rule("LNCH047", ERROR, "training", torch("distributed/run.py:731, parse_min_max_nnodes"))
@@ -298,9 +292,8 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     if rank is None or nodes is None:
         return
     if rank.value >= nodes:
-        yield rank.bad_value(
-            f"{rank} is not below {nodes} nodes: ranks count from 0", f"write --node-rank 0 to {nodes - 1}"
-        )
+        message = f"{rank} is not below {nodes} nodes: ranks count from 0"
+        yield rank.bad_value(message, f"write --node-rank 0 to {nodes - 1}")
     elif nodes > 1 and _is_on(nodes, call):
         message = f"{rank} is the same on each of {nodes} nodes that srun starts it on"
         yield rank.bad_value(message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes")

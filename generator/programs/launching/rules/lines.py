@@ -69,9 +69,8 @@ def options_are_known(call: LauncherCall) -> Violations:
         other = next((one for one in NODES if option.name in TABLES[one].options), None)
         if other and not near:  # the option that means the same
             same = TABLES[other].options[option.name].name
-            near = next(
-                (table.get(call.program) for table in (PORTS, NODES, PER_NODE) if table.get(other) == same), None
-            )
+            tables = (table for table in (PORTS, NODES, PER_NODE) if table.get(other) == same)
+            near = next((table.get(call.program) for table in tables), None)
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
         # A word that isn't known may be the script.
         sure = (near or other) and (not call.opaque or bool(near and is_slip(option.name, near)))
@@ -131,14 +130,11 @@ def options_are_given_once(call: LauncherCall) -> Violations:
     Fix: keep one"""
     seen: dict[str, str] = {}
     for option in call.options.entries:
-        text = option.text
-        if text is None or not option.known:
-            continue
-        before = seen.get(option.name)
-        if before is not None and before != text:
-            message = f"{call.program} {option.name}={text} replaces {option.name}={before} before it"
-            yield Violation(call.shell.locate(option.written), message, "keep one of the two")
-        seen[option.name] = text
+        if option.text is not None and option.known:
+            before, seen[option.name] = seen.get(option.name, option.text), option.text
+            if before != option.text:
+                message = f"{call.program} {option.name}={option.text} replaces {option.name}={before} before it"
+                yield Violation(call.shell.locate(option.written), message, "keep one of the two")
 
 
 @accelerate_calls.rule("LNCH037", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines"))
@@ -294,9 +290,8 @@ def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
     for before, word in pairwise(launch.calls[-1].command.words):
         if found := _TYPESET.match(word.raw):
             name, is_dash = unicodedata.name(found[0][0]).lower(), unicodedata.category(found[0][0]) in ("Pd", "Sm")
-            message = (
-                f"{show(word.raw)} begins with the character {name}, not with {'-' if is_dash else 'a plain quote'}"
-            )
+            plain = "-" if is_dash else "a plain quote"
+            message = f"{show(word.raw)} begins with the character {name}, not with {plain}"
             rest = word.raw[found.end() :].translate(dict.fromkeys(map(ord, "\u2018\u2019\u201c\u201d"), '"'))
             option = f"--{word.raw[found.end() :].partition('=')[0]}"
             named = any(option in TABLES[call.program].options for call in launch.calls if call.program in TABLES)

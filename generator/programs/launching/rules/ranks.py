@@ -45,6 +45,11 @@ _FROM: Final = {
     "MASTER_PORT": "MASTER_PORT=29500",
 }
 _INIT: Final = "comm/comm.py:889, init_distributed"
+#: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
+_OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_max_length", "generation_num_beams")
+_ALIKE: Final = 0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
+_OF_A_USER: Final = 3  # parts of a path such as `/home/me`; `/workspace` may hold anything
+_MOST_BESIDE: Final = 300  #: programs of a folder whose names may be meant
 
 
 @launcher_calls.rule("LNCH020", ERROR, "launcher", deepspeed_now("launcher/launch.py:236: each starts its own ranks"))
@@ -219,13 +224,6 @@ def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     if ranks.program == "srun" and "LOCAL_RANK" not in has and world <= has:
         message = "srun starts the ranks with RANK and WORLD_SIZE, but without LOCAL_RANK"
         yield Violation(ranks.where, message, f"export {_FROM['LOCAL_RANK']} where RANK is exported")
-
-
-#: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py @ 5.23
-_OF_SEQUENCES: Final = ("sortish_sampler", "predict_with_generate", "generation_max_length", "generation_num_beams")
-_ALIKE: Final = 0.8  # of names of which one may be the other with a slip or two, as in `check.kinds`
-_OF_A_USER: Final = 3  # parts of a path such as `/home/me`; `/workspace` may hold anything
-_MOST_BESIDE: Final = 300  #: programs of a folder whose names may be meant
 
 
 @lru_cache(maxsize=1)

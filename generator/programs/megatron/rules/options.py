@@ -94,9 +94,8 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
         why = f": {after} accepts no value" if flag else f", or {part}"
         message = f"{', '.join(words)} {'belong' if several else 'belongs'} to no option"
         to_fill = all(stray.word.isalpha() and stray.word.isupper() for stray in found)
-        yield Violation(
-            found[0].where, message, f"remove {'them' if several else 'it'}{why}", severity=NOTE if to_fill else None
-        )
+        hint = f"remove {'them' if several else 'it'}{why}"
+        yield Violation(found[0].where, message, hint, severity=NOTE if to_fill else None)
 
 
 @lm_parsed.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
