@@ -93,10 +93,8 @@ def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
 
 
 def miscounted(job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_nodes: str) -> Violations:
-    """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit.
-
-    Where both are written and their product is not the job's GPUs, SUB001 says so.
-    """
+    """torchrun's processes on each `node` against its GPUs, and its nodes against the job's; with words that fit. Where
+    both are written and their product is not the job's GPUs, SUB001 says so."""
     for launch in job.launches:
         for call in launch.calls:
             if call.program != "torchrun" or call.command.guarded:

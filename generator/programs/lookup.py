@@ -39,10 +39,8 @@ def _parts(path: str) -> list[str]:
 
 
 def is_slip(name: str, other: str) -> bool:
-    """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other.
-
-    Not a digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m` are meant to differ.
-    """
+    """Return whether a letter too many, too few or another, or two that are swapped, make one name of the other. Not a
+    digit, and not in a word of few letters: `zero2` and `zero3`, `_s` and `_m` are meant to differ."""
     if abs(len(name) - len(other)) > 1:
         return False
     same = len(commonprefix((name, other)))
@@ -198,10 +196,8 @@ class Files:
             yield place_of(join(folder, path))
 
     def folders(self, holder: str) -> Iterator[str]:
-        """Yield the folders from which a file may be started, likely ones first.
-
-        They are its own, those above it up to the highest path that was named, and the working directory.
-        """
+        """Yield the folders from which a file may be started, likely ones first. They are its own, those above it up to
+        the highest path that was named, and the working directory."""
         folders = list(_above(dirname(place_of(holder))))
         named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]
         yield from folders[: max(named, default=0) + 1]

@@ -204,10 +204,8 @@ def make_program(
     notes: tuple[str, ...] = (),
     resume: Resume | None = None,
 ) -> Program:
-    """The job's script with the groups that hold any argument.
-
-    An option that the job's own arguments give is left to them; they come last.
-    """
+    """The job's script with the groups that hold any argument. An option that the job's own arguments give is left to
+    them; they come last."""
     named = ", and --model_name_or_path from its model where these name none"
     weights = named if job.framework.runs("Trainer") and gives(job.launch.arguments, "--model_name_or_path") else ""
     own = ArgumentGroup(comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments)
@@ -264,9 +262,7 @@ def step_option(program: Program) -> str | None:
 
 def last_step(plan: Plan, program: Program) -> int:
     """The step that the run ends with: what the program is told, else the job's duration; 0 if that can't be known.
-
-    Sequences and tokens are no steps: where Megatron counts those, the batch may grow.
-    """
+    Sequences and tokens are no steps: where Megatron counts those, the batch may grow."""
     option = step_option(program)
     if option is not None:
         (told, *_) = argument_values(program.arguments, option) or ("",)

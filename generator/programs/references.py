@@ -133,10 +133,8 @@ def templates_of(document: Document, files: Files) -> Iterator[Document]:
 
 
 def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
-    """The paths of files that a script among these documents writes: what they hold now is what an older run left.
-
-    Of a name that is known in part, as in `> ds_config_${NAME}.json`, those that no script names whole.
-    """
+    """The paths of files that a script among these documents writes: what they hold now is what an older run left. Of a
+    name that is known in part, as in `> ds_config_${NAME}.json`, those that no script names whole."""
     found, every = set[str](), tuple(documents)
     scripts = [one for one in every if isinstance(one, LaunchScript)]
     configs = [one for one in every if one.document_kind == "DeepSpeed config" and not is_written(one)]

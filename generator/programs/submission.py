@@ -188,10 +188,8 @@ class Submission:
         return known[key]
 
     def _consumer(self, config: DsConfig) -> tuple[str, bool]:
-        """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate.
-
-        That of the context, else of the launch line or file that names it, else of the documents around it.
-        """
+        """The program that reads a config, and whether it is a guess: an "auto" is for Transformers or accelerate. That
+        of the context, else of the launch line or file that names it, else of the documents around it."""
         from .deepspeed.config import has_auto
 
         named = self._readers.get(id(config), [])
@@ -255,10 +253,8 @@ def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
 
 
 def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
-    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known.
-
-    None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
-    """
+    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name can't be known. None
+    where the arguments don't use DeepSpeed, or it can't be known which config they mean."""
     named = arguments.value("deepspeed")
     if not arguments.has("deepspeed") or isinstance(named, dict) or named in (False, ""):
         return None

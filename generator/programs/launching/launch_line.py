@@ -63,10 +63,8 @@ class Launch:
 
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:
-    """Every training program that the script starts, in order.
-
-    Where it starts none, the command lines that it keeps in arrays, to start them by ways that can't be followed.
-    """
+    """Every training program that the script starts, in order. Where it starts none, the command lines that it keeps in
+    arrays, to start them by ways that can't be followed."""
     kept = [
         Command(words=a.words, environment=(), offset=a.words[0].offset, index=a.command_index)
         for a in script.assignments

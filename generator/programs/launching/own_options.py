@@ -65,10 +65,8 @@ Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
 
 @until_next_check(128)
 def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
-    """The long options of a program; None where others may be there.
-
-    `classes`: classes that a parser may make options of, which are not in the repository, with their fields.
-    """
+    """The long options of a program; None where others may be there. `classes`: classes that a parser may make options
+    of, which are not in the repository, with their fields."""
     near = (one for one in islice(_modules(program), _MOST_MODULES) if any(name in one.text for name in _PARSERS))
     making = (one for one in near if one.path == program or _MAIN not in one.text)
     module = next(making, None)
@@ -92,10 +90,8 @@ def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
 
 
 def trained_by(launch: Launch) -> tuple[str, ...] | None:
-    """The libraries with which the program of a launch line trains; None where programs of its name differ in that.
-
-    Of a program in a folder that a variable names, those of its name in the folders beside.
-    """
+    """The libraries with which the program of a launch line trains; None where programs of its name differ in that. Of
+    a program in a folder that a variable names, those of its name in the folders beside."""
     found, program, folder = program_of(launch), program_path(launch), Path(launch.script.text.path).parent
     named = f"*/{escape(program)}" if program and program.endswith(".py") and "/" not in program else ""
     elsewhere = programs_in(folder, folder, named) if named and not found else []
@@ -280,9 +276,8 @@ def _options(module: _Module, made: ast.Call, classes: Mapping[str, frozenset[st
             found |= {word for word in words if word.startswith("--")}
             found |= {f"--no-{word[2:]}" for word in words if "BooleanOptionalAction" in names}
     if _name(made.func) == "HfArgumentParser":
-        listed = [
-            node for one in made.args[:1] for node in (one.elts if isinstance(one, (ast.Tuple, ast.List)) else [one])
-        ]
+        first = made.args[0] if made.args else None
+        listed = first.elts if isinstance(first, (ast.Tuple, ast.List)) else made.args[:1]
         fields = [_fields(module, node, classes, _MOST_MODULES) for node in listed]
         if not fields or None in fields:
             return None

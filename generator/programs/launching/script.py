@@ -146,9 +146,7 @@ class LaunchScript:
 
     def makes(self, path: str, raw: str = "") -> bool:
         """Return whether a command writes or changes a file, or gets a text that names it: `python - <<EOF`.
-
-        `$DIR/copy/a.json` is another file than `raw`, where that is `$DIR/a.json`.
-        """
+        `$DIR/copy/a.json` is another file than `raw`, where that is `$DIR/a.json`."""
         words = (*self.shell.written, *self.shell.edited)
         own = _IN_VARIABLE.match(raw.replace('"', ""))
         others = (_IN_VARIABLE.match(word.raw.replace('"', "")) for word in words)

@@ -146,10 +146,8 @@ class MegatronArguments:
 
 
 def from_launches(launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
-    """The arguments on the launch lines of programs that take them, and nowhere show that they aren't Megatron's.
-
-    GLM, CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron refuses.
-    """
+    """The arguments on the launch lines of programs that take them, and nowhere show that they aren't Megatron's. GLM,
+    CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron refuses."""
     for launch in launches:
         path, first = launch.script.text.path, launch.program
         last = first.parts[-1] if first is not None and first.parts else None

@@ -108,10 +108,8 @@ def recomputed_modules(p: Planned) -> tuple[str, ...] | None:
 
 
 def attention(p: Planned) -> str:
-    """The backend of attention.
-
-    Head sizes that differ and learned sinks are not FlashAttention 2's: Transformer Engine picks a fused kernel.
-    """
+    """The backend of attention. Head sizes that differ and learned sinks are not FlashAttention 2's: Transformer Engine
+    picks a fused kernel."""
     if p.job.training.attention != "flash":
         return "unfused"
     return "auto" if p.model.is_mla or p.model.attention_sinks else "flash"

@@ -131,10 +131,8 @@ def forks() -> Mapping[str, Mapping[str, Any]]:
 
 
 def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]) -> tuple[str, Flavour]:
-    """The fork's name and the project that it started from; no name where nothing says that it is one.
-
-    `unknown` are options that are no slips of known ones, `refused` choices by option, `given` all known options.
-    """
+    """The fork's name and the project that it started from; no name where nothing says that it is one. `unknown` are
+    options that are no slips of known ones, `refused` choices by option, `given` all known options."""
     signs = {
         name: len(unknown & {*fork["options"]})
         + sum(text in fork["choices"].get(option, ()) for option, text in refused.items())

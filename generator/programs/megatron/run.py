@@ -206,10 +206,8 @@ def stage_sizes(chunks: tuple[str, ...], stages: int) -> list[int]:
 
 
 def uneven_ends(chunks: tuple[str, ...], stages: int) -> tuple[int, int]:
-    """Layers of first and last stage where the others, chunk by chunk, are equal; else 0 and 0.
-
-    A list of which this isn't true is left to what the estimate makes of it.
-    """
+    """Layers of first and last stage where the others, chunk by chunk, are equal; else 0 and 0. A list of which this
+    isn't true is left to what the estimate makes of it."""
     sizes, each = stage_sizes(chunks, stages), len(chunks) // stages
     inner = sizes[1:-1]
     if stages < 3 or len(set(inner)) != 1 or any(size % each or not size for size in sizes) or len(set(sizes)) == 1:

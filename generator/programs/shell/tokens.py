@@ -212,10 +212,8 @@ def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) ->
 
 
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
-    """Return where the word that begins at `position` ends, and whether everything in it is closed.
-
-    With `closers` (innermost last) the position is inside these, and the end is past the last one's close.
-    """
+    """Return where the word that begins at `position` ends, and whether everything in it is closed. With `closers`
+    (innermost last) the position is inside these, and the end is past the last one's close."""
     size, stack, waiting = len(text), list(closers), list[tuple[str, bool]]()
     while position < size:
         context = stack[-1] if stack else ""

@@ -178,10 +178,8 @@ def _carriage_returns(script: LaunchScript) -> Violations:
 
 
 def _cut_off(script: LaunchScript) -> Violations:
-    """Lines that are run as commands of their own, and meant for the one above; of several, the first.
-
-    A file that begins with an option is a list of them, and no script.
-    """
+    """Lines that are run as commands of their own, and meant for the one above; of several, the first. A file that
+    begins with an option is a list of them, and no script."""
     shell, before = script.shell, -1
     if next((_ARGUMENT.match(command.words[0].raw) for command in shell.commands if command.words), None):
         return
@@ -240,9 +238,8 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     for match in _COMMENTED.finditer(shell.text.content):
         inside = next((span for span in spans if span[0] < match.start(1) < span[1] and span not in arrays), None)
         if inside and any(inside[0] <= word.offset < inside[1] for word in started):
-            message = (
-                "the text has a # here, which makes a comment of the rest of the command, or an argument of itself"
-            )
+            effect = "which makes a comment of the rest of the command, or an argument of itself"
+            message = f"the text has a # here, {effect}"
             yield Violation(shell.locate(match.start(1)), message, "move the line out of the text")
     seen = {match.start(1) for match in _BROKEN_LINE.finditer(shell.text.content)}
     for launch in script.launches if not cut_off else ():
