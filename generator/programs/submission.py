@@ -159,7 +159,6 @@ class Submission:
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
-        """Every launch line of the submission."""
         return tuple(launch for script in self.commands for launch in script.launches)
 
     @cached_property

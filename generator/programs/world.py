@@ -72,7 +72,6 @@ class World:
 
     @property
     def source(self) -> Claim | None:
-        """The claim that the number of GPUs rests on."""
         return next(chain(*map(self.claims_on, get_args(Quantity))), None)
 
     def claims_on(self, quantity: Quantity) -> tuple[Claim, ...]:

@@ -51,7 +51,6 @@ class LauncherCall(CommandLine):
 
     @property
     def where(self) -> Location:
-        """The place of the program's name."""
         return self.shell.locate(self.call.word)
 
     @property
@@ -96,7 +95,6 @@ class LauncherCall(CommandLine):
 
     @property
     def backend(self) -> str:
-        """deepspeed's --launcher, in lower case."""
         return (self.options.text("--launcher") or "pdsh").lower()
 
     @cached_property

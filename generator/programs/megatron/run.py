@@ -55,12 +55,10 @@ _ENDS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
 
 
 def _size_of(name: str) -> cached_property[int | None]:
-    """A size that is given."""
     return cached_property(lambda run: run.size(name))
 
 
 def _degree_of(key: str) -> cached_property[int | None]:
-    """A size of parallelism by its key of the spec; 1 by default."""
     return cached_property(lambda run: run.degree(option_of(key, run.flavour)))
 
 
@@ -120,7 +118,6 @@ class MegatronRun(MegatronArguments):
 
     @cached_property
     def listed_chunks(self) -> tuple[str, ...] | None:
-        """The chunks that a list gives, each as its letters; None where there is none, or it can't be known."""
         text = self.value(STAGE_LAYOUT)
         return chunks_of(text) if isinstance(text, str) else None
 

@@ -77,7 +77,6 @@ class Row:
 
 
 def same(value: Any) -> Any:
-    """A number or text that the spec has as it is."""
     return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
 
 
@@ -394,7 +393,6 @@ DECIDED: Final = {row.option: row.key for row in ROWS if row.key.startswith(("tr
 
 @lru_cache(maxsize=2)
 def rows(flavour: Flavour) -> tuple[Row, ...]:
-    """The rows of a project's files."""
     return tuple(row for row in ROWS if row.encode(flavour) is not None)
 
 

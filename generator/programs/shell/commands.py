@@ -214,7 +214,6 @@ class Shell:
         return Value((), tuple(elements))
 
     def _appended(self, name: str, value: Value) -> Value:
-        """The value of a variable after `NAME+=value`."""
         before = self.state.get(name) or (UNKNOWN if value.elements is None else Value((), ()))
         if value.elements is not None:
             return Value((), (*before.words, *value.elements))

@@ -459,17 +459,11 @@ def _quotient(left: int, right: int) -> int:
     return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
 
 
-def _power(left: int, right: int) -> int:
-    if not 0 <= right < 64:
-        raise ValueError(right)
-    return int(left**right)
-
-
 _OPERATORS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Pow: _power,
+    ast.Pow: lambda left, right: int(left**right) if 0 <= right < 64 else _WIDTH,
     ast.Div: _quotient,
     ast.Mod: lambda left, right: left - right * _quotient(left, right),
 }

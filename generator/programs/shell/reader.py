@@ -113,7 +113,6 @@ class Reader:
             self._close_block(self._state.frames[-1].kind)
 
     def _close_block(self, kind: str) -> None:
-        """Closes the innermost block of a kind, if one is open."""
         if self._open.get(kind):
             self._close_within(kind)
             self._open[kind] -= 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Final
 
 from ....catalog.names import closest, most_like
@@ -24,6 +23,8 @@ from ..script import LaunchScript
 
 #: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts have one, notes nine.
 _MOST_SLIPS: Final = 3
+#: The variables that NCCL reads, and such as are no slips; the file says where they are from.
+_VARIABLES: Final = tuple(sorted(json.loads(read_text(__package__, "nccl_variables.json"))["variables"]))
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
     *("INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "ALLOC_HOST", "CALL", "DESTROY"),
@@ -78,7 +79,6 @@ def known(submission: Submission, *names: str, with_azureml: bool = True) -> Ite
 
 @subject("launch script", "AzureML job", "environment file")
 def nccl_settings(submission: Submission) -> Iterator[Setting]:
-    """Variables that begin with NCCL_, wherever they are set."""
     return settings(submission, lambda name: name.startswith("NCCL_"))
 
 
@@ -265,13 +265,6 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
         yield Violation(call.shell.locate(assignment), message, hint, severity=WARNING if stops else NOTE)
 
 
-@lru_cache(maxsize=1)
-def _variables() -> tuple[str, ...]:
-    """The variables that NCCL reads, and such as are no slips; the file says where they are from."""
-    text = read_text(__package__, "nccl_variables.json")
-    return tuple(sorted(json.loads(text)["variables"]))
-
-
 @submissions.rule("NCCL001", ERROR, "init", ml_engineering("network/debug/README.md:125"), reads=_READS)
 def interface_reaches_the_nodes(submission: Submission) -> Violations:
     """NCCL_SOCKET_IFNAME names a network interface that joins the nodes.
@@ -345,8 +338,8 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
     """A variable that begins with NCCL_ is one that NCCL reads.
     Prevents: A setting without effect.
     Fix: correct the name"""
-    name, names = setting.name, _variables()
-    near = None if name in names else most_like(name, names, _SLIP)
+    name = setting.name
+    near = None if name in _VARIABLES else most_like(name, _VARIABLES, _SLIP)
     if near:
         yield Violation(setting.where, f"NCCL has no variable {name}, so it is ignored", f"did you mean {near}?")
 
