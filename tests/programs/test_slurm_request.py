@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from dsgen.facts.places import Reader
 from dsgen.job.text import Text
 from dsgen.programs.launching.launch_line import launches, sbatch_options
 from dsgen.programs.launching.launcher_call import LauncherCall, fixed_port
@@ -112,13 +111,10 @@ def test_a_launcher_call_says_its_nodes_and_its_port(line: str, nodes: int | Non
     assert (call.nodes, found.number if found else None) == (nodes, port)
 
 
-def test_the_options_of_a_command_are_read_as_every_document() -> None:
-    """The four questions have their answers for options too."""
-    reader: Reader = _call("torchrun --nnodes=2 --standalone --node-rank=$R t.py")
-    assert (reader.value("--nnodes"), reader.kind("--nnodes")) == ("2", "str")
-    assert (reader.has("--node-rank"), reader.value("--node-rank", "?"), reader.kind("--node-rank")) == (
-        True,
-        "?",
-        None,
-    )
-    assert reader.locate("--standalone").column == 21
+def test_the_options_of_a_command_are_read_by_name() -> None:
+    """An option is given or not, its value is known or not, and it has its place."""
+    call = _call("torchrun --nnodes=2 --standalone --node-rank=$R t.py")
+    nodes, alone = call.text("--nnodes"), call.argument("--standalone")
+    assert nodes is not None and nodes.value == "2"
+    assert call.has("--node-rank") and call.text("--node-rank") is None
+    assert alone is not None and alone.where.column == 21
