@@ -16,7 +16,6 @@ from .launching.rules.ranks import TRAINING
 from .launching.script import CommandLine
 from .skypilot.read import SkyPilotTask
 
-_SHOWN: Final = 8  # of many choices
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
 _FILLED_IN: Final = re.compile(r"\$|\{\{|<\w")
 #: The option by which each launcher learns of the other nodes, and what it could be.
@@ -59,7 +58,7 @@ class Difference:
             quoted = problem.expected.startswith("text") and isinstance(self.value, (bool, int, float))
             hint = "put it in quotes" if quoted else f"write {problem.expected}"
             return Violation(self.job.locate(at), message, hint)
-        meant, known = problem.near(problem.parts[-1] if self.is_key else str(self.value)), problem.choices[:_SHOWN]
+        meant, known = problem.near(problem.parts[-1] if self.is_key else str(self.value)), problem.choices[:8]
         message = f"{name} is {show(self.value)}, which is not known"
         hint = f"did you mean {meant}?" if meant else f"use one of {', '.join(known)}"
         if self.is_key:

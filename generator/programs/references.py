@@ -61,7 +61,6 @@ _MOVES: Final = ("cd", "pushd")
 _READ: Final = frozenset(
     {"cat", "diff", "echo", "grep", "head", "jq", "ls", "printf", "sed", "tail", "test", "[", "wc"}
 )
-_ENOUGH_LETTERS: Final = 3  # of a name that is known in part
 _MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
 
@@ -370,6 +369,6 @@ def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
     if name and name[0] is not None:
         name[0] = name[0].rpartition("=")[2]
     known = "".join(part or "" for part in name)
-    if not known.endswith(_DATA) or len(PurePath(known).stem) < _ENOUGH_LETTERS:
+    if not known.endswith(_DATA) or len(PurePath(known).stem) < 3:  # letters, of a name that is known in part
         return None
     return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in name))

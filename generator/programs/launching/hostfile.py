@@ -15,7 +15,6 @@ from ...job.text import Text
 
 #: deepspeed/launcher/runner.py, _parse_hostfile @ 0.19.8: what follows the number isn't looked at.
 _ENTRY: Final = re.compile(r"(\S+)\s+slots=(\d+)")
-_MOST_DIGITS: Final = 4300  # int() of Python refuses longer numbers
 # Universal newlines: what Python's readlines() of a text file splits at.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 
@@ -66,7 +65,7 @@ def read_hosts(file: FileText) -> Iterator[Hostfile]:
         if not stripped or stripped.startswith("#"):
             continue
         entry = _ENTRY.match(stripped)
-        slots = int(entry[2]) if entry and len(entry[2]) <= _MOST_DIGITS else None
+        slots = int(entry[2]) if entry and len(entry[2]) <= 4300 else None  # int() of Python refuses longer numbers
         offset = match.start() + len(line) - len(line.lstrip())
         entries.append(HostEntry(host=stripped.split()[0], slots=slots, offset=offset, raw=stripped))
     yield Hostfile(entries=tuple(entries), text=text, lines=Lines(text))

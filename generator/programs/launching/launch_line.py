@@ -13,14 +13,15 @@ from .options import BARE, PROGRAMS, TABLES, Options, basename, looks_like_progr
 
 #: How many words are between a wrapper's options and the command that it starts.
 _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
-_WRAPPERS: Final = frozenset({"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys"})
-_ENVIRONMENTS: Final = frozenset({"uv", "conda", "poetry"})  # start a command within a Python environment
+#: Programs that start another on the same node, in a Python environment the last three: none that messages name.
+_WRAPPERS: Final = frozenset(
+    {"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys", "env", "uv", "conda", "poetry"}
+)
 _TAKES_SCRIPT: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 #: Options of optimizers and of the number of steps, which a program that only asks or converts a model has none of.
 _OF_STEPS: Final = frozenset(
     {"--lr", "--learning-rate", "--train-iters", "--train-samples", "--max-steps", "--num-train-epochs", "--epochs"}
 )
-_ASKING: Final = frozenset({"--help", "--version", "-h"})  # of a launcher: it prints, and starts nothing
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 _STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
 _VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
@@ -134,7 +135,7 @@ class _Walk:
     def is_launch(self) -> bool:
         programs = {call.program for call in self.calls}
         if self.program is None:
-            asks = any(word.value in _ASKING for word in self.command.words)
+            asks = any(word.value in ("--help", "--version", "-h") for word in self.command.words)
             return "sbatch" not in programs and bool(programs & _TAKES_SCRIPT) and not asks
         return "sbatch" in programs or (
             bool(programs & _STARTS_JOBS) and basename(self.program) not in PROGRAMS["tools"]
@@ -182,7 +183,7 @@ class _Walk:
                 return ()
             words = words[1:]
         options = read_options(TABLES[name], words)
-        if name not in _WRAPPERS | _ENVIRONMENTS and name != "env":
+        if name not in _WRAPPERS:
             self.calls.append(Call(program=name, options=options, command=self.command, word=first))
         if name == "env":
             return self._env(options.rest)

@@ -97,12 +97,6 @@ def _experts(p: Planned) -> str:
     return f"experts: {gemm}, {once if p.by_node else 'tokens exchanged all-to-all'}"
 
 
-def _sharding(p: Planned) -> str:
-    if p.fsdp:
-        return f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a checkpoint format of its own"
-    return "data parallelism: the distributed optimizer is ZeRO 1" if p.layout.zero_stage else "data parallelism"
-
-
 Comment = Callable[[Planned], str]
 #: Why the arguments of each group are what they are; a project has the groups that stand here.
 COMMENTS: Final[Mapping[str, Comment]] = {
@@ -110,7 +104,11 @@ COMMENTS: Final[Mapping[str, Comment]] = {
     "latent attention": lambda p: "multi-head latent attention",
     "experts": _experts,
     "parallel": lambda p: sizes(p, "context") + _dealt(p),
-    "sharding": _sharding,
+    "sharding": lambda p: (
+        f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a checkpoint format of its own"
+        if p.fsdp
+        else "data parallelism" + ": the distributed optimizer is ZeRO 1" * bool(p.layout.zero_stage)
+    ),
     "batch": lambda p: (
         f"batch: {p.layout.global_batch} = {p.layout.micro_batch} micro × {p.layout.gradient_accumulation} accumulated "
         f"× {p.layout.data} replicas"
