@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import dsgen
-from dsgen.draft import DraftedRun, Outcome, carry_over, draft_run, find_runs, spec_text
+from dsgen.draft import Draft, Outcome, carry_over, draft_run, find_runs, spec_text
 from dsgen.programs.deepspeed.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launching.launch_line import Launch
@@ -95,16 +95,22 @@ def check(path: Path) -> Check:
             return result
         result.kind = _kind(runs[0])
         adopted = draft_run(runs[0], runs[1:])
-        needed = {key: ANSWERS[key] for key in adopted.missing if key != "training.global_batch"}
-        needed.update(_machines(adopted.draft.spec.get("gpus"), needed))
+        needed = {key: ANSWERS[key] for key in _missing(adopted) if key != "training.global_batch"}
+        needed.update(_machines(adopted.spec.get("gpus"), needed))
         adopted = draft_run(runs[0], runs[1:], needed)
-        adopted = draft_run(runs[0], runs[1:], needed | {key: ANSWERS[key] for key in adopted.missing})
+        adopted = draft_run(runs[0], runs[1:], needed | {key: ANSWERS[key] for key in _missing(adopted)})
         outcome = carry_over(adopted)
         _judge(result, adopted, outcome)
     except Exception as problem:
         result.kind, result.problem = result.kind or "?", f"{type(problem).__name__}: {problem}"
     result.seconds = time.perf_counter() - started
     return result
+
+
+def _missing(draft: Draft) -> list[str]:
+    """What a job needs and nobody said: model, cluster, gpus, global batch."""
+    lacks = [key for key in ("model", "cluster", "training.global_batch") if draft.get(key) is None]
+    return [*lacks, *(["gpus"] if draft.get("gpus") is None and draft.get("nodes") is None else [])]
 
 
 def beside(path: Path) -> list[Path]:
@@ -136,10 +142,9 @@ def _kind(run: Any) -> str:
     return f"{run.megatron.run.flavour} script"
 
 
-def _judge(result: Check, adopted: DraftedRun, outcome: Outcome) -> None:
-    draft = adopted.draft
-    result.planned, result.fits = outcome.plan is not None, outcome.fits
-    result.text = spec_text(draft.spec, comments=draft.comments, tail=map(str, draft.left), adopted=True)
+def _judge(result: Check, draft: Draft, outcome: Outcome) -> None:
+    result.planned, result.fits = outcome.plan is not None, outcome.infeasible is None
+    result.text = spec_text(draft.spec, comments=draft.comments, tail=map(str, draft.left), from_files=True)
     if outcome.plan is None:
         result.problem = "; ".join(f"{one.rule} {one.message}" for one in outcome.findings if one.severity == "error")
         return
@@ -149,15 +154,15 @@ def _judge(result: Check, adopted: DraftedRun, outcome: Outcome) -> None:
     plan = answer.plans[0] if isinstance(answer, dsgen.SearchResult) else dsgen.estimate(job)
     files = {file.path: file.text for file in dsgen.render(plan)}
     dropped = [note.what for note in draft.left]
-    if adopted.found.config is not None:
-        own = adopted.found.config.json.data
+    if draft.found.config is not None:
+        own = draft.found.config.json.data
         new = json.loads(files.get("ds_config.json", "{}"))
         for name, value in _leaves(own):
             _count(result, name, _config_verdict(name, value, new, dropped))
-    launch = adopted.found.launch
+    launch = draft.found.launch
     if launch is not None:
         words = FRAMEWORKS[str(draft.spec.get("framework", "megatron-deepspeed"))].program(plan).arguments
-        flavour = adopted.found.megatron.run.flavour if adopted.found.megatron and adopted.found.megatron.run else None
+        flavour = draft.found.megatron.run.flavour if draft.found.megatron else None
         given = _options([word if isinstance(word, str) else word.name for word in words])
         for name, values in _launched(launch, flavour):
             _count(result, " ".join((name, *values)), _option_verdict(name, values, given, dropped, flavour))

@@ -10,13 +10,12 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from ..dataclass import dataclass
 from ..findings import Finding
 from ..job.text import UnusableJson, read_json
 from ..job.wording import counted
@@ -29,26 +28,6 @@ _FORMAT: Final = 1
 _MOST_NAMED: Final = 5  # entries without a finding that are named one by one
 
 Entry = tuple[str, str, str]  #: rule, path, fingerprint
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Findings against a baseline."""
-
-    new: tuple[Finding, ...]
-    known: int  #: findings that the baseline has
-    unused: tuple[Entry, ...]  #: entries on files that were checked, without a finding
-
-    def told(self, baseline: Path) -> str:
-        """Return the lines on the baseline for standard error."""
-        lines = [f"{counted(self.known, 'finding')} of {baseline} left out"] if self.known else []
-        if self.unused:
-            number = len(self.unused)
-            named = ", ".join(f"{path} {rule}" for rule, path, _ in self.unused[:_MOST_NAMED])
-            more = f" and {number - _MOST_NAMED:,} more" if number > _MOST_NAMED else ""
-            entries = f"{number:,} {'entries' if number > 1 else 'entry'} of {baseline}"
-            lines.append(f"{entries} without a finding: {named}{more}; write it anew with --write-baseline")
-        return "\n".join(lines)
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
@@ -67,19 +46,27 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
     return sum(counts.values())
 
 
-def compare(path: Path, findings: Iterable[Finding], checked: Iterable[str]) -> Compared:
-    """The findings that the baseline doesn't have; of its entries, those on `checked` files are looked for."""
-    left, new, known = _read(path, "write it anew with --write-baseline"), list[Finding](), 0
+def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> list[Finding]:
+    """The findings that the baseline doesn't have. How many it has is said, and which of its entries on `checked`
+    files have no finding.
+    """
+    left, new = _read(path, "write it anew with --write-baseline"), list[Finding]()
     for finding in findings:
         entry = _entry(finding, path)
         if left[entry] > 0:
             left[entry] -= 1
-            known += 1
         else:
             new.append(finding)
+    if known := len(findings) - len(new):
+        click.echo(f"{counted(known, 'finding')} of {path} left out", err=True)
     present = {_from_folder(file, path) for file in checked}
-    unused = sorted(entry for entry, count in left.items() if count > 0 and entry[1] in present)
-    return Compared(tuple(new), known, tuple(unused))
+    if unused := sorted(entry for entry, count in left.items() if count > 0 and entry[1] in present):
+        named = ", ".join(f"{file} {rule}" for rule, file, _ in unused[:_MOST_NAMED])
+        more = f" and {len(unused) - _MOST_NAMED:,} more" if len(unused) > _MOST_NAMED else ""
+        entries = f"{len(unused):,} {'entries' if len(unused) > 1 else 'entry'} of {path}"
+        text = f"{entries} without a finding: {named}{more}; write it anew with --write-baseline"
+        click.echo(text, err=True)
+    return new
 
 
 def _read(path: Path, way_out: str) -> Counter[Entry]:
@@ -92,16 +79,16 @@ def _read(path: Path, way_out: str) -> Counter[Entry]:
         entries = data.get("findings") if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT else None
         if not isinstance(entries, list):
             raise UnusableJson(f"it has no list of findings of format {_FORMAT}")
-        return Counter(dict(map(_counted, entries)))
+        counts = Counter[Entry]()
+        for entry in entries:
+            match entry:
+                case {"rule": str(rule), "path": str(file), "line": str(line), "count": int(count)}:
+                    counts[rule, file, line] = count
+                case _:
+                    raise UnusableJson("a finding lacks its rule, path, line or count")
+        return counts
     except UnusableJson as problem:
         raise click.UsageError(f"{path} is no baseline of dsgen: {way_out}; {problem}") from None
-
-
-def _counted(entry: object) -> tuple[Entry, int]:
-    match entry:
-        case {"rule": str(rule), "path": str(path), "line": str(line), "count": int(count)}:
-            return (rule, path, line), count
-    raise UnusableJson("a finding lacks its rule, path, line or count")
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:

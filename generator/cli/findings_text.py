@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,7 +22,6 @@ _MOST_LINES = 8
 _SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
-_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}  # of GitHub Actions
 
 
 def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: int = 0) -> str:
@@ -111,7 +110,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 
 def _columns() -> int:
-    """Return the columns of the terminal that findings are printed on, 0 where there is none."""
+    """The columns of the terminal that findings are printed on, 0 where there is none."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 0
 
 
@@ -158,34 +157,25 @@ def relative_path(path: str) -> str | None:
 def findings_document(
     findings: Iterable[Finding], documents: int = 0, left_alone: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """As JSON (`schemas/findings.schema.json`): every finding with its place, and whether `--fix` fixes it.
-
-    With the number of `documents` that were judged, and the files that were not, each with the reason.
-    """
-    return {
-        "findings": [{**finding.to_dict(), **_beyond(finding)} for finding in findings],
-        "documents": documents,
-        "left_alone": [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()],
-    }
-
-
-def _beyond(finding: Finding) -> dict[str, object]:
-    places = (finding.where, *finding.again)
-    return {
-        "fixable": bool(finding.edits),
-        "times": len(places),
-        "lines": list(finding.lines),
-        "places": [
-            {"path": one.name, "line": one.line, "column": one.column, "pointer": one.pointer} for one in places
-        ],
-    }
+    """As JSON (`schemas/findings.schema.json`): the findings, how many `documents` were judged, and what was not."""
+    told = []
+    for finding in findings:
+        places = [
+            {"path": one.name, "line": one.line, "column": one.column, "pointer": one.pointer}
+            for one in (finding.where, *finding.again)
+        ]
+        more = {"fixable": bool(finding.edits), "times": len(places), "lines": list(finding.lines), "places": places}
+        told.append({**finding.to_dict(), **more})
+    left = [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()]
+    return {"findings": told, "documents": documents, "left_alone": left}
 
 
 def annotation(finding: Finding) -> str:
     """For GitHub: `::error file=job.yaml,line=3,col=7,title=MLM004::message%0Ahint: ...`."""
-    values = ((name, _data(printable(str(value)))) for name, value in _properties(finding))
-    properties = ",".join(f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in values)
-    return f"::{_COMMANDS[finding.severity.value]} {properties}::{_data(_message(finding))}"
+    values = {name: _data(value) for name, value in _properties(finding).items()}
+    properties = ",".join(f"{name}={value.replace(':', '%3A').replace(',', '%2C')}" for name, value in values.items())
+    command = "notice" if finding.severity is Severity.NOTE else finding.severity.value
+    return f"::{command} {properties}::{_data(_message(finding))}"
 
 
 def azure_annotation(finding: Finding) -> str:
@@ -196,7 +186,7 @@ def azure_annotation(finding: Finding) -> str:
     if finding.severity is Severity.NOTE:
         return f"{_place(finding.where)}: note: {_line(counted(finding))} [{finding.rule}]"
     names = {"file": "sourcepath", "line": "linenumber", "col": "columnnumber", "title": "code"}
-    values = {names[name]: _azure(printable(str(value))) for name, value in _properties(finding)}
+    values = {names[name]: _azure(value) for name, value in _properties(finding).items()}
     properties = "".join(f";{name}={value.replace(';', '%3B').replace(']', '%5D')}" for name, value in values.items())
     return f"##vso[task.logissue type={finding.severity.value}{properties}]{_azure(_message(finding))}"
 
@@ -230,16 +220,12 @@ def _line(text: str) -> str:
     return printable(text.replace("\t", " ").replace("\n", " "))
 
 
-def _properties(finding: Finding) -> Iterator[tuple[str, object]]:
-    where = finding.where
-    path = relative_path(where.path)
-    if path is not None:
-        yield "file", path
-        if where.line is not None:
-            yield "line", where.line
-            if where.column is not None:
-                yield "col", where.column
-    yield "title", finding.rule
+def _properties(finding: Finding) -> dict[str, str]:
+    """The place and the rule by GitHub's names."""
+    path, where = relative_path(finding.where.path), finding.where
+    place = {} if path is None else {"file": path, "line": where.line, "col": where.column}
+    known = {**place, "title": finding.rule}
+    return {name: printable(str(value)) for name, value in known.items() if value is not None}
 
 
 # Source: actions/toolkit packages/core/src/command.ts: what a runner decodes in data and in properties.

@@ -13,8 +13,6 @@ from .options import Request, bold_option, explain_option, form_option, job_opti
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..job.records import Job
-    from ..programs.program import Launcher
     from ..write import Change
     from .loading import Prepared
 
@@ -60,7 +58,7 @@ def generate(
 
 def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool) -> None:
     """The plan, its files and the next command, or what the job lacks for it; then the others beside it."""
-    from ..job.needs import not_ready  # here, to save start-up time
+    from ..job.needs import gated, not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
@@ -77,7 +75,8 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
         if (names := _listed([each.path.relative_to(folder) for each in changes if each.action.value == action]))
     ]
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
-    token = [*_token(best.job, launcher)]
+    model = gated(best.job)
+    token = [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
     notes = [*launcher.lost(best.job), *_adapters(made), *token, launcher.before(launch, folder)]
     ready = [("Next", " ".join(notes)), ("", launcher.command(folder))]
     rows += [("Next", "; ".join((not_ready(best.missing), *token)))] if best.missing else ready
@@ -88,22 +87,13 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
 
 def _adapters(made: Prepared) -> Iterator[str]:
     """Say that the script has to make the adapters, where no argument hands them to it."""
-    job = made.answer.plans[0].job
-    if job.training.lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
-        lora = job.training.lora
+    job, lora = made.answer.plans[0].job, made.answer.plans[0].job.training.lora
+    if lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
         yield (
             f"{job.launch.script} gets no option for LoRA: it has to make the adapters as arguments.txt has them "
             f"({values}), or read them from options of its own in launch.arguments."
         )
-
-
-def _token(job: Job, launcher: Launcher) -> Iterator[str]:
-    """Say how the run gets the token that a gated model needs."""
-    from ..job.needs import gated  # here, to save start-up time
-
-    if name := gated(job):
-        yield f"{name} is gated: accept its terms on the Hub, and {launcher.token}."
 
 
 def _listed(paths: Sequence[Path]) -> str:

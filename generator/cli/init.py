@@ -12,8 +12,7 @@ from .options import DEFAULT_SPEC, PURPOSES, Request, job_flags
 from .printing import ExitStatus
 
 if TYPE_CHECKING:
-    from ..draft import Outcome
-    from .proposals import Proposals
+    from ..draft import Keys, Outcome
 
 #: The schema beside a spec, where there is one; else that of the installed package.
 SCHEMA_NAME: Final = "dsgen.schema.json"
@@ -107,21 +106,21 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
         echo(f"{finding.where.path}: {finding.severity.value}: {finding.message} [{finding.rule}]", err=True)
     if not runs:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
-    made = draft_run(runs[0], runs[1:], answers)
-    said = {key: made.draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
-    said |= {key: made.draft.get(key) for key in ("gpus", "nodes") if made.draft.get(key) is not None}
+    draft = draft_run(runs[0], runs[1:], answers)
+    said = {key: draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
+    said |= {key: draft.get(key) for key in ("gpus", "nodes") if draft.get(key) is not None}
     said = {**said, "framework": said["framework"] or "deepspeed", "launch.target": said["launch.target"] or "slurm"}
     missing = {key for key in ("model", "cluster") if said[key] is None}
     if missing or not {"gpus", "nodes"} & set(said):
         told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
-        made = draft_run(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
-    _fill_batch(made.draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
+        draft = draft_run(runs[0], runs[1:], {**answers, **{key: told[key] for key in told if said.get(key) is None}})
+    _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
-        _mark_guess(made.draft, answers)
-    outcome = carry_over(made)
-    if isinstance(model := made.draft.get("model"), str):
-        made.draft.set("model", _from_here(model, output))
-    notes = [str(note) for note in made.draft.left]
+        _mark_guess(draft, answers)
+    outcome = carry_over(draft)
+    if isinstance(model := draft.get("model"), str):
+        draft.set("model", _from_here(model, output))
+    notes = [str(note) for note in draft.left]
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
     for note in notes:
@@ -129,10 +128,10 @@ def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> 
     said = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
     tail = [line for title, lines in said.items() if lines for line in (title, *(f"  {line}" for line in lines))]
     head = [*_head(output), f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init."]
-    return spec_text(made.draft.spec, head=head, comments=made.draft.comments, tail=tail, from_files=True), outcome
+    return spec_text(draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True), outcome
 
 
-def _fill_batch(draft: Any, told: Mapping[str, Any], why: str) -> None:
+def _fill_batch(draft: Keys, told: Mapping[str, Any], why: str) -> None:
     """Set a usual batch where nobody says one."""
     from .loading import usual_batch  # here, to save start-up time
 
@@ -156,22 +155,32 @@ def _from_here(model: str, output: Path) -> str:
 
 def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of answers and proposals."""
-    from ..draft import spec_text  # here, to save start-up time
-    from ..draft.draft import Draft
+    from .. import check_job  # here, to save start-up time
+    from ..draft import Keys, spec_text
+    from ..draft.refused import planned
     from .proposals import proposals
     from .questions import answered
 
     found = proposals(Path())
     told = answered(answers, found)
-    draft = Draft()
+    draft = Keys()
     for key, value in {**answers, **told}.items():
         if key != "purpose":
             draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
-    _propose(draft, found, told, answers)
+    for key, value in found.values.items():  # what files say beside the questions, for the target that was chosen
+        target = key.split(".")[1] if key.startswith("launch.") and key.count(".") == 2 else told["launch.target"]
+        asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
+        if not asked and target == told["launch.target"] and draft.get(key) is None:
+            draft.set(key, value)
+            draft.comments[key] = f"from {found.sources[key]}"
+    _mark_guess(draft, answers, taken=found.values.get("cluster") == told["cluster"])
     _fill_batch(draft, told, "sequences, or tokens, of an optimizer step: a usual size")
     text = spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
-    return text, _planned(draft.spec, output)
+    spec, model = draft.spec, draft.get("model")
+    if isinstance(model, str) and (output.parent / model).exists():
+        spec = {**spec, "model": str(output.parent / model)}
+    return text, planned(lambda: check_job(spec, check_pins=False))  # the text is written whatever comes of it
 
 
 _LEFT_OPEN: Final = (
@@ -185,18 +194,7 @@ _LEFT_OPEN: Final = (
 )
 
 
-def _propose(draft: Any, found: Proposals, told: Mapping[str, Any], answers: Mapping[str, Any]) -> None:
-    """Add what files say beside the questions, where it is for the target that was chosen."""
-    for key, value in found.values.items():
-        target = key.split(".")[1] if key.startswith("launch.") and key.count(".") == 2 else told["launch.target"]
-        asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
-        if not asked and target == told["launch.target"] and draft.get(key) is None:
-            draft.set(key, value)
-            draft.comments[key] = f"from {found.sources[key]}"
-    _mark_guess(draft, answers, taken=found.values.get("cluster") == told["cluster"])
-
-
-def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) -> None:
+def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False) -> None:
     """A network rate that nobody said has a comment, and is told where the proposal was not confirmed either."""
     from .printing import echo  # here, to save start-up time
     from .questions import RATE, is_asked
@@ -206,17 +204,6 @@ def _mark_guess(draft: Any, answers: Mapping[str, Any], *, taken: bool = False) 
     draft.comments[RATE] = "an assumption, to be corrected: all network cards of a node, one direction; 0 for one node"
     if not is_asked():
         echo(f"an assumption, to be corrected: {RATE}: {draft.get(RATE):g}", err=True)
-
-
-def _planned(spec: Mapping[str, Any], output: Path) -> Outcome:
-    """Plan the spec, which is written whatever comes of it."""
-    from .. import check_job  # here, to save start-up time
-    from ..draft.refused import planned
-
-    model = spec.get("model")
-    if isinstance(model, str) and (output.parent / model).exists():
-        spec = {**spec, "model": str(output.parent / model)}
-    return planned(lambda: check_job(dict(spec), check_pins=False))
 
 
 def _tell(outcome: Outcome) -> None:

@@ -76,7 +76,11 @@ class Selection:
     def keeps(self, finding: Finding) -> bool:
         """Return whether the finding is reported."""
         wanted = 0 if not self.select or finding.rule in _UNREAD else -1
-        return max(wanted, _longest(self.select, finding.rule)) > _longest(self.ignore, finding.rule)
+        selected, ignored = (
+            max((len(prefix) for prefix in prefixes if finding.rule.startswith(prefix)), default=-1)
+            for prefixes in (self.select, self.ignore)
+        )
+        return max(wanted, selected) > ignored
 
 
 def _planning_rules() -> Iterable[Rule]:
@@ -101,10 +105,6 @@ def _joined(rules: Iterable[Rule]) -> tuple[Rule, ...]:
                 reads=tuple(dict.fromkeys((*known.reads, *rule.reads))),
             )
     return tuple(found.values())
-
-
-def _longest(prefixes: tuple[str, ...], rule: str) -> int:
-    return max((len(prefix) for prefix in prefixes if rule.startswith(prefix)), default=-1)
 
 
 def ids_of(values: Iterable[str]) -> tuple[str, ...]:
@@ -175,24 +175,15 @@ _WHEN: Final = {
 
 def rule_document(rule: Rule) -> dict[str, object]:
     """The rule's fields, without those that are empty."""
-    fields = {
-        "id": rule.id,
-        "severity": rule.severity.value,
-        "checks": checks(rule),
-        **{name: getattr(rule, name) for name in ("title", "source", "when", "versions")},
-        "reads": list(rule.reads),
-        **{name: getattr(rule, name) for name in ("prevents", "fix")},
-    }
-    return {name: value for name, value in fields.items() if value}
+    names = ("id", "severity", "checks", "title", "source", "when", "versions", "reads", "prevents", "fix")
+    own = {"severity": rule.severity.value, "checks": checks(rule), "reads": list(rule.reads)}
+    return {name: value for name in names if (value := own.get(name, getattr(rule, name)))}
 
 
 def rule_text(rule: Rule) -> tuple[Part, ...]:
     """One rule as text."""
-    fields = {
-        **{name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")},
-        "reads": ", ".join(rule.reads),
-        "versions": rule.versions and f"DeepSpeed {rule.versions}",
-    }
+    fields: dict[str, str] = {name: getattr(rule, name) for name in ("prevents", "fix", "source", "when")}
+    fields |= {"reads": ", ".join(rule.reads), "versions": rule.versions and f"DeepSpeed {rule.versions}"}
     head = f"{rule.id} ({rule.severity.value}, checks {checks(rule)})"
     return Text(head, BOLD), rule.title, "", Lines((name, text) for name, text in fields.items() if text)
 

@@ -159,13 +159,11 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     from ..rules.job.data import arguments_agree
     from .tables import file_name
 
-    def moved(job: Job) -> tuple[Job, tuple[Finding, ...]]:
-        return _moved(job, request, Path(output) if output else Path(f"{file_name(job.name)}-{job.gpus}gpus"))
+    def folder_of(job: Job, gpus: object) -> Path:
+        return Path(output or f"{file_name(job.name)}-{gpus}gpus")
 
-    job, findings = JobLoader(request).reported(beside=lambda job: moved(job)[1])
-    job, lacking = moved(job)
-    if lacking:
-        stop(lacking)
+    job, findings = JobLoader(request).reported(beside=lambda job: _moved(job, request, folder_of(job, job.gpus))[1])
+    job = placed(job, request, folder_of(job, job.gpus))
     if job.elastic:
         _check_target(job)
     answer, elastic = planned(job, form, top, bold)
@@ -174,14 +172,13 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     known = {finding.rule for finding in findings}
     judged = [render(plan) for plan in elastic.plans] if elastic else [files]
     plans = elastic.plans if elastic else (best,)
-    counts = f"{elastic.plans[-1].job.gpus}-{best.job.gpus}" if elastic else f"{best.job.gpus}"
-    folder = Path(output) if output else Path(f"{file_name(best.job.name)}-{counts}gpus")
+    folder = folder_of(best.job, f"{plans[-1].job.gpus}-{best.job.gpus}" if elastic else best.job.gpus)
     found_there = dict.fromkeys(one for plan in plans for one in findings_of((arguments_agree,), _pinned(plan)))
     if contradicted := [finding for finding in found_there if finding.severity is ERROR]:
         stop(contradicted)
     found_in = [one for each, plan in zip(judged, plans, strict=True) for one in check_rendered(each, plan.job, folder)]
     of_files = [finding for finding in dict.fromkeys(found_in) if finding.rule not in known]
-    if any(finding.severity.value == "error" for finding in of_files):
+    if any(finding.severity is ERROR for finding in of_files):
         stop(of_files)
     print_below([*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files])
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
@@ -269,8 +266,6 @@ _OWN: Mapping[str, tuple[str, ...]] = {
     "framework": ("launch.script", "launch.time_limit"),
     "cluster": ("training.precision", "training.attention", "launch.time_limit"),
 }
-#: What a job of flags must name, with the flags that do.
-_NEEDED = {("gpus", "nodes"): "--gpus", ("cluster",): "--cluster"}
 #: Tokens of a batch where none is given: that of every Llama 2 (2307.09288, table 1).
 BATCH_TOKENS = 4_194_304
 
@@ -287,15 +282,12 @@ def fitted_example(overrides: Mapping[str, object]) -> tuple[Mapping[str, object
         return overrides, f"the built-in example (no SPEC, and no {DEFAULT_SPEC} in this folder)"
     less: dict[str, object] = dict.fromkeys(key for key in dropped if key not in overrides)
     if "model" not in given:
-        return {
-            **less,
-            **overrides,
-        }, f"the built-in example, less its {', '.join(path.rpartition('.')[2] for path in less)}"
-    missing = [flag for keys, flag in _NEEDED.items() if not given.intersection(keys)]
+        names = ", ".join(path.rpartition(".")[2] for path in less)
+        return {**less, **overrides}, f"the built-in example, less its {names}"
+    missing = [*([] if {"gpus", "nodes"} & given else ["--gpus"]), *([] if "cluster" in given else ["--cluster"])]
     if missing:
-        raise click.UsageError(
-            f"without a job spec, --model needs {' and '.join(missing)} too: the built-in example is for its own model"
-        )
+        needs = f"--model needs {' and '.join(missing)} too"
+        raise click.UsageError(f"without a job spec, {needs}: the built-in example is for its own model")
     batch = _default_batch(overrides)
     defaults = () if "framework" in given else (DEFAULT_FRAMEWORK,)
     sizes = (f"{size:,} sequences" if isinstance(size, int) else f"{BATCH_TOKENS:,} tokens" for size in batch.values())

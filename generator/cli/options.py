@@ -76,21 +76,17 @@ def given(name: str) -> bool:
     return context is not None and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def output_option(command: Command) -> Command:
-    """`--output`: where the files are written."""
-    return click.option("-o", "--output", metavar="DIR", help="Folder for the files.  [default: NAME-Ngpus]")(command)
-
-
-def bold_option(command: Command) -> Command:
-    """`--bold`: fit by allocated memory, and no preference of measured kinds beyond the band."""
-    text = "Choose by allocated memory alone, and no slower layout because its kind was measured."
-    return click.option("--bold", is_flag=True, help=text)(command)
-
-
-def explain_option(command: Command) -> Command:
-    """`--explain`: what the default view leaves out."""
-    text = "Also show memory as bars, the reasons for the layout, and the factors of the training time."
-    return click.option("--explain", is_flag=True, help=text)(command)
+output_option = click.option("-o", "--output", metavar="DIR", help="Folder for the files.  [default: NAME-Ngpus]")
+bold_option = click.option(
+    "--bold",
+    is_flag=True,
+    help="Choose by allocated memory alone, and no slower layout because its kind was measured.",
+)
+explain_option = click.option(
+    "--explain",
+    is_flag=True,
+    help="Also show memory as bars, the reasons for the layout, and the factors of the training time.",
+)
 
 
 def set_option(text: str) -> Callable[[Command], Command]:
@@ -102,7 +98,7 @@ def set_option(text: str) -> Callable[[Command], Command]:
 
 def job_options(command: Command) -> Command:
     """Give a command the argument SPEC and the override flags, which it receives as `request`."""
-    return job_flags(_SPEC(command))  # `-` is standard input
+    return job_flags(click.argument("spec", required=False, metavar="[SPEC]")(command))  # `-` is standard input
 
 
 def job_flags(command: Command) -> Command:
@@ -124,8 +120,11 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     values = {name: value for name, value in flags.items() if value is not None}
     if {"gpus", "nodes"} <= set(values):
         raise click.UsageError("use --gpus or --nodes, not both")
-    if nodes := _nodes_of(values):
-        values["nodes"] = nodes
+    if "cluster" in values and not {"gpus", "nodes"} & values.keys():
+        from ..catalog.names import counted  # here, to save start-up time
+
+        if (machines := counted(values["cluster"])) and machines.nodes:  # `--cluster 16x8xh100`
+            values["nodes"] = machines.nodes
     arguments = ["dsgen"] if spec is None else ["dsgen", _without_folders(spec)]
     for name, value in values.items():
         arguments += [_flag(name), _without_folders(mask(str(value)))]
@@ -135,16 +134,6 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     flags = {FLAGS[name]: mask(f"{_flag(name)} {value}") for name, value in values.items()}
     flags |= {path: f"--set {assignment_text(path, text)}" for path, text in assignments}
     return Request(spec=spec, overrides=overrides, flags=flags, command=printable(shlex.join(arguments)))
-
-
-def _nodes_of(values: Mapping[str, Any]) -> int | None:
-    """The nodes that `--cluster 16x8xh100` counts, where no other flag does."""
-    if "cluster" not in values or {"gpus", "nodes"} & values.keys():
-        return None
-    from ..catalog.names import counted  # here, to save start-up time
-
-    machines = counted(values["cluster"])
-    return machines.nodes if machines else None
 
 
 def _flag(name: str) -> str:
@@ -200,7 +189,6 @@ class _Length(click.IntRange):
         return super().convert(length_of(str(value)) or value, param, ctx)
 
 
-_SPEC = click.argument("spec", required=False, metavar="[SPEC]")
 _FLAG_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--gpus", type=_Counts(min=1), help="Number of GPUs; a range (960..1024) or list (64,128): a plan for each."

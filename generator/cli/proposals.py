@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..dataclass import dataclass
 from ..facts.around import is_readable, matching
@@ -77,7 +77,7 @@ def _from_files(found: Proposals, folder: Path) -> None:
     paths = [path for path in names[:_MOST_FILES] if is_readable(path, folder) and path.name != "config.json"]
     runs = find_runs(paths)[1] if paths else ()
     for run in runs[:1]:
-        draft, source = draft_run(run).draft, Path(run.where.path).name
+        draft, source = draft_run(run), Path(run.where.path).name
         asked = ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
         for key in asked if run.launch is not None else ("framework",):
             if key not in ("gpus", "nodes") or not {"gpus", "nodes"} & set(found.values):
@@ -87,7 +87,8 @@ def _from_files(found: Proposals, folder: Path) -> None:
 
 
 def _from_slurm(found: Proposals) -> None:
-    partition = chosen(tuple(partitions_of(said_by("sinfo", "--noheader", "--format=%P|%D|%G"))))
+    there = partitions_of(said_by("sinfo", "--noheader", "--format=%P|%D|%G"))
+    partition = max(there, key=lambda one: (one.is_default, one.nodes), default=None)
     if partition is None:
         return
     source = f"sinfo, partition {partition.name}"
@@ -100,21 +101,19 @@ def _from_slurm(found: Proposals) -> None:
         found.add("gpus", partition.gpus, source)
 
 
-_LIMIT_S: Final = 5
 _CLOSE: Final = 0.1  #: of the memory that a card of the catalog has
 _GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:(\d+)")
 _MOST_LINES: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class Partition(NamedTuple):
     """A partition of Slurm's whose nodes have GPUs."""
 
-    name: str
+    is_default: bool
     nodes: int
+    name: str
     kind: str | None  #: of its GPUs, as Slurm calls them
     gpus: int  #: of a node
-    is_default: bool = False
 
 
 def said_by(*words: str) -> str:
@@ -122,7 +121,7 @@ def said_by(*words: str) -> str:
     import subprocess  # here, to save start-up time
 
     try:
-        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=_LIMIT_S, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout if done.returncode == 0 else ""
@@ -161,12 +160,4 @@ def partitions_of(text: str) -> Iterator[Partition]:
         nodes, _, gres = rest.partition("|")
         found = _GRES.search(gres)
         if found and nodes.isdigit():
-            is_default = name.endswith("*")
-            yield Partition(
-                name=name.rstrip("*"), nodes=int(nodes), kind=found[1], gpus=int(found[2]), is_default=is_default
-            )
-
-
-def chosen(partitions: Sequence[Partition]) -> Partition | None:
-    """The partition to propose: the default one, else the one of most nodes."""
-    return max(partitions, key=lambda one: (one.is_default, one.nodes), default=None)
+            yield Partition(name.endswith("*"), int(nodes), name.rstrip("*"), found[1], int(found[2]))

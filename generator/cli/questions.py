@@ -6,17 +6,16 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import click
 
 from ..catalog.names import Machines
-from ..dataclass import dataclass
 from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
 from .options import PURPOSES
-from .printing import echo
+from .printing import echo, unknown
 from .proposals import Proposals
 
 _NODES: Final = re.compile(r"([1-9][0-9]{0,5}) nodes?")
@@ -27,17 +26,16 @@ RATE: Final = "cluster.network_gbits_per_s_per_node"
 BATCHES: Final = {"fine-tuning": 128, "lora": 16}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(NamedTuple):
     """One key that is asked for."""
 
     key: str
     flag: str
+    read: Callable[[str], Any]  #: of an answer; raises `click.UsageError` for one that is wrong
     text: str
     typed: str = ""  #: what else can be typed, but not given with the flag
     usual: str | None = None  #: what is proposed where nothing here says otherwise
     is_needed: bool = True  #: whether a spec is not written without an answer
-    read: Callable[[str], Any] = str  #: of an answer; raises `click.UsageError` for one that is wrong
 
 
 def _read_model(text: str) -> str:
@@ -101,60 +99,27 @@ def _read_duration(text: str) -> Any:
     raise click.UsageError(f"{text!r} is no length; write 300B, 50000 x 3, or none")
 
 
-def _one_of(kind: str, names: Callable[[], Any]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        from .printing import unknown  # here, to save start-up time
+def _choice(key: str, kind: str, text: str, names: Iterable[str], usual: str, *, is_needed: bool = True) -> Question:
+    """A question for one of these names."""
+    known = tuple(names)
 
-        known = names()
+    def read(text: str) -> str:
         return text if text in known else unknown(kind, text, known)
 
-    return read
+    return Question(key, f"--{kind}", read, f"{text} ({', '.join(known)})", usual=usual, is_needed=is_needed)
 
 
+_MODEL = "Model: a preset (dsgen catalog models), or a folder with a config.json"
+_MACHINES = "Machines: a node type (dsgen catalog node-types), or GPUs per node, as in 4xa100-40gb"
+_LENGTH = "Train on (tokens, as in 300B; or sequences and passes over them, as in 50000 x 3; or none yet)"
 QUESTIONS: Final = (
-    Question(
-        key="model",
-        flag="--model",
-        text="Model: a preset (dsgen catalog models), or a folder with a config.json",
-        read=_read_model,
-    ),
-    Question(
-        key="cluster",
-        flag="--cluster",
-        text="Machines: a node type (dsgen catalog node-types), or GPUs per node, as in 4xa100-40gb",
-        read=read_cluster,
-    ),
-    Question(key="gpus", flag="--gpus", text="GPUs in all", typed=" (or: 8 nodes)", read=_read_count),
-    Question(
-        key=_PURPOSE,
-        flag="--purpose",
-        text=f"For ({', '.join(PURPOSES)})",
-        usual="pretraining",
-        is_needed=False,
-        read=_one_of("purpose", lambda: PURPOSES),
-    ),
-    Question(
-        key="framework",
-        flag="--framework",
-        text=f"Framework ({', '.join(frameworks())})",
-        usual="deepspeed",
-        read=_one_of("framework", frameworks),
-    ),
-    Question(
-        key="launch.target",
-        flag="--target",
-        text=f"Started by ({', '.join(launch_targets())})",
-        usual="slurm",
-        read=_one_of("target", launch_targets),
-    ),
-    Question(
-        key="training.duration",
-        flag="--set training.duration",
-        text="Train on (tokens, as in 300B; or sequences and passes over them, as in 50000 x 3; or none yet)",
-        usual="none",
-        is_needed=False,
-        read=_read_duration,
-    ),
+    Question("model", "--model", _read_model, _MODEL),
+    Question("cluster", "--cluster", read_cluster, _MACHINES),
+    Question("gpus", "--gpus", _read_count, "GPUs in all", typed=" (or: 8 nodes)"),
+    _choice(_PURPOSE, "purpose", "For", PURPOSES, "pretraining", is_needed=False),
+    _choice("framework", "framework", "Framework", frameworks(), "deepspeed"),
+    _choice("launch.target", "target", "Started by", launch_targets(), "slurm"),
+    Question("training.duration", "--set training.duration", _read_duration, _LENGTH, usual="none", is_needed=False),
 )
 
 

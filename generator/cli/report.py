@@ -46,7 +46,7 @@ def report(
     and the uncertainty of the estimates.
     """
     from ..programs.program import RenderedFile  # here, to save start-up time
-    from ..report.page import Contents, report_page
+    from ..report.page import report_page
     from ..search.search import search_with_estimates
     from ..search.sweep import sweep
     from ..secrets import mask
@@ -63,15 +63,8 @@ def report(
     axes = [] if no_sweep else _axes(loader, job, found, terms)
     with working(f"sweeping {job.name}"):
         swept = sweep(loader.checked, axes, bold=bold) if axes else None
-    page = report_page(
-        Contents(
-            answer=answer,
-            found=found,
-            sweep=swept,
-            command=request.command.replace("dsgen", "dsgen report", 1),
-            spec=mask(loader.text),
-        )
-    )
+    command = request.command.replace("dsgen", "dsgen report", 1)
+    page = report_page(answer, found, swept, command=command, spec=mask(loader.text))
     target = Path(output)
     file = RenderedFile(path=target.name, text=page)
     hint = "use --force to overwrite, or -o for another file"

@@ -43,19 +43,20 @@ def sarif_log(
     for finding in findings:
         (flags if relative_path(finding.where.path) is None else placed).append(finding)
     ids = sorted({finding.rule for finding in placed})
-    driver: Json = {
-        "name": "dsgen",
-        "version": __version__,
-        "semanticVersion": __version__,
-        "rules": [_rule(rule, rules.get(rule)) for rule in ids],
-    }
+    described = [_rule(rule, rules.get(rule)) for rule in ids]
+    driver: Json = {"name": "dsgen", "version": __version__, "semanticVersion": __version__, "rules": described}
+    invocation: Json = {"executionSuccessful": not any(flag.severity.value == "error" for flag in flags)}
     if flags:
         driver["notifications"] = [_rule(rule, rules.get(rule)) for rule in sorted({f.rule for f in flags})]
+        invocation["toolConfigurationNotifications"] = [
+            {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f), **_on_flag(f.where)}
+            for f in flags
+        ]
     seen: Counter[str] = Counter()
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(flags)],
+        "invocations": [invocation],
         "properties": {
             "documents": documents,
             "leftAlone": [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()],
@@ -79,17 +80,6 @@ def _rule(rule_id: str, rule: Rule | None) -> Json:
     properties = {"source": rule.source, "when": rule.when, "versions": rule.versions}
     described["properties"] = {name: value for name, value in properties.items() if value}
     return described
-
-
-def _invocation(flags: list[Finding]) -> Json:
-    failed = any(finding.severity.value == "error" for finding in flags)
-    invocation: Json = {"executionSuccessful": not failed}
-    if flags:
-        invocation["toolConfigurationNotifications"] = [
-            {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f), **_on_flag(f.where)}
-            for f in flags
-        ]
-    return invocation
 
 
 def _on_flag(where: Location) -> Json:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 _PLAN: Final = "plan.json"
-_MOST_NAMED: Final = 10  # folders in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +70,8 @@ def submit(
     else:
         asked = request if folder is None else _of_spec_in(folder, request)
         ready = _written(asked, form, bold, output, force, dry_run)
-    launcher = ready.launcher
-    words = command_of(launcher, ready.folder / launcher.file, ready.plan["job"]["name"], dry_run=dry_run)
+    launcher, file = ready.launcher, ready.folder / ready.launcher.file
+    words = command_of(launcher, file, ready.plan["job"]["name"], dry_run=dry_run)
     lacks = _missing(ready)
     announce([*ready.lines, *([("Missing", "; ".join(lacks))] if lacks else []), ("Command", shlex.join(words))])
     if yes and lacks and not (allow_missing or dry_run):
@@ -80,10 +79,10 @@ def submit(
     if not (yes or dry_run):
         ask_first()
     reply = submit_file(launcher, words, dry_run=dry_run)
-    watch = reply.watch(launcher, ready.folder / launcher.file)
+    watch = reply.watch(launcher, file)
     if form == "json":
-        answer = {"command": words, "dry_run": dry_run, "id": reply.identity, "watch": watch, "output": reply.text}
-        print_json(answer)
+        known = {"id": reply.identity, "watch": watch, "output": reply.text}
+        print_json({"command": words, "dry_run": dry_run, **known})
         return
     echo(reply.text.rstrip() if reply.identity is None else f"submitted: {reply.identity}")
     if watch:
@@ -122,7 +121,7 @@ def _of_spec_in(folder: Path, request: Request) -> Request:
     """The same of the job spec in a folder that has no plan. Without one, the program ends."""
     spec = folder / DEFAULT_SPEC
     if not spec.is_file():
-        written = ", ".join(sorted(str(plan.parent) for plan in folder.glob(f"*/{_PLAN}"))[:_MOST_NAMED])
+        written = ", ".join(sorted(str(plan.parent) for plan in folder.glob(f"*/{_PLAN}"))[:10])
         hint = f"give one of {written}" if written else "give a job spec, or a folder that dsgen generate wrote"
         refuse(f"{folder} has no {_PLAN} and no {DEFAULT_SPEC}", hint)
     command = shlex.join(("dsgen", DEFAULT_SPEC, *shlex.split(request.command)[2:]))
@@ -192,17 +191,11 @@ def _machines(plan: Mapping[str, Any]) -> str:
 
 
 def _missing(ready: Ready) -> list[str]:
-    """List what the plan lacks for a submission, and the script where it isn't found."""
-    script, lacks = ready.plan["job"]["script"], ready.plan.get("missing", ())
+    """What the plan lacks for a submission, and the script where it isn't found."""
+    script = ready.plan["job"]["script"]
+    lacks = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
     absent = ready.launcher.in_folder and not Path(script).exists()
-    return [
-        *(f"{lack['what']} ({lack['hint']})" for lack in lacks),
-        *([f"{script} is not in this folder"] if absent else []),
-    ]
-
-
-_POLL_S: Final = 5
-_TRIES: Final = 3  #: a busy scheduler may not answer; one that has forgotten the job never does
+    return [*lacks, f"{script} is not in this folder"] if absent else lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +286,7 @@ def wait_for(launcher: Launcher, reply: Reply) -> None:
 
     words = [*(word.format(id=reply.identity) for word in launcher.scheduler.state), *reply.where]
     unknown = 0
-    while unknown < _TRIES:
+    while unknown < 3:  # a busy scheduler may not answer; one that has forgotten the job never does
         try:
             done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
         except OSError as problem:
@@ -301,7 +294,7 @@ def wait_for(launcher: Launcher, reply: Reply) -> None:
         if done.returncode == 0 and not re.search(launcher.scheduler.unfinished, done.stdout):
             return
         unknown = 0 if done.returncode == 0 else unknown + 1
-        time.sleep(_POLL_S)
+        time.sleep(5)
 
 
 def refuse(message: str, hint: str | None) -> NoReturn:

@@ -8,11 +8,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ..dataclass import dataclass
 from .options import Request, bold_option, form_option, job_flags
 
 if TYPE_CHECKING:
@@ -28,12 +27,12 @@ MOST_POINTS = 200  #: of one sweep
 _USUAL = 9  #: of a sweep without a key, at most: eight counts to a doubling become four
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class Term(NamedTuple):
     """A key and its values as they were written."""
 
     path: str
     text: str
+    parts: tuple[tuple[str, re.Match[str] | None], ...]  #: of the text, each with its ends where it is a range
 
 
 def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str, ...]) -> tuple[Term, ...]:
@@ -61,19 +60,10 @@ def read_term(word: str) -> Term:
     if key not in paths and not (dot and section in paths):  # what is below a section is checked with the spec
         unknown("key", key, paths)
     path = paths.get(key, key)
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts) or any(_BROKEN_RANGE.match(part) and not _RANGE.match(part) for part in parts):
+    parts = tuple((part.strip(), _RANGE.match(part.strip())) for part in text.split(","))
+    if not all(part and (match or not _BROKEN_RANGE.match(part)) for part, match in parts):
         raise click.UsageError(f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C")
-    return Term(path=path, text=text)
-
-
-def first_of(term: Term) -> object:
-    """A value of the term, before the size of a node is known."""
-    from ..job.overrides import parse_value  # here, to save start-up time
-
-    first = term.text.split(",")[0].strip()
-    match = _RANGE.match(first)
-    return parse_value(match["low"] if match else first)
+    return Term(path, text, parts)
 
 
 def axis_of(term: Term, job: Job) -> Axis:
@@ -83,14 +73,12 @@ def axis_of(term: Term, job: Job) -> Axis:
     machines = {"gpus": Counts.of_gpus, "nodes": Counts.of_nodes}
     counts = machines[term.path](job) if term.path in machines else None
     found: dict[object, None] = {}
-    parts = [part.strip() for part in term.text.split(",")]
-    ranges = [_RANGE.match(part) for part in parts]
-    for part, match in zip(parts, ranges, strict=True):
+    for part, match in term.parts:
         values = _range(term, match.groupdict(), counts) if match else (_value(term, part),)
         if any(isinstance(value, (dict, list)) for value in values):
             raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
         found |= dict.fromkeys(values)
-    implied = ranges[0] is not None and len(ranges) == 1 and ranges[0]["step"] is None
+    implied = [match and match["step"] is None for _, match in term.parts] == [True]
     return Axis(path=term.path, values=tuple(found), counts=counts if implied else None)
 
 
@@ -223,6 +211,8 @@ def sweep(
 
 def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[Axis]]:
     """The job with the first of all values, and the values; of no terms, GPUs from half of the job's to twice."""
+    from ..job.overrides import parse_value  # here, to save start-up time
+
     usual = False
     if not terms:
         gpus, nodes = loader.asked("gpus"), loader.asked("nodes")
@@ -231,8 +221,9 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
         if text is None:
             own = loader.unchecked({}).gpus
             text = f"{max(1, own // 2)}..{2 * own}"
-        terms = (Term(path="nodes" if text is nodes else "gpus", text=text),)
-    job = loader.unchecked({term.path: first_of(term) for term in terms})
+        terms = (read_term(f"{'nodes' if text is nodes else 'gpus'}={text}"),)
+    firsts = ((term.path, *term.parts[0]) for term in terms)  # before the size of a node is known
+    job = loader.unchecked({path: parse_value(match["low"] if match else first) for path, first, match in firsts})
     axes = [axis_of(term, job) for term in terms]
     if usual and len(axes[0].values) > _USUAL:
         axes = [replace(axes[0], values=axes[0].values[::2])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 from math import ceil, floor, log, log10
+from typing import NamedTuple
 
 from ..estimate.uncertainty import MFU_NOTE, percent, time_range
 from ..job.wording import counted
@@ -49,11 +50,8 @@ def _ends(found: Sweep) -> Iterator[tuple[str, str | Text]]:
         return
     fastest = max(planned, key=lambda point: point.plan.throughput.tokens_per_s if point.plan else 0)
     priced = [(run.wall_cost, point) for point in planned if point.plan and (run := point.plan.run) and run.wall_cost]
-    if priced:
-        name, best = "Cheapest", min(priced, key=lambda each: each[0])[1]
-    else:
-        name = "Most per GPU"
-        best = max(planned, key=lambda point: point.plan.throughput.tokens_per_s_per_gpu if point.plan else 0)
+    most = max(planned, key=lambda point: point.plan.throughput.tokens_per_s_per_gpu if point.plan else 0)
+    name, best = ("Cheapest", min(priced, key=lambda each: each[0])[1]) if priced else ("Most per GPU", most)
     yield "Fastest", _named(fastest)
     yield name, "the same" if best is fastest else _named(best)
 
@@ -107,33 +105,29 @@ def _value(value: object) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-class _Curve:
-    """The curve as wide as the terminal has room; nothing where there is none."""
+class _Curve(NamedTuple):
+    """Price, time or speed over the key that has numbers, as wide as there is room; nothing where none has."""
 
-    def __init__(self, found: Sweep, lines: int) -> None:
-        self._found, self._lines = found, lines
+    found: Sweep
+    height: int
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        """An empty line and the curve."""
-        lines = _curve(self._found, width, self._lines)
-        yield from ([Text(line)] for line in (["", *lines] if lines else []))
-
-
-def _curve(found: Sweep, columns: int, lines: int) -> list[str]:
-    """Price, time or speed over the key that has numbers; a curve for each value of the other key."""
-    numeric = [axis for axis in found.axes if all(type(value) in (int, float) for value in axis.values)]
-    planned = [point for point in found.points if point.plan]
-    if not numeric or len({point.values[numeric[0].path] for point in planned}) < 2:
-        return []
-    along = numeric[0]
-    other = next((axis for axis in found.axes if axis is not along), None)
-    name, heights, limit = _quantity(found, [point.plan for point in planned if point.plan])
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for point, y in zip(planned, heights, strict=True):
-        if y is not None:
-            label = f"{_key(other)} {_value(point.values[other.path])}" if other else ""
-            curves.setdefault(label, []).append((along.place(point.values[along.path]), y))
-    return chart(name, along.path, curves, limit, columns, lines) if curves else []
+        """An empty line and a curve for each value of the other key."""
+        found = self.found
+        numeric = [axis for axis in found.axes if all(type(value) in (int, float) for value in axis.values)]
+        planned = [point for point in found.points if point.plan]
+        if not numeric or len({point.values[numeric[0].path] for point in planned}) < 2:
+            return
+        along = numeric[0]
+        other = next((axis for axis in found.axes if axis is not along), None)
+        name, heights, limit = _quantity(found, [point.plan for point in planned if point.plan])
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for point, y in zip(planned, heights, strict=True):
+            if y is not None:
+                label = f"{_key(other)} {_value(point.values[other.path])}" if other else ""
+                curves.setdefault(label, []).append((along.place(point.values[along.path]), y))
+        drawn = chart(name, along.path, curves, limit, width, self.height) if curves else []
+        yield from ([Text(line)] for line in (["", *drawn] if drawn else []))
 
 
 def _key(axis: Axis) -> str:
@@ -154,26 +148,16 @@ def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
 
 def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
     """The smallest that meets the goal, and the smallest that meets it at the slow end; else the nearest."""
-    wanted = " and ".join(
-        text
-        for text in (
-            f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else "",
-            f"for at most {goal.at_most:,.0f}" if goal.at_most else "",
-        )
-        if text
-    )
+    within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
+    wanted = " and ".join(filter(None, (within, f"for at most {goal.at_most:,.0f}" if goal.at_most else "")))
     smallest, surely, nearest = found.smallest(), found.smallest(slow=True), found.nearest
     if smallest is None:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
         yield "Smallest", Text(f"none trains {wanted}{best}", style=BAD)
         return
     yield "Smallest", Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)
-    if surely is None:
-        yield "", "at the slow end of its range none does"
-    elif surely is not smallest:
-        yield "", f"at the slow end of its range too: {_named(surely)}"
-    else:
-        yield "", "at the slow end of its range too"
+    does = "none does" if surely is None else "too" if surely is smallest else f"too: {_named(surely)}"
+    yield "", f"at the slow end of its range {does}"
 
 
 def _named(point: Point) -> str:
@@ -189,18 +173,13 @@ def _named(point: Point) -> str:
 WIDTH, HEIGHT, LEAST_HEIGHT = 72, 14, 5  #: of the axes, at most and at least
 _AROUND = 7  #: lines above and below a curve
 _MARKS = "*ox+#%@&$="
-#: Values this far apart are drawn on a logarithmic axis.
-_WIDE = 4.0
-#: Heights this far apart are.
-_FAR = 20.0
-
-Curve = Sequence[tuple[float, float]]
+_WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a logarithmic axis
 
 
 def chart(
     title: str,
     axis: str,
-    curves: Mapping[str, Curve],
+    curves: Mapping[str, Sequence[tuple[float, float]]],
     limit: float | None = None,
     columns: int = 80,
     height: int = HEIGHT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..check.runs import Outcome
@@ -103,14 +103,10 @@ def announced(plans: Sequence[Plan], steps: int, command: str) -> tuple[tuple[Li
         ("Runs on", f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}, {job.launch.target}"),
         ("Command", command),
     )
-    rows = (
-        (
-            (str(number),),
-            plan,
-            (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu), unlike(plan, plans[0])),
-        )
-        for number, (plan, step) in enumerate(zip(plans, same_unit(times, steps=True), strict=True), start=1)
-    )
+    rows = []
+    for number, (plan, step) in enumerate(zip(plans, same_unit(times, steps=True), strict=True), start=1):
+        figures_of = (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu), unlike(plan, plans[0]))
+        rows.append(((str(number),), plan, figures_of))
     figures = (numbers("GiB"), numbers("step"), numbers("MFU"), asides(drop=1))
     return lines, "", plan_table((numbers("trial"),), figures, rows)
 
@@ -120,15 +116,10 @@ def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
     known = [one.step_time_s for one in trials if one.step_time_s is not None]
     times = dict(zip(known, same_unit(known, steps=True), strict=True))
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
-    rows = (((str(one.number),), one.plan, _figures(one, times)) for one in trials)
+    rows = []
+    for one in trials:
+        estimated_s, time_s, peak = float(one.plan.step_time.total_s), one.step_time_s, one.peak_bytes
+        band = seconds_with_band(estimated_s, one.plan.uncertainty.step_time)
+        time, off = (one.state, "") if time_s is None else (times[time_s], f"{time_s / estimated_s - 1:+.0%}")
+        rows.append(((str(one.number),), one.plan, (band, time, off, "" if peak is None else f"{gib(peak)} GiB")))
     return (plan_table((numbers("trial"),), figures, rows),)
-
-
-def _figures(one: Trial, times: Mapping[float, str]) -> tuple[str, ...]:
-    plan, time_s = one.plan, one.step_time_s
-    return (
-        seconds_with_band(float(plan.step_time.total_s), plan.uncertainty.step_time),
-        one.state if time_s is None else times[time_s],
-        "" if time_s is None else f"{time_s / float(plan.step_time.total_s) - 1:+.0%}",
-        "" if one.peak_bytes is None else f"{gib(one.peak_bytes)} GiB",
-    )

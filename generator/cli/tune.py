@@ -15,7 +15,6 @@ from .printing import ExitStatus
 from .submit import announce, ask_first, check_dry_run, command_of, plan_of, refuse, run, submit_file, wait_for
 
 if TYPE_CHECKING:
-    from ..job.records import Job
     from ..programs.program import Launcher
     from ..search.plan import Plan
     from .loading import JobLoader
@@ -56,20 +55,19 @@ def tune(
     --calibration` takes.
     """
     from .loading import JobLoader  # here, to save start-up time
+    from .tables import file_name
 
     if top > _MOST_TRIALS:
         raise click.UsageError(f"--top {top} is more than {_MOST_TRIALS} trials")
     loader = JobLoader(request)
-    if only_read:
-        folder = _folder(loader.unchecked({}), output)
-    else:
+    job = loader.unchecked({}) if only_read else loader.reported()[0]
+    folder = Path(output or f"{file_name(job.name)}-{job.gpus}gpus-tune")
+    if not only_read:
         from ..programs.launchers import LAUNCHERS
         from .loading import placed, planned, say_range
 
-        job, _ = loader.reported()
         say_range(job)
         plans = planned(replace(job, elastic=()), form, top, bold, explain=False)[0].plans[:top]
-        folder = _folder(plans[0].job, output)
         plans = tuple(replace(plan, job=placed(plan.job, request, folder)) for plan in plans)
         check_dry_run(LAUNCHERS[plans[0].job.launch.target], folder, dry_run=dry_run)
         launcher, file = _written(plans, steps, folder, request, force)
@@ -77,12 +75,6 @@ def tune(
         if dry_run or no_wait:
             return
     _report(loader, folder, form)
-
-
-def _folder(job: Job, output: str | None) -> Path:
-    from .tables import file_name  # here, to save start-up time
-
-    return Path(output or f"{file_name(job.name)}-{job.gpus}gpus-tune")
 
 
 def _written(plans: Sequence[Plan], steps: int, folder: Path, request: Request, force: bool) -> tuple[Launcher, Path]:

@@ -157,10 +157,8 @@ def _told(
     if write:
         click.echo(f"{counted(write_baseline(baseline, findings), 'finding')} written to {baseline}", err=True)
         return ()
-    compared = compare(baseline, answer.findings, answer.texts)  # all of them: what isn't selected is no unused entry
-    if told := compared.told(baseline):
-        click.echo(told, err=True)
-    return tuple(filter(selected, compared.new))
+    # All of them are compared: what isn't selected is no unused entry.
+    return tuple(filter(selected, compare(baseline, answer.findings, answer.texts)))
 
 
 def _output(findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool) -> str:

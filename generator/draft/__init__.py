@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .carry_over import carry_over
-from .draft import LeftOut
+from .draft import Draft, Keys, LeftOut
 from .find import ExistingRun, find_runs
 from .refused import Outcome
-from .run import DraftedRun, draft_run, spec_text
+from .run import draft_run, spec_text
 
-__all__ = ["DraftedRun", "ExistingRun", "LeftOut", "Outcome", "carry_over", "draft_run", "find_runs", "spec_text"]
+__all__ = ["Draft", "ExistingRun", "Keys", "LeftOut", "Outcome", "carry_over", "draft_run", "find_runs", "spec_text"]

@@ -18,7 +18,6 @@ from . import scripts
 from .configs import config_patch
 from .draft import Draft, Given, Parser, same_values, values_of
 from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
-from .run import DraftedRun
 
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
@@ -29,70 +28,66 @@ _HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"}
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
 
 
-def carry_over(drafted: DraftedRun) -> Outcome:
+def carry_over(draft: Draft) -> Outcome:
     """Plan the draft's job, and carry over into the draft what its files lack. Never raises for what is in them."""
-    draft = drafted.draft
     outcome = Outcome()
-    prune(drafted)
+    prune(draft)
     base = dict(draft.left)
     for _ in range(_ROUNDS):
         before = copy.deepcopy(draft.spec)
         draft.left = dict(base)
-        outcome = planned_draft(drafted)
+        outcome = planned_draft(draft)
         if outcome.plan is None:
-            _carry_unplanned(drafted)
-            leave_secrets(drafted)
+            _carry_unplanned(draft)
+            leave_secrets(draft)
             return outcome
-        outcome = replace(outcome, added=tuple(_carry(drafted, outcome.plan)))
+        outcome = replace(outcome, added=tuple(_carry(draft, outcome.plan)))
         if draft.spec == before:
             break
-    return without_refused(drafted, outcome)
+    return without_refused(draft, outcome)
 
 
-def _parser(drafted: DraftedRun) -> Parser:
-    run = drafted.found.megatron.run if drafted.found.megatron else None
-    return Parser(flavour=run.flavour) if run is not None else scripts.parser_of(drafted.found)
-
-
-def _carry(drafted: DraftedRun, plan: Plan) -> Iterator[str]:
+def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     """Put what the plan's files lack into the draft; give the options that they have beyond it."""
-    draft, found, parser = drafted.draft, drafted.found, _parser(drafted)
+    found, parser = draft.found, draft.parser
     words = [word if isinstance(word, str) else word.name for word in program_for(plan).arguments]
     words = words[: len(words) - len(plan.job.launch.arguments)]  # these are last
     rendered = {parser.key(group[0]): group for group in grouped(words) if is_option(group[0])}
-    carried = _carried(draft, parser, rendered)
+    carried = _carried(draft, rendered)
     if found.launch is not None or found.megatron is not None or draft.options:
-        carried += _restored(draft, parser, rendered, carried)
+        carried += _restored(draft, rendered, carried)
     if plan.job.framework.runs("DeepSpeed engine"):
-        carried += _carry_config(drafted, plan, carried)
+        carried += _carry_config(draft, plan, carried)
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
-    given = _given(draft, parser, carried) | _decided(parser)
+    given = _given(draft, carried)
     given |= _HARMLESS if given & scripts.CONFIGS else frozenset()
     for key, option in rendered.items() if draft.options else ():
         if key not in given and not _is_default(parser, key, option):
             yield " ".join(option)
 
 
-def _given(draft: Draft, parser: Parser, carried: Iterable[tuple[str, ...]]) -> set[str]:
-    """The options that the files or `launch.arguments` give, in these words or others, and what follows from them."""
-    names = {one.name for one in draft.options}
+def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
+    """The options that the files or `launch.arguments` give, in these words or others, what follows from them, and
+    those that a plan decides.
+    """
+    parser, names = draft.parser, {one.name for one in draft.options}
     given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
     given |= {other for name in names for other in megatron.said_by().get(name, ())}
     given |= {megatron.WARMUPS[0]} if given.intersection(megatron.WARMUPS) else set()
-    return given | (megatron.FOLLOWS if parser.flavour else set())
+    return given | (megatron.FOLLOWS if parser.flavour else set()) | _decided(parser)
 
 
-def _carry_config(drafted: DraftedRun, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _carry_config(draft: Draft, plan: Plan, carried: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The merge patch between the plan's DeepSpeed config and the files'; and the Trainer's arguments that repeat it.
 
     The Trainer compares the optimizer's parameters with its arguments: those that have these are "auto" in the config.
     """
-    draft, config = drafted.draft, drafted.found.config
-    trainer = plan.job.framework.runs("Trainer")
+    config, trainer = draft.found.config, plan.job.framework.runs("Trainer")
     without = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
     bare: dict[str, Any] = next((json.loads(file.text) for file in without.files if file.path == FILE_NAME), {})
-    patch = config_patch(draft, config, bare, fills=trainer) if config is not None else {}
+    data = config.json.data if config is not None and isinstance(config.json.data, dict) else {}
+    patch = config_patch(draft, config, data, bare, fills=trainer) if config is not None else {}
     names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
     optimizer = patch.get("optimizer", {})
     own = optimizer.get("params", {}) if isinstance(optimizer, dict) else None
@@ -111,11 +106,11 @@ def _carry_config(drafted: DraftedRun, plan: Plan, carried: list[tuple[str, ...]
     return repeated
 
 
-def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
     last = {one.key: one for one in draft.options}  # of one that is given again, the last counts
-    decided = _decided(parser)
+    parser, decided = draft.parser, _decided(draft.parser)
     for one in draft.options:
         if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):
             continue
@@ -128,8 +123,8 @@ def _carried(draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...
         elif _is_said(draft, one, rendered):
             continue
         elif one.key in decided or one.name in decided:
-            off = ("1", *(() if (default := parser.default(one.key)) is None else (str(default),)))
-            if new is not None or not any(same_values(values_of(one.words), (value,)) for value in off):
+            off = same_values(values_of(one.words), ("1",)) or _is_default(parser, one.key, one.words)
+            if new is not None or not off:
                 draft.leave(str(one), one.where, f"the plan decides it: {' '.join(new) if new else 'left out'}")
         elif parser.flavour and not is_option(one.words[0]):
             draft.leave(str(one), one.where, "no option takes it")
@@ -169,13 +164,14 @@ def _gone(parser: Parser, one: Given) -> str | None:
 
 
 def _restored(
-    draft: Draft, parser: Parser, rendered: Mapping[str, tuple[str, ...]], carried: Iterable[tuple[str, ...]]
+    draft: Draft, rendered: Mapping[str, tuple[str, ...]], carried: Iterable[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
     """Defaults of the parser that the plan's own values would replace: nobody asked for these."""
-    given = _given(draft, parser, carried)
+    parser, given = draft.parser, _given(draft, carried)
     found: list[tuple[str, ...]] = []
     for key, words in rendered.items():
-        if key in given | _decided(parser) or _is_default(parser, key, words) or parser.is_switch(key):
+        option = parser.option(key)
+        if key in given or _is_default(parser, key, words) or (option is not None and option.kind == "flag"):
             continue
         default = parser.default(key)
         if key == "--lr-warmup-fraction":
@@ -192,14 +188,13 @@ def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
     return default is not None and same_values(values_of(words), (str(default),))
 
 
-def _carry_unplanned(drafted: DraftedRun) -> None:
+def _carry_unplanned(draft: Draft) -> None:
     """Without a plan nothing can be compared: every option goes over as it is, but for those that a plan decides."""
-    draft, parser = drafted.draft, _parser(drafted)
-    decided = megatron.PLANNED if parser.flavour else scripts.PLANNED
+    decided = megatron.PLANNED if draft.parser.flavour else scripts.PLANNED
     words: list[str] = []
     for one in draft.options:
         if not one.known:
             draft.leave(str(one), one.where, "its value is not in the files")
-        elif one.key not in decided and not _names_config(one, parser):
+        elif one.key not in decided and not _names_config(one, draft.parser):
             words += one.words
     draft.set("launch.arguments", words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ..job.source import escape
@@ -16,13 +16,12 @@ _OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offlo
 _OF_TRAINER: Final = frozenset(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")) | {
     "/gradient_clipping"
 }
-#: What is printed, which changes nothing.
-_LOGGING: Final = frozenset({"steps_per_print", "wall_clock_breakdown"})
 _MISSING: Final = object()
 
 
-def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
+def read_config(draft: Draft, config: Config) -> None:
     """The keys that a DeepSpeed config says: batch, precision, optimizer, and its share of the layout."""
+    megatron = draft.found.megatron is not None
     stated = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
     known = {
         "layout.gradient_accumulation": megatron and draft.get("training.global_batch") is not None,
@@ -33,19 +32,16 @@ def read_config(draft: Draft, config: Config, *, megatron: bool) -> None:
             draft.set(option.spec, option.decode(config, option.pointer))
 
 
-def config_patch(draft: Draft, config: Config, planned: Mapping[str, Any], *, fills: bool) -> dict[str, Any]:
-    """Return the patch of the plan's config that makes it read as `config`. `fills`: "auto" is filled in before.
-
-    Keys that the plan decides, and "auto" that nothing fills in, are named where they differ.
-    """
-    data: dict[str, Any] = config.json.data if isinstance(config.json.data, dict) else {}
-    return _patch(draft, config, "", data, planned, fills)
-
-
-def _patch(
-    draft: Draft, config: Config, at: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], fills: bool
+def config_patch(
+    draft: Draft, config: Config, ours: Mapping[str, Any], theirs: Mapping[str, Any], *, fills: bool, at: str = ""
 ) -> dict[str, Any]:
+    """Return the patch of the plan's section, `theirs`, that makes it read as the config's own. `at`: where it is.
+
+    Keys that the plan decides, and "auto" that nothing fills in before, are named where they differ.
+    """
     patch: dict[str, Any] = {}
+    named = {_now(config, at, key) for key in ours} | {"steps_per_print", "wall_clock_breakdown"}  # change nothing
+    named |= {f"offload_{name}" for name in OFFLOADED if at == ZERO and config.offload(name) == "cpu"}
     for key, value in ours.items():
         pointer = f"{at}/{escape(key)}"
         new = _now(config, at, key)
@@ -53,21 +49,24 @@ def _patch(
         if _is_planned(draft, config, pointer, value, other):
             continue
         if isinstance(value, Mapping) and (isinstance(other, Mapping) or other is _MISSING):
-            if inner := _patch(draft, config, pointer, value, other if isinstance(other, Mapping) else {}, fills):
+            new_section = other if isinstance(other, Mapping) else {}
+            inner = config_patch(draft, config, value, new_section, fills=fills, at=pointer)
+            if inner or (other is _MISSING and not value):
                 patch[new] = inner
-            elif other is _MISSING and not value:
-                patch[new] = {}
         elif value == "auto" and not fills:
             if other is _MISSING:
                 draft.leave(pointer[1:].replace("/", "."), config.locate(pointer), "DeepSpeed leaves out auto values")
-        elif other is _MISSING and _is_default(config, pointer, value):
-            continue
-        elif value != "auto" or other is _MISSING:
-            if value is not None and (other is _MISSING or not _same(value, other)):
+        elif other is _MISSING:
+            if value is not None and not _is_default(config, pointer, value):
                 patch[new] = value
-            elif value is None and other is not _MISSING:
-                patch[new] = None
-    return patch | dict(_unasked(config, at, ours, theirs, fills))
+        elif value != "auto" and not _same(value, other):
+            patch[new] = value
+    for key, value in theirs.items():
+        pointer = f"{at}/{escape(key)}"
+        planned = key in named or pointer in PLANNED or (fills and pointer in _OF_TRAINER)
+        if not (planned or _is_default(config, pointer, value)):
+            patch[key] = None  # which leaves it out
+    return patch
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -99,28 +98,6 @@ def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, other: A
         name = pointer[1:].replace("/", ".")
         draft.leave(f"{name}: {value}", config.locate(pointer), f"{PLANNED[pointer]} decides it: {shown}")
     return True
-
-
-def _unasked(
-    config: Config, at: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], fills: bool
-) -> Iterator[tuple[str, None]]:
-    """The keys that the plan's config has beside the file's, and that do something: null leaves them out."""
-    named = {_now(config, at, key) for key in ours} | _LOGGING | _moved(config, at)
-    for key, value in theirs.items():
-        pointer = f"{at}/{escape(key)}"
-        if (
-            key in named
-            or pointer in PLANNED
-            or (fills and pointer in _OF_TRAINER)
-            or _is_default(config, pointer, value)
-        ):
-            continue
-        yield key, None
-
-
-def _moved(config: Config, at: str) -> set[str]:
-    """The sections of what a config offloads by the names that these had."""
-    return {f"offload_{name}" for name in OFFLOADED if at == ZERO and config.offload(name) == "cpu"}
 
 
 def _is_default(config: Config, pointer: str, value: Any) -> bool:

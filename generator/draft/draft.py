@@ -1,5 +1,6 @@
-"""`Draft`: a spec while it is written from files, and everything of these that it doesn't take; a program's options, as
-its launch line gives them, and as its parser names them and fills them in.
+"""`Keys`, a spec while it is written, and `Draft`, one from files, with everything of these that it doesn't take.
+
+A program's options, as its launch line gives them, and as its parser names them and fills them in.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from ..job.wording import escape, value_at
 from ..programs.launching.launch_line import Launch
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, MegatronOption, option_table
-from ..programs.shell.records import Assignment, Word
+from ..programs.shell.records import Word
 from ..programs.trainer.training_arguments import TrainingArguments, known_arguments
 from ..secrets import Hider, mask
+from .find import ExistingRun
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
 SECRET: Final = "it may be a secret, which a spec doesn't hold"
@@ -50,23 +52,19 @@ class Given:
     name: str  #: as written, `--lr`
     words: tuple[str, ...]  #: the option and its values
     where: Location
-    known: bool = True  #: whether every value is known; what isn't is in `words` as it is written
-    key: str = ""  #: the name that the program's own parser calls it by
+    known: bool  #: whether every value is known; what isn't is in `words` as it is written
+    key: str  #: the name that the program's own parser calls it by
 
     def __str__(self) -> str:
         return " ".join(self.words)
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
-    """The spec's keys so far, what was left out, and the options of the program that are still to be carried over."""
+class Keys:
+    """The spec's keys so far."""
 
     spec: dict[str, Any] = field(default_factory=dict)
-    left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order
     comments: dict[str, str] = field(default_factory=dict)  #: by dotted path: why a value that no file says
-    options: tuple[Given, ...] = ()  #: of the program
-    ours: frozenset[str] = frozenset()  #: paths of scripts that dsgen wrote
-    hide: Hider = field(default_factory=lambda: Hider(()))  #: of the secrets in the files
 
     def set(self, path: str, value: object) -> None:
         """Set a key by its dotted path, where a value is known."""
@@ -94,24 +92,10 @@ class Draft:
             elif isinstance(home, dict):
                 home.pop(last, None)
 
-    def leave(self, what: str, where: Location, why: str) -> None:
-        """Say of something that the spec doesn't have it."""
-        if not (where.path in self.ours and why.startswith(_OF_SCRIPTS)):
-            self.left[LeftOut(self.hide(what), where, self.hide(why))] = None
-
 
 def _parts(path: str | Sequence[str]) -> list[str]:
     """The keys of a path: dotted, or one by one where they have dots."""
     return path.split(".") if isinstance(path, str) else list(path)
-
-
-def told(word: Word | Assignment) -> str:
-    """The text of a word, as it is written where its value can't be known."""
-    return word.value if word.value is not None else word.raw
-
-
-_TRUE: Final = frozenset({"true", "yes", "t", "y"})
-_FALSE: Final = frozenset({"false", "no", "f", "n"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +130,22 @@ class Parser:
             return None if option.nargs in ("+", "*") else 0 if option.kind == "flag" and option.nargs is None else 1
         return None if self._argument(key).get("type") in (None, "list") else 1
 
-    def is_switch(self, key: str) -> bool:
-        """Return whether an option can be given but not taken back."""
-        option = self.option(key)
-        return option is not None and option.kind == "flag"
+
+@dataclass(slots=True, kw_only=True)
+class Draft(Keys):
+    """The spec of a run, what of its files was left out, and the options of its program that are to be carried over."""
+
+    found: ExistingRun
+    left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order
+    parser: Parser = field(default_factory=Parser)
+    options: tuple[Given, ...] = ()  #: of the program
+    ours: frozenset[str] = frozenset()  #: paths of scripts that dsgen wrote
+    hide: Hider  #: of the secrets in the files
+
+    def leave(self, what: str, where: Location, why: str) -> None:
+        """Say of something that the spec doesn't have it."""
+        if not (where.path in self.ours and why.startswith(_OF_SCRIPTS)):
+            self.left[LeftOut(self.hide(what), where, self.hide(why))] = None
 
 
 def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
@@ -158,7 +154,8 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     for word in (*launch.arguments, None):
         if group and _is_whole(group, word, parser):
             first = group[0].value if group[0].value is not None else group[0].prefix or group[0].raw
-            name, words = first.partition("=")[0], tuple(_mounted(one) or told(one) for one in group)
+            name = first.partition("=")[0]
+            words = tuple(_mounted(one) or (one.value if one.value is not None else one.raw) for one in group)
             known = all(one.value is not None or _mounted(one) is not None for one in group)
             yield Given(name, words, launch.script.locate(group[0]), known, parser.key(name))
             group = []
@@ -205,10 +202,9 @@ def options_of_values(arguments: TrainingArguments) -> Iterator[Given]:
         plain = all(isinstance(item, str | int | float | bool) for item in items)
         texts = (str(item).lower() if isinstance(item, bool) else str(item) for item in items)
         words = tuple(texts) if plain else ("...",)
-        option = f"--{name}"
-        key = option.replace("_", "-")
         if value is not None:
-            yield Given(option, (option, *words), arguments.locate(name), plain, key)
+            option = f"--{name}"
+            yield Given(option, (option, *words), arguments.locate(name), plain, option.replace("_", "-"))
 
 
 def values_of(words: Sequence[str]) -> tuple[str, ...]:
@@ -229,8 +225,8 @@ def same_value(one: object, other: object) -> bool:
 
 def _read(value: object) -> object:
     text = str(value).strip().strip("'\"")
-    if text.lower() in _TRUE | _FALSE:
-        return text.lower() in _TRUE
+    if text.lower() in ("true", "yes", "t", "y", "false", "no", "f", "n"):
+        return text.lower() in ("true", "yes", "t", "y")
     try:
         return float(text)
     except ValueError:

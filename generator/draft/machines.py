@@ -25,7 +25,6 @@ from ..programs.world import world_of
 from ..secrets import Likeness, likeness
 from ..units import GBIT_PER_S, clock
 from .draft import SECRET, Draft
-from .find import ExistingRun
 
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
 _PLANNED: Final = frozenset(
@@ -51,10 +50,10 @@ _OF_PODS: Final = {
 _WRITTEN: Final = frozenset({"--signal", "--open-mode"})
 
 
-def read_machines(draft: Draft, found: ExistingRun) -> None:
+def read_machines(draft: Draft) -> None:
     """GPUs, the scheduler's options and the environment."""
-    submission, world = found.submission, world_of(found.submission)
-    gpus = (found.megatron.run.gpus if found.megatron and found.megatron.run else None) or world.gpus
+    found, submission, world = draft.found, draft.found.submission, world_of(draft.found.submission)
+    gpus = (found.megatron.run.gpus if found.megatron else None) or world.gpus
     draft.set("gpus", gpus)
     if not gpus:
         draft.set("nodes", world.nodes)
@@ -70,7 +69,7 @@ def read_machines(draft: Draft, found: ExistingRun) -> None:
     _read_plan(draft, Path(found.where.path).parent)
     if draft.get("cluster") is None:
         _read_cluster(draft, world.gpus_per_node, world.nodes)
-    _read_environment(draft, found)
+    _read_environment(draft)
 
 
 def _read_plan(draft: Draft, folder: Path) -> None:
@@ -206,9 +205,9 @@ def _setup(content: str) -> list[str]:
     return [line for line in block.split("\n")[1:] if line.strip() and not line.startswith(usual)]
 
 
-def _read_environment(draft: Draft, found: ExistingRun) -> None:
+def _read_environment(draft: Draft) -> None:
     """The variables that the program gets, but for those that dsgen's launch files set."""
-    launch, options = found.launch, draft.spec.get("launch", {}).get("kubernetes", {})
+    launch, options = draft.found.launch, draft.spec.get("launch", {}).get("kubernetes", {})
     from_secrets = {text.rpartition(":")[2] for text in options.get("variables_from", ())}
     for name, assignment in launch.environment.items() if launch else ():
         if _RENDEZVOUS.fullmatch(name) or name in from_secrets:

@@ -14,7 +14,6 @@ from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
 from .draft import Draft, Parser, options_of_file, options_of_launch
-from .find import ExistingRun
 from .scripts import set_script
 
 #: Pins that mean something beside others only.
@@ -40,14 +39,13 @@ _USUAL_POSITIONS: Final = 2048
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
 
-def read_megatron(draft: Draft, found: ExistingRun, facts: MegatronFacts) -> None:
+def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
     """Everything that the arguments say, but for what is carried over as it is."""
-    run = facts.run
-    parser = Parser(flavour=run.flavour)
-    given = options_of_launch(run.launch, parser) if run.launch else options_of_file(run, parser)
+    run, draft.parser = facts.run, Parser(flavour=facts.run.flavour)
+    given = options_of_launch(run.launch, draft.parser) if run.launch else options_of_file(run, draft.parser)
     draft.options = tuple(given)
     draft.set("framework", run.flavour)
-    set_script(draft, found)
+    set_script(draft)
     keys = decoded(run)
     _read_model(draft, facts, {key[6:]: keys.pop(key) for key in tuple(keys) if key.startswith("model.")})
     _read_training(draft, facts)

@@ -22,8 +22,7 @@ from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
-from .draft import SECRET
-from .run import DraftedRun
+from .draft import SECRET, Draft
 
 _MOST_REFUSED: Final = 5
 #: Sections of the spec whose keys may be left out, and those that may not.
@@ -51,31 +50,29 @@ def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
     return job, findings
 
 
-def leave_secrets(drafted: DraftedRun) -> None:
+def leave_secrets(draft: Draft) -> None:
     """Take out of the draft what has a secret: by its looks or name, or one that the files have elsewhere."""
-    draft = drafted.draft
-    found = {secret.pointer for secret in spec_secrets(_readable(drafted))}
+    found = {secret.pointer for secret in spec_secrets(_readable(draft))}
     found |= {at for at, value in walk("", draft.spec) if isinstance(value, str) and draft.hide(value) != value}
     for pointer in sorted(found, key=_order, reverse=True):  # items of a list from its end
-        if not (pointer.startswith(_ARGUMENTS) and _drop_argument(drafted, pointer, SECRET)):
-            _take_out(drafted, _keys(pointer), SECRET)
+        if not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, SECRET)):
+            _take_out(draft, _keys(pointer), SECRET)
 
 
-def _readable(drafted: DraftedRun) -> Source:
+def _readable(draft: Draft) -> Source:
     """The draft as a spec is read, without sections of a config that are nested deeper, or are more, than a spec is."""
     while True:
         try:
-            return plain_source(drafted.draft.spec)
+            return plain_source(draft.spec)
         except UnreadableText as problem:
             keys = _keys(problem.finding.where.pointer)[:2]
-            _take_out(drafted, keys, problem.finding.message)
-            drafted.draft.drop(keys)
+            _take_out(draft, keys, problem.finding.message)
+            draft.drop(keys)
 
 
-def prune(drafted: DraftedRun) -> None:
+def prune(draft: Draft) -> None:
     """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
-    draft = drafted.draft
-    leave_secrets(drafted)
+    leave_secrets(draft)
     for _ in range(_MOST_REFUSED):
         try:
             checked(draft.spec)
@@ -85,7 +82,7 @@ def prune(drafted: DraftedRun) -> None:
             for finding in sorted(invalid.findings, key=lambda one: _order(one.where.pointer), reverse=True):
                 keys = _keys(finding.where.pointer)
                 if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
-                    _take_out(drafted, keys, f"{finding.message} [{finding.rule}]")
+                    _take_out(draft, keys, f"{finding.message} [{finding.rule}]")
             if draft.spec == before:
                 return
 
@@ -99,12 +96,11 @@ def _order(pointer: str) -> list[tuple[int, str]]:
     return [(int(key) if key.isdecimal() else -1, key) for key in pointer.split("/")]
 
 
-def _take_out(drafted: DraftedRun, keys: list[str], why: str) -> None:
+def _take_out(draft: Draft, keys: list[str], why: str) -> None:
     """Take a key out of the draft, or what it is an item of; of a tokenizer all, which goes over as options."""
-    draft = drafted.draft
     while keys and draft.get(keys) is None:
         keys = keys[:-1]
-    path, where, config = ".".join(keys), drafted.found.where, drafted.found.config
+    path, where, config = ".".join(keys), draft.found.where, draft.found.config
     if keys and path not in _NEEDED:
         if keys[0] == "deepspeed_config" and config is not None:
             draft.leave(".".join(keys[1:]), config.locate("/" + "/".join(map(escape, keys[1:]))), why)
@@ -125,16 +121,15 @@ def planned(read: Callable[[], tuple[Job, tuple[Finding, ...]]]) -> Outcome:
     return Outcome(plan=answer.plans[0], findings=findings)
 
 
-def planned_draft(drafted: DraftedRun) -> Outcome:
+def planned_draft(draft: Draft) -> Outcome:
     """The best plan of the spec, without its secrets."""
-    leave_secrets(drafted)
-    return planned(lambda: checked(drafted.draft.spec))
+    leave_secrets(draft)
+    return planned(lambda: checked(draft.spec))
 
 
-def without_refused(drafted: DraftedRun, outcome: Outcome) -> Outcome:
+def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
     """Keys of the config that `dsgen generate` would refuse are named, and left out."""
-    draft, config = drafted.draft, drafted.found.config
-    again = planned_draft(drafted)
+    config, again = draft.found.config, planned_draft(draft)
     if again.plan is None:
         return again
     errors: list[Finding] = []
@@ -146,21 +141,21 @@ def without_refused(drafted: DraftedRun, outcome: Outcome) -> Outcome:
         if finding.where.path == FILE_NAME and draft.get(keys) is not None:
             draft.drop(keys)
             draft.leave(".".join(keys[1:]), config.locate(pointer) if config else finding.where, why)
-        elif not (pointer.startswith(_ARGUMENTS) and _drop_argument(drafted, pointer, why)):
+        elif not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, why)):
             errors.append(finding)
     return replace(again, findings=(*again.findings, *errors), added=outcome.added)
 
 
-def _drop_argument(drafted: DraftedRun, pointer: str, why: str) -> bool:
+def _drop_argument(draft: Draft, pointer: str, why: str) -> bool:
     """Take the option at a place out of the arguments."""
-    draft, index = drafted.draft, pointer.removeprefix(_ARGUMENTS)
+    index = pointer.removeprefix(_ARGUMENTS)
     words: list[str] = draft.get("launch.arguments") or []
     groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)
     for number, group in enumerate(groups):
         at -= len(group)
         if at < 0:
             given = next((one for one in draft.options if one.words == group), None)
-            where = given.where if given else drafted.found.where
+            where = given.where if given else draft.found.where
             draft.leave(group[0] if why == SECRET else " ".join(group), where, why)
             left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
             draft.drop("launch.arguments")

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ..dataclass import dataclass
 from ..findings import Location
 from ..job.arguments import grouped
 from ..job.schema import launch_keys
@@ -22,68 +21,43 @@ from .scripts import read_script
 _USUAL_NODE = 8  #: GPUs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftedRun:
-    """The draft of one run."""
-
-    found: ExistingRun
-    draft: Draft
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Name what a job needs and nobody said: model, cluster, gpus, global batch."""
-        spec = self.draft.spec
-        lacks = [key for key in ("model", "cluster") if key not in spec]
-        lacks += ["gpus"] if "gpus" not in spec and "nodes" not in spec else []
-        return (*lacks, *(["training.global_batch"] if self.draft.get("training.global_batch") is None else []))
-
-
 def draft_run(
     found: ExistingRun, others: Sequence[ExistingRun] = (), answers: Mapping[str, object] | None = None
-) -> DraftedRun:
+) -> Draft:
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
     texts = found.submission.texts
     ours = {path for path, text in texts.items() if "# Written by dsgen " in text.content[:4096]}
     of_service = {job.path for job in found.submission.azureml_jobs}  # which has the values of its expressions
     draft = Draft(
+        found=found,
         ours=frozenset(ours - of_service),
         hide=Hider(value for text in texts.values() for value in text.secret_values),
     )
-    if found.megatron is not None and found.megatron.run is not None:
-        read_megatron(draft, found, found.megatron)
+    if found.megatron is not None:
+        read_megatron(draft, found.megatron)
     else:
-        read_script(draft, found)
+        read_script(draft)
     if found.config is not None:
-        read_config(draft, found.config, megatron=found.megatron is not None)
-    read_machines(draft, found)
+        read_config(draft, found.config)
+    read_machines(draft)
     for other in others if found.where.path not in ours else ():
         draft.leave(other.program, other.where, "another run: for its spec, give init its files alone")
-    _answer(draft, answers or {})
-    _complete(draft, found.where)
-    _name_hosts(draft)
-    return DraftedRun(found=found, draft=draft)
-
-
-def _answer(draft: Draft, answers: Mapping[str, object]) -> None:
-    """Put what the user says over what the files say."""
-    for path, value in answers.items():
+    for path, value in (answers or {}).items():
         if path in ("gpus", "nodes"):
             draft.spec.pop("gpus", None)
             draft.spec.pop("nodes", None)
         if path == "launch.target" and draft.get(path) not in (None, value):
             draft.spec["launch"].pop(str(draft.get(path)), None)
         draft.set(path, value)
-
-
-def _name_hosts(draft: Draft) -> None:
-    """Machines without a scheduler are named in a file, where they are several."""
-    target, nodes = str(draft.get("launch.target")), draft.get("nodes")
-    shell = "hostfile" in launch_keys(target)
-    gpus, node = draft.get("gpus"), draft.get("cluster.accelerators_per_node") or _USUAL_NODE
+    _complete(draft, found.where)
+    # Machines without a scheduler are named in a file, where they are several.
+    target, nodes, gpus = str(draft.get("launch.target")), draft.get("nodes"), draft.get("gpus")
+    node = draft.get("cluster.accelerators_per_node") or _USUAL_NODE
     several = (isinstance(nodes, int) and nodes > 1) or (isinstance(gpus, int) and gpus > node)
-    if shell and several and not draft.get(f"launch.{target}"):
+    if several and "hostfile" in launch_keys(target) and not draft.get(f"launch.{target}"):
         draft.set(f"launch.{target}.hostfile", "hostfile")
         draft.comments[f"launch.{target}.hostfile"] = "to be written: a line `HOST slots=GPUS` for each node"
+    return draft
 
 
 def _unfit(batch: int, replicas: int, micro: int | None, steps: int | None) -> tuple[str, ...]:

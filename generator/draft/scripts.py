@@ -14,7 +14,6 @@ from ..programs.submission import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from .draft import Draft, Given, Parser, options_of_launch, options_of_values, values_of
-from .find import ExistingRun
 
 #: Options whose keys of the spec hold decisions of the plan.
 PLANNED: Final = frozenset(
@@ -26,26 +25,21 @@ CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-co
 _ADAPTERS: Final = ("--use-lora", "--use-peft", "--lora-enable")
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
-    "--model-name-or-path",
-    "--model-name",
-    "--model",
-    "--pretrained-model",
-    "--base-model",
-    "--model-path",
+    *("--model-name-or-path", "--model-name", "--model", "--pretrained-model", "--base-model", "--model-path"),
 )
 
 
-def read_script(draft: Draft, found: ExistingRun) -> None:
+def read_script(draft: Draft) -> None:
     """The options of the training script, and of the Trainer what the spec has keys for."""
-    trainer = found.trainer
-    parser = parser_of(found)
-    options: list[Given] = list(options_of_launch(found.launch, parser)) if found.launch else []
+    found, trainer = draft.found, draft.found.trainer
+    draft.parser = Parser(trainer=trainer is not None)
+    options: list[Given] = list(options_of_launch(found.launch, draft.parser)) if found.launch else []
     if trainer is not None and trainer.launch is None:
         options += options_of_values(trainer)
     draft.options = tuple(options)
     alone = found.launch is None and (found.config is None or found.config.filled)
     draft.set("framework", "huggingface" if trainer is not None or alone else "deepspeed")
-    set_script(draft, found)
+    set_script(draft)
     if trainer is not None:
         for row in ROWS:
             value = trainer.setting(row.name) if row.by_default else trainer.value(row.name)
@@ -57,28 +51,22 @@ def read_script(draft: Draft, found: ExistingRun) -> None:
             draft.set("layout.recompute", "none")
         if trainer.value("save_strategy", "steps") != "steps":
             draft.drop("output.save_interval")
-    _read_model(draft, found)
+    _read_model(draft)
     _read_usual(draft)
     config = used_accelerate_config(found.submission)
     if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
         _read_accelerate(draft, config)
 
 
-def set_script(draft: Draft, found: ExistingRun) -> None:
+def set_script(draft: Draft) -> None:
     """The training program; of one in a folder that only the shell knows, its name."""
-    word = found.launch.program if found.launch else None
-    if found.launch is None or word is None:
+    launch, name = draft.found.launch, draft.found.program
+    if launch is None or launch.program is None:
         return
-    name = found.program
-    if name and not set(name) & set("$`*{}"):
+    if not set(name) & set("$`*{}"):
         draft.set("launch.script", name)
-    if word.value is None:
-        draft.leave(word.raw, found.launch.script.locate(word), "the program's folder is not in the files")
-
-
-def parser_of(found: ExistingRun) -> Parser:
-    """The parser of the script's options."""
-    return Parser(trainer=found.trainer is not None)
+    if launch.program.value is None:
+        draft.leave(launch.program.raw, draft.found.where, "the program's folder is not in the files")
 
 
 def _read_usual(draft: Draft) -> None:
@@ -97,12 +85,12 @@ def _read_usual(draft: Draft) -> None:
         draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
 
 
-def _read_model(draft: Draft, found: ExistingRun) -> None:
+def _read_model(draft: Draft) -> None:
     """The model whose name or folder an option has: a preset, or a folder with a config.json."""
-    folder = found.launch.script.text.folder if found.launch else None
+    folder = draft.found.launch.script.text.folder if draft.found.launch else None
     for option in draft.options:
         if option.known and option.key.replace("_", "-") in _MODELS:
-            (value, *_) = values_of(option.words)
+            value = values_of(option.words)[0]
             entry = find_model(value)
             if entry is not None:
                 draft.set("model", entry.name)

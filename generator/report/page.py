@@ -7,9 +7,8 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..dataclass import dataclass
 from ..estimate.layout import in_words
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
@@ -18,11 +17,11 @@ from ..programs.job_rules import PLANNING_RULES
 from ..resources import read_text
 from ..search.feasible import Feasible
 from ..search.plan import Plan, SearchResult
-from ..search.summary import compared, dimension_cells, further, money, price_text, rows, unlike
+from ..search.summary import CAUSES, compared, dimension_cells, further, money, price_text, rows, unlike
 from ..search.sweep import Sweep
 from ..units import GIB, count, gib, gpu_hours, long_time, same_unit, seconds
 from ..version import __version__
-from .points import TIMES, chosen_points, drawn_points, drawn_stages
+from .points import chosen_points, drawn_points, drawn_stages
 from .schedule import drawn, timeline
 
 #: In the order in which they run.
@@ -30,19 +29,14 @@ _SCRIPTS = ("base.js", "timeline.js", "plans.js", "compare.js", "sweep.js", "sta
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """The contents of a report."""
+def report_page(
+    answer: SearchResult, found: Feasible, sweep: Sweep | None = None, *, command: str = "dsgen", spec: str = ""
+) -> str:
+    """The page as text: the same contents give the same bytes.
 
-    answer: SearchResult
-    found: Feasible  #: the layouts that the answer was chosen from
-    sweep: Sweep | None = None
-    command: str = "dsgen"  #: that asks for the same job
-    spec: str = ""  #: the job spec as it was written, without secrets
-
-
-def report_page(contents: Contents) -> str:
-    """The page as text: the same contents give the same bytes."""
+    `found` has the layouts that the answer was chosen from, `command` asks for the same job, `spec` is as it was
+    written, without secrets.
+    """
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
 
     environment = Environment(
@@ -53,44 +47,29 @@ def report_page(contents: Contents) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    scripts = [_asset("echarts.min.js"), "\n".join(map(_asset, _SCRIPTS))]
-    later = _asset("later.js")
-    document, texts = _document(contents), _texts(contents)
-    return environment.get_template("report.html.j2").render(
-        **texts,
-        memory=memory_table(document["memory"]),
-        bars=[*memory_bars(document["memory"])],
-        sweep=sweep_rows(document["sweep"]) if document["sweep"] else None,
-        data=document,
-        json=_inline_json(document),
-        style=_asset("report.css"),
-        scripts=scripts,
-        later=later,
-        hashes=[_hash(script) for script in (*scripts, later)],
-    )
-
-
-def _document(contents: Contents) -> dict[str, Any]:
-    """Return what the scripts draw."""
-    best, found = contents.answer.plans[0], contents.found
-    return {
+    scripts, later = [_asset("echarts.min.js"), "\n".join(map(_asset, _SCRIPTS))], _asset("later.js")
+    # Each script, and no other, is allowed to run.
+    hashes = [b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (*scripts, later)]
+    best = answer.plans[0]
+    drawn_data = {
         "memory": drawn_stages(best),
         "names": MEMORY_NAMES,
         "step": drawn(best, timeline(best)),
-        "plans": drawn_points(best.job, found, chosen_points(contents.answer, found))
+        "plans": drawn_points(best.job, found, chosen_points(answer, found))
         | {"tokens_per_step_per_gpu": best.tokens_per_step / best.layout.world},
-        "sweep": sweep_document(contents.sweep) if contents.sweep else None,
+        "sweep": sweep_document(sweep) if sweep else None,
     }
+    text = json.dumps(drawn_data, separators=(",", ":"), ensure_ascii=True)
+    inline = _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)  # ends no script, and begins no comment
+    page = {"version": __version__, "command": command, "spec": spec, "timed": found.timed, "data": drawn_data}
+    page |= {"json": inline, "style": _asset("report.css"), "scripts": scripts, "later": later, "hashes": hashes}
+    return environment.get_template("report.html.j2").render(**page, **_texts(answer, drawn_data))
 
 
-def _texts(contents: Contents) -> Mapping[str, Any]:
+def _texts(answer: SearchResult, drawn_data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page says."""
-    answer, best = contents.answer, contents.answer.plans[0]
+    best, stages, points = answer.plans[0], drawn_data["memory"], drawn_data["sweep"]
     return {
-        "version": __version__,
-        "command": contents.command,
-        "spec": contents.spec,
-        "timed": contents.found.timed,
         "plan": best,
         "answer": answer,
         "headline": headline(best),
@@ -103,23 +82,14 @@ def _texts(contents: Contents) -> Mapping[str, Any]:
         "ledger": time_ledger(best),
         "rejected": rejected(answer),
         "certainty": certainty(best),
+        "memory": memory_table(stages),
+        "bars": [*memory_bars(stages)],
+        "sweep": sweep_rows(points) if points else None,
     }
 
 
 def _asset(name: str) -> str:
-    """A file of the page."""
     return read_text("dsgen.report", "assets", name)
-
-
-def _inline_json(document: object) -> str:
-    """JSON that can stand in a page: nothing in it ends a script or begins a comment."""
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _hash(script: str) -> str:
-    """Return the hash that allows this script, and no other, to run."""
-    return b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 _MOST_BARS = 16
@@ -159,12 +129,7 @@ REGIMES: Mapping[str, str] = {
 }
 
 
-class Fact(NamedTuple):
-    """A figure with its name, and what is to be known about it."""
-
-    name: str
-    value: str
-    note: str = ""
+Fact = tuple[str, str, str]  #: a figure's name, the figure, and what is to be known about it
 
 
 def band(duration_s: Band) -> str:
@@ -178,7 +143,6 @@ def percent(fraction: float) -> str:
 
 
 def headline(plan: Plan) -> str:
-    """Name the model and the machines."""
     job = plan.job
     return (
         f"{job.model.name} ({count(parameter_count(job.model))} parameters) with {job.framework} on {job.gpus:,} × "
@@ -191,19 +155,19 @@ def tiles(plan: Plan) -> Iterator[Fact]:
     rates, run, memory = plan.throughput, plan.run, plan.memory
     limit = float(memory.capacity_bytes) * (1 - plan.job.headroom)
     high = float(plan.uncertainty.required.high)
-    yield Fact("Memory per GPU", f"{gib(memory.required_bytes)} GiB", f"at most {gib(high)}; limit {gib(limit)} GiB")
-    yield Fact("Step", seconds(float(plan.step_time.total_s)), band(plan.uncertainty.step_time))
-    yield Fact("Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} per GPU")
-    yield Fact("MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU")
+    yield "Memory per GPU", f"{gib(memory.required_bytes)} GiB", f"at most {gib(high)}; limit {gib(limit)} GiB"
+    yield "Step", seconds(float(plan.step_time.total_s)), band(plan.uncertainty.step_time)
+    yield "Tokens/s", count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f} per GPU"
+    yield "MFU", percent(rates.mfu), f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s per GPU"
     if run is None:
-        yield Fact("Training", "unknown", "set training.duration in the spec")
+        yield "Training", "unknown", "set training.duration in the spec"
         return
-    yield Fact("Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}")
+    yield "Training", long_time(run.wall_s), f"{run.steps:,} steps, goodput {run.goodput_fraction:.0%}"
+    hours = gpu_hours(run.wall_gpu_hours)
     if run.wall_cost is None:
-        yield Fact("GPU-hours", f"{gpu_hours(run.wall_gpu_hours)}", "no price: set cluster.price_per_node_hour")
+        yield "GPU-hours", hours, "no price: set cluster.price_per_node_hour"
     else:
-        at = f"{gpu_hours(run.wall_gpu_hours)} GPU-hours at {price_text(plan.job)}"
-        yield Fact("Cost", money(plan.job, run.wall_cost), at)
+        yield "Cost", money(plan.job, run.wall_cost), f"{hours} GPU-hours at {price_text(plan.job)}"
 
 
 def plans_table(answer: SearchResult) -> dict[str, Any]:
@@ -234,19 +198,19 @@ def run_facts(plan: Plan) -> Iterator[Fact]:
     run = plan.run
     if run is None:
         return
-    yield Fact("Tokens", f"{count(run.tokens)} in {run.steps:,} steps", f"{long_time(run.duration_s)} of steps alone")
+    yield "Tokens", f"{count(run.tokens)} in {run.steps:,} steps", f"{long_time(run.duration_s)} of steps alone"
     saved = f"every {run.save_interval_steps:,} steps, in {seconds(run.save_s)}"
-    yield Fact("Checkpoints", f"{run.checkpoint_bytes / 1e12:,.3g} TB", saved)
+    yield "Checkpoints", f"{run.checkpoint_bytes / 1e12:,.3g} TB", saved
     failures = f"{run.failures:,.0f}" if run.failures >= 2 else f"{run.failures:.2g}"
-    yield Fact("Failures expected", failures, f"{long_time(run.restart_s)} and the steps since the last save each")
+    yield "Failures expected", failures, f"{long_time(run.restart_s)} and the steps since the last save each"
     if run.segments is not None and run.segments > 1:
-        yield Fact("Jobs", f"{run.segments:,}", "one after another, within the time limit")
+        yield "Jobs", f"{run.segments:,}", "one after another, within the time limit"
 
 
 def time_ledger(plan: Plan) -> list[dict[str, Any]]:
     """The step time by cause, the largest first."""
     total = float(plan.step_time.total_s)
-    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in TIMES}
+    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
     size, unit = (1.0, "s") if total >= 1 else (1e-3, "ms")
     return [
         {"name": name, "seconds": f"{spent / size:,.2f} {unit}", "share": spent / total, "meaning": MEANINGS[name]}
@@ -317,8 +281,6 @@ def certainty(plan: Plan) -> dict[str, Any]:
 
 def sweep_document(found: Sweep) -> dict[str, Any]:
     """The sweep as plain data: the keys, and a point for each combination of values."""
-    from ..estimate.layout import in_words  # here, to save start-up time
-
     points = []
     for point in found.points:
         row = point.to_dict()

@@ -16,17 +16,16 @@ from ..estimate.step_time import step_time
 from ..job.records import Job
 from ..search.feasible import Estimates
 from ..search.plan import Plan, SearchResult
+from ..search.summary import CAUSES
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
-#: So few are all shown.
-_ALL_OF = 2000
+_ALL_OF = 2000  #: so few are all shown
 #: Points near the front that are all shown, and how near these may be, as shares of the front's step time.
 _MOST_NEAR, _NEAR = 1200, (0.25, 0.1, 0.04, 0.02, 0.01, 0.0)
 #: Of the others, the fastest of each cell of such a grid over the logarithms of memory and time.
 _CELLS = (48, 36)
-TIMES = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
 PARTS = ("parameters", "gradients", "optimizer", "activations", "output", "buffers")
 
 
@@ -60,8 +59,11 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     beyond: Floats = found.total_s / found.total_s[on[below]] - 1
     few = len(front) <= _ALL_OF
     near = next(share for share in _NEAR if share == 0 or (beyond <= share).sum() <= _MOST_NEAR)
-    called = ((_row_of(found.layouts, layout), name) for layout, name in _named(answer).items())
-    names = {row: name for row, name in called if row is not None}
+    names: dict[int, str] = {}
+    ranks = (("chosen" if rank == 1 else f"{rank}", plan) for rank, plan in enumerate(answer.plans, start=1))
+    for name, plan in (*ranks, *answer.alternatives.items()):
+        if (row := _row_of(found.layouts, plan.layout)) is not None:
+            names[row] = f"{names[row]} {name}" if row in names else name
     kept = front | few | (beyond <= near) if near else front | few
     kept[_sample(found)] = True
     kept[[*names]] = True
@@ -86,14 +88,6 @@ def _sample(found: Estimates) -> Rows:
     return rows
 
 
-def _named(answer: SearchResult) -> dict[Layout, str]:
-    """Layouts by rank, and by what they are best in."""
-    names = {plan.layout: "chosen" if rank == 1 else f"{rank}" for rank, plan in enumerate(answer.plans, start=1)}
-    for name, plan in answer.alternatives.items():
-        names[plan.layout] = f"{names[plan.layout]} {name}" if plan.layout in names else name
-    return names
-
-
 def _row_of(rows: Layouts, layout: Layout) -> int | None:
     """Return the row of a layout."""
     same = np.ones(len(rows), np.bool_)
@@ -116,7 +110,7 @@ def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
         "names": {str(number): points.names[number] for number in sorted(points.names)},
         "step_s": _six(time.total_s, len(rows)),
         "required_bytes": _six(ledger.required_bytes, len(rows)),
-        "time": {name: column for name in TIMES if any(column := _six(getattr(time, f"{name}_s"), len(rows)))},
+        "time": {name: column for name in CAUSES if any(column := _six(getattr(time, f"{name}_s"), len(rows)))},
         "memory": {name: column for name in PARTS if any(column := _six(getattr(ledger, f"{name}_bytes"), len(rows)))},
     }
 
@@ -127,9 +121,7 @@ def _six(column: Any, count: int) -> list[float]:
     return [int(short) if (short := float(f"{number:.6g}")).is_integer() else short for number in numbers.tolist()]
 
 
-STATES = PARTS[:3]
-#: What a stage's peak is made of, from the bottom up.
-STACK = (*PARTS, "other", "context")
+STACK = (*PARTS, "other", "context")  #: what a stage's peak is made of, from the bottom up
 
 
 def at_peak(ledger: Memory) -> dict[str, float]:
@@ -139,8 +131,8 @@ def at_peak(ledger: Memory) -> dict[str, float]:
     reduction at the step's end), they are it; else activations come first, and what of the rest is there then.
     """
     sizes = {name: float(getattr(ledger, f"{name}_bytes")) for name in PARTS}
-    left = float(ledger.allocated_bytes) - sum(sizes[name] for name in STATES)
-    found = {name: sizes[name] for name in STATES}
+    found = {name: sizes[name] for name in PARTS[:3]}  # of the states
+    left = float(ledger.allocated_bytes) - sum(found.values())
     at_end = abs(left - sizes["buffers"]) < 1e-9 * max(left, 1.0)
     for name in ("buffers", "activations", "output") if at_end else ("activations", "output", "buffers"):
         found[name] = max(min(sizes[name], left), 0.0)

@@ -6,7 +6,7 @@ The order of passes on a stage, and when each can start, are those of 1F1B and i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,39 +114,27 @@ def _ready(shape: Shape, stage: int, each: Pass, ends: list[dict[Pass, float]]) 
 _MOST_PASSES = 160
 #: Of more stages, or passes in all, every second, third, ... stage is drawn.
 _FEW_ROWS, _MOST_ROWS, _MOST_DRAWN = 8, 24, 5000
-#: What of a stage's time is drawn in which colour. Communication within layers, and sends.
-FORWARD, BACKWARD = ("forward", "communication"), ("recompute", "backward", "communication")
-_TALK: Final = ("tensor_s", "context_s", "expert_s")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A stage's passes. Seconds from the step's start, what is left out not counted."""
-
-    stage: int
-    timed: Timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A step of the pipeline."""
+    """A step of the pipeline. Seconds from the step's start, what is left out not counted."""
 
     shape: Shape
     drawn: int  #: micro-batches that are drawn
-    rows: tuple[Row, ...]  #: of the stages that are drawn
+    rows: list[Timed]  #: of each stage
     pace: int  #: the stage that sets the pace: its passes and its waiting are the step time's own
-    forward: tuple[float, ...]  #: shares of a forward pass, as in `FORWARD`
-    backward: tuple[float, ...]  #: of a backward pass, as in `BACKWARD`
-    cut_s: float  #: where the passes of the others are left out
+    forward: dict[str, float]  #: shares of a forward pass, by what is drawn in one colour
+    backward: dict[str, float]
     left_out_s: float
     pipeline_s: float  #: what all passes take, with what is left out
-    tail: tuple[tuple[str, float], ...]  #: what follows them, by cause
+    tail: dict[str, float]  #: what follows them, by cause
     stretch: float  #: what waiting is drawn with, over what the passes' order alone makes it
 
     @property
     def total_s(self) -> float:
         """The whole step."""
-        return self.pipeline_s + sum(seconds for _, seconds in self.tail)
+        return self.pipeline_s + sum(self.tail.values())
 
 
 def timeline(plan: Plan) -> Timeline:
@@ -159,26 +147,23 @@ def timeline(plan: Plan) -> Timeline:
     layout, time, spread = plan.layout, plan.step_time, passes(plan.job, plan.layout)
     whole = Shape(stages=layout.pipeline, chunks=layout.virtual_pipeline, micro_batches=layout.gradient_accumulation)
     shape = _abbreviated(whole)
-    parts = _parts(whole, time, spread)
-    forward, backward = (_seconds(parts[name], spread, whole.chunks) for name in ("forward", "backward"))
-    rows = timed(shape, forward, backward)
-    tail = tuple((name, float(getattr(time, f"{name}_s"))) for name in ("data", "optimizer", "offload"))
-    pipeline_s = float(time.total_s) - sum(seconds for _, seconds in tail)
-    left_out = (whole.micro_batches - shape.micro_batches) * sum(sum(part.values()) for part in parts.values())
-    pace = rows[spread.pace]
-    rows, stretch = _stretched(rows, pace, pipeline_s - left_out)
-    pace = rows[spread.pace]
+    forward, backward = _parts(whole, time, spread)
+    forward_s, backward_s = sum(forward.values()), sum(backward.values())
+    tail = {name: float(getattr(time, f"{name}_s")) for name in ("data", "optimizer", "offload")}
+    pipeline_s = float(time.total_s) - sum(tail.values())
+    left_out_s = (whole.micro_batches - shape.micro_batches) * (forward_s + backward_s)
+    rows = timed(shape, spread.stages * forward_s / whole.chunks, spread.stages * backward_s / whole.chunks)
+    rows, stretch = _stretched(rows, rows[spread.pace], pipeline_s - left_out_s)
     return Timeline(
         shape=whole,
         drawn=shape.micro_batches,
-        rows=tuple(Row(stage=stage, timed=rows[stage]) for stage in _drawn_stages(shape, spread.pace)),
+        rows=rows,
         pace=spread.pace,
-        forward=_shares(parts["forward"], FORWARD),
-        backward=_shares(parts["backward"], BACKWARD),
-        cut_s=float(pace.end[(len(pace.end) - 1) // 2]),
-        left_out_s=left_out,
+        forward={name: seconds / forward_s for name, seconds in forward.items()},
+        backward={name: seconds / backward_s for name, seconds in backward.items()},
+        left_out_s=left_out_s,
         pipeline_s=pipeline_s,
-        tail=tuple((name, seconds) for name, seconds in tail if seconds > 0),
+        tail={name: seconds for name, seconds in tail.items() if seconds > 0},
         stretch=stretch,
     )
 
@@ -192,35 +177,23 @@ def _abbreviated(whole: Shape) -> Shape:
     return Shape(stages=p, chunks=v, micro_batches=most - (most - m) % p)
 
 
-def _parts(whole: Shape, time: StepTime, spread: Passes) -> dict[str, dict[str, float]]:
-    """Seconds of a micro-batch on the slowest stage, by direction and by cause.
+def _parts(whole: Shape, time: StepTime, spread: Passes) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds of a micro-batch forward and backward on the slowest stage, by cause: communication has the sends too.
 
     Sends belong to the passes after which they are made, but for those that fill and empty the pipeline.
     """
     m, p = whole.micro_batches, whole.stages
-    compute, talk = float(time.compute_s) / m, sum(float(getattr(time, name)) for name in _TALK) / m
+    compute, talk = float(time.compute_s) / m, float(time.tensor_s + time.context_s + time.expert_s) / m
     fill = 2 * (p - 1) * spread.send_s
     send = max(float(time.pipeline_s) - fill, 0.0) / (2 * m)
-    ahead, back = 1 - spread.backward_talk, spread.backward_talk
     return {
-        "forward": {"forward": compute * (1 - spread.backward_compute), "communication": talk * ahead + send},
-        "backward": {
-            "recompute": float(time.recompute_s) / m,
-            "backward": compute * spread.backward_compute,
-            "communication": talk * back + send,
-        },
+        "forward": compute * (1 - spread.backward_compute),
+        "communication": talk * (1 - spread.backward_talk) + send,
+    }, {
+        "recompute": float(time.recompute_s) / m,
+        "backward": compute * spread.backward_compute,
+        "communication": talk * spread.backward_talk + send,
     }
-
-
-def _seconds(parts: dict[str, float], spread: Passes, chunks: int) -> Floats:
-    """Seconds of a pass through a chunk of each stage."""
-    seconds: Floats = spread.stages * sum(parts.values()) / chunks
-    return seconds
-
-
-def _shares(parts: dict[str, float], names: tuple[str, ...]) -> tuple[float, ...]:
-    whole = sum(parts.values())
-    return tuple(parts[name] / whole for name in names)
 
 
 def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Timed], float]:
@@ -244,15 +217,8 @@ def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Ti
     return [Timed(passes=row.passes, start=at(row.start), end=at(row.end)) for row in rows], stretch
 
 
-def _drawn_stages(shape: Shape, pace: int) -> list[int]:
-    """All of few stages; of many, evenly spaced ones with the first, the last and the slowest."""
-    passes_each = 2 * shape.chunks * shape.micro_batches
-    rows = min(max(_MOST_DRAWN // passes_each, _FEW_ROWS), _MOST_ROWS)
-    return sorted({*range(0, shape.stages, -(-shape.stages // rows)), shape.stages - 1, pace})
-
-
-def notes(plan: Plan, line: Timeline) -> list[str]:
-    """Name what the picture leaves out or simplifies, one sentence each."""
+def _notes(plan: Plan, line: Timeline, rows: int) -> list[str]:
+    """Name what a picture with so many rows leaves out or simplifies, one sentence each."""
     shape, said = line.shape, []
     left = shape.micro_batches - line.drawn
     if left:
@@ -260,8 +226,8 @@ def notes(plan: Plan, line: Timeline) -> list[str]:
             f"{left:,} of {shape.micro_batches:,} micro-batches are left out at the break: {line.left_out_s:.3g} s of "
             "the same passes."
         )
-    if len(line.rows) < shape.stages:
-        said.append(f"{len(line.rows)} of {shape.stages} stages are drawn.")
+    if rows < shape.stages:
+        said.append(f"{rows} of {shape.stages} stages are drawn.")
     if plan.layout.zero_stage >= 2 and plan.step_time.data_s > 0:
         said.append("Data parallel communication runs during every pass; its exposed part is drawn at the end.")
     if plan.layout.offload is Offload.OPTIMIZER_AND_PARAMETERS:
@@ -274,42 +240,32 @@ def notes(plan: Plan, line: Timeline) -> list[str]:
 def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
     """The timeline as plain data; times in seconds to five digits of the step."""
     digits = max(0, 5 - int(np.floor(np.log10(line.total_s))))
-    rows = [
-        {
-            "stage": row.stage,
-            "start": row.timed.start.round(digits).tolist(),
-            "end": row.timed.end.round(digits).tolist(),
-            "pass": _numbered(line, row.timed),
-        }
-        for row in line.rows
-    ]
+    shape, ends = line.shape, line.rows[line.pace].end
+    cut_s = float(ends[(len(ends) - 1) // 2])  # where the passes that are not drawn are left out
+    # All of few stages; of many, evenly spaced ones with the first, the last and the slowest.
+    most = min(max(_MOST_DRAWN // (2 * shape.chunks * line.drawn), _FEW_ROWS), _MOST_ROWS)
+    rows = []
+    for stage in sorted({*range(0, shape.stages, -(-shape.stages // most)), shape.stages - 1, line.pace}):
+        row = line.rows[stage]
+        left = (shape.micro_batches - line.drawn) * (row.start >= cut_s * (1 - 1e-9))  # are counted behind the break
+        each = [[int(p.backward), p.chunk, p.micro_batch + int(n)] for p, n in zip(row.passes, left, strict=True)]
+        times = {"start": row.start.round(digits).tolist(), "end": row.end.round(digits).tolist()}
+        rows.append({"stage": stage, **times, "pass": each})
+    kind = "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"
     return {
-        "name": _name(line.shape),
-        "stages": line.shape.stages,
-        "chunks": line.shape.chunks,
-        "micro_batches": line.shape.micro_batches,
+        "name": "Pass by pass" if shape.stages == 1 else f"The pipeline's schedule: {kind}",
+        "stages": shape.stages,
+        "chunks": shape.chunks,
+        "micro_batches": shape.micro_batches,
         "drawn": line.drawn,
         "pace": line.pace,
         "rows": rows,
-        "forward": [[name, round(share, 6)] for name, share in zip(FORWARD, line.forward, strict=True)],
-        "backward": [[name, round(share, 6)] for name, share in zip(BACKWARD, line.backward, strict=True)],
-        "cut_s": round(line.cut_s, digits),
+        "forward": [[name, round(share, 6)] for name, share in line.forward.items()],
+        "backward": [[name, round(share, 6)] for name, share in line.backward.items()],
+        "cut_s": round(cut_s, digits),
         "left_out_s": round(line.left_out_s, digits),
         "pipeline_s": round(line.pipeline_s, digits),
-        "tail": [[name, round(seconds, digits)] for name, seconds in line.tail],
+        "tail": [[name, round(seconds, digits)] for name, seconds in line.tail.items()],
         "total_s": round(line.total_s, digits),
-        "notes": notes(plan, line),
+        "notes": _notes(plan, line, len(rows)),
     }
-
-
-def _numbered(line: Timeline, row: Timed) -> list[list[int]]:
-    """Direction, chunk and micro-batch of passes; behind the break, with those left out counted."""
-    left = (line.shape.micro_batches - line.drawn) * (row.start >= line.cut_s * (1 - 1e-9))
-    return [[int(p.backward), p.chunk, p.micro_batch + int(n)] for p, n in zip(row.passes, left, strict=True)]
-
-
-def _name(shape: Shape) -> str:
-    if shape.stages == 1:
-        return "Pass by pass"
-    name = "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"
-    return f"The pipeline's schedule: {name}"

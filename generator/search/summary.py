@@ -26,9 +26,7 @@ from .plan import Plan, SearchResult
 
 Line = tuple[str, str]  #: a name and a text
 
-_CAUSES: Final = (
-    *("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload"),
-)
+CAUSES = ("compute", "recompute", "tensor", "context", "expert", "pipeline", "bubble", "data", "optimizer", "offload")
 _COMMUNICATION: Final = ("tensor", "context", "expert", "pipeline", "data")
 _SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
 _GOOD: Final = 0.9  #: share of a run in steps, below which the cause is named
@@ -155,7 +153,7 @@ def _batch(plan: Plan) -> str:
 def causes(plan: Plan) -> list[tuple[str, float]]:
     """The causes of the step time in seconds, largest first; those under two percent are left out."""
     total = float(plan.step_time.total_s)
-    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in _CAUSES}
+    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
     return sorted(((name, s) for name, s in parts.items() if s >= _SHOWN_SHARE * total), key=lambda part: -part[1])
 
 

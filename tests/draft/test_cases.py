@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.draft import DraftedRun, LeftOut, carry_over, draft_run, find_runs
+from dsgen.draft import Draft, LeftOut, carry_over, draft_run, find_runs
 from dsgen.findings import Location
 from tests.cli.running import run
 
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 FLAGS = ("--model", "llama-2-7b", "--cluster", "dgx-a100")
 
 
-def adopted(name: str, **answers: object) -> DraftedRun:
+def adopted(name: str, **answers: object) -> Draft:
     """The run of a case, its spec settled."""
     runs = find_runs([FOLDER / name])[1]
     made = draft_run(runs[0], runs[1:], answers)
@@ -28,9 +28,9 @@ def adopted(name: str, **answers: object) -> DraftedRun:
     return made
 
 
-def files_of(made: DraftedRun) -> dict[str, str]:
+def files_of(made: Draft) -> dict[str, str]:
     """The files of a spec."""
-    found = dsgen.search(dsgen.load_job(made.draft.spec), top=1)
+    found = dsgen.search(dsgen.load_job(made.spec), top=1)
     assert isinstance(found, dsgen.SearchResult)
     return {file.path: file.text for file in dsgen.render(found.plans[0])}
 
@@ -50,7 +50,7 @@ def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> 
 
 def test_batch_without_gpus_names_them() -> None:
     """A config with all three batch keys is for train / (micro × accumulation) GPUs."""
-    assert adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100").draft.spec["gpus"] == 8
+    assert adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100").spec["gpus"] == 8
 
 
 def test_config_of_the_new_files_is_read_alike() -> None:
@@ -70,14 +70,14 @@ def test_config_of_the_new_files_is_read_alike() -> None:
 def test_what_deepspeed_refuses_is_named() -> None:
     """A key that this DeepSpeed refuses is left out, and said to be."""
     made = adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100")
-    assert "nebula" not in made.draft.spec["deepspeed_config"]
-    assert any(note.what == "nebula" for note in made.draft.left)
+    assert "nebula" not in made.spec["deepspeed_config"]
+    assert any(note.what == "nebula" for note in made.left)
 
 
 def test_arguments_keep_what_was_trained() -> None:
     """Options that a plan would set otherwise keep the value, or the parser's default, that the files had."""
     made = adopted("megatron")
-    words = made.draft.spec["launch"]["arguments"]
+    words = made.spec["launch"]["arguments"]
     pairs = dict(zip(words[::2], words[1::2], strict=True))
     assert pairs == {
         "--log-interval": "20",
@@ -90,7 +90,7 @@ def test_arguments_keep_what_was_trained() -> None:
 def test_secrets_stay_out() -> None:
     """No secret of the files is in the spec or in a note."""
     made = adopted("megatron")
-    told = f"{made.draft.spec} {' '.join(map(str, made.draft.left))}"
+    told = f"{made.spec} {' '.join(map(str, made.left))}"
     assert "0123456789abcdef" not in told
     assert "WANDB_API_KEY" in told
 
@@ -98,14 +98,14 @@ def test_secrets_stay_out() -> None:
 def test_answers_go_before_files() -> None:
     """More GPUs than the batch of the files has replicas for open the accumulation, and say so."""
     made = adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100", gpus=16)
-    assert "gradient_accumulation" not in made.draft.spec["layout"]
-    assert any("gradient_accumulation" in note.what for note in made.draft.left)
+    assert "gradient_accumulation" not in made.spec["layout"]
+    assert any("gradient_accumulation" in note.what for note in made.left)
 
 
 def test_answered_target_takes_the_place_of_the_files() -> None:
     """Options of the scheduler that the files are for don't stay where another is asked for."""
     made = adopted("megatron", **{"launch.target": "kubernetes"})
-    assert "slurm" not in made.draft.spec["launch"]
+    assert "slurm" not in made.spec["launch"]
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "qwen2.5-7b-finetune", "bloom-176b", "llama-3-8b-lora"])
@@ -168,7 +168,7 @@ def test_a_plan_that_is_none_tells_nothing(text: str, tmp_path: Path) -> None:
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "plan.json").write_text(text)
     runs = find_runs([tmp_path])[1]
-    assert draft_run(runs[0], runs[1:], {}).draft.get("cluster") is None
+    assert draft_run(runs[0], runs[1:], {}).get("cluster") is None
 
 
 def test_a_named_file_of_arguments_is_that_one(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_what_a_spec_refuses_is_left_out_alone(tmp_path: Path, mounts: str, kept
     runs = find_runs([tmp_path])[1]
     made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
     carry_over(made)
-    dsgen.load_job(made.draft.spec)
-    slurm = made.draft.spec["launch"]["slurm"]
+    dsgen.load_job(made.spec)
+    slurm = made.spec["launch"]["slurm"]
     assert (slurm.get("container_mounts"), slurm["partition"]) == (kept, "gpu")
 
 
@@ -207,8 +207,8 @@ def test_later_runs_are_named() -> None:
     """Of several runs one becomes the spec, and the others are named with their places."""
     runs = find_runs([FOLDER / "megatron", FOLDER / "trainer"])[1]
     made = draft_run(runs[0], runs[1:])
-    assert made.draft.spec["framework"] == "megatron-lm"
-    assert any(note.what == "run_clm.py" and "another run" in note.why for note in made.draft.left)
+    assert made.spec["framework"] == "megatron-lm"
+    assert any(note.what == "run_clm.py" and "another run" in note.why for note in made.left)
 
 
 def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
@@ -219,11 +219,11 @@ def test_secrets_stay_out_without_a_plan(tmp_path: Path) -> None:
     (found,) = find_runs([tmp_path])[1]
     made = draft_run(found, answers={"model": "of-nobody", "cluster": "dgx-a100", "gpus": 8})
     assert carry_over(made).plan is None
-    told = f"{made.draft.spec} {' '.join(map(str, made.draft.left))}"
+    told = f"{made.spec} {' '.join(map(str, made.left))}"
     assert "hf_abc" not in told
     assert "hunter3" not in told
-    assert {"--hub_token", "--password"} <= {note.what for note in made.draft.left}
-    assert made.draft.spec["launch"]["arguments"] == ["--seed", "3"]
+    assert {"--hub_token", "--password"} <= {note.what for note in made.left}
+    assert made.spec["launch"]["arguments"] == ["--seed", "3"]
 
 
 def test_a_long_note_is_cut_behind_its_mask() -> None:
@@ -250,7 +250,7 @@ def test_numbers_out_of_range_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(f"#!/bin/bash\n{line}")
     assert find_runs([tmp_path])[1] != ()
     run = draft_run(find_runs([tmp_path])[1][0])
-    assert run.draft.get("layout.micro_batch") is None or isinstance(run.draft.get("layout.micro_batch"), int)
+    assert run.get("layout.micro_batch") is None or isinstance(run.get("layout.micro_batch"), int)
 
 
 def test_configs_that_no_spec_can_hold_are_left_out(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.report.page import Contents, report_page
+from dsgen.report.page import report_page
 from dsgen.search.search import search_with_estimates
 from tests.cli.running import run
 from tests.jobs import SMALL
@@ -45,7 +45,7 @@ def page_of(**changed: object) -> str:
     """The report of the small job."""
     answer, found = search_with_estimates(dsgen.load_job({**SMALL, **changed}), top=3)
     assert isinstance(answer, dsgen.SearchResult)
-    return report_page(Contents(answer=answer, found=found))
+    return report_page(answer, found)
 
 
 def test_the_same_job_gives_the_same_bytes() -> None:
@@ -79,7 +79,7 @@ def test_hostile_strings_come_out_as_data() -> None:
 def test_what_was_ruled_out_is_complete() -> None:
     """Every rule of the answer is in the page with its count and its requirement."""
     answer, found = search_with_estimates(dsgen.load_job(SMALL), top=3)
-    page = report_page(Contents(answer=answer, found=found))
+    page = report_page(answer, found)
     for rule, number in answer.rejected_by.items():
         assert re.search(rf"{rule}</th><td>{number:,}</td>.*?<td class=\"text\">[A-Z]", page), rule
 
@@ -87,7 +87,7 @@ def test_what_was_ruled_out_is_complete() -> None:
 def test_counts_add_up() -> None:
     """What was ruled out and what fits is what was tried; what was left out, kept and varied is what was drawn."""
     answer, found = search_with_estimates(dsgen.load_job(SMALL), top=3)
-    page = report_page(Contents(answer=answer, found=found))
+    page = report_page(answer, found)
     said = re.search(r"<p>Of ([\d,]+) layouts, ([\d,]+) were .*? and ([\d,]+) fit\.(.*?)</p>", page)
     assert said
     tried, out, fit = (int(number.replace(",", "")) for number in said.groups()[:3])

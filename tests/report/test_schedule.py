@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import dsgen
 from dsgen.estimate.stages import in_flight
-from dsgen.report.schedule import BACKWARD, FORWARD, Pass, Shape, Timed, Timeline, drawn, passes_of, timed, timeline
+from dsgen.report.schedule import Pass, Shape, Timed, Timeline, drawn, passes_of, timed, timeline
 from dsgen.search.plan import Plan
 from tests.jobs import job
 
@@ -75,13 +75,13 @@ def plans() -> list[Plan]:
 
 def spent(line: Timeline) -> dict[str, float]:
     """Seconds by what is drawn on the slowest stage, with what is left out."""
-    row = next(row.timed for row in line.rows if row.stage == line.pace)
+    row = line.rows[line.pace]
     lengths = row.end - row.start
     backward = np.array([each.backward for each in row.passes])
     share = line.shape.micro_batches / line.drawn
     found = dict.fromkeys(("forward", "backward", "recompute", "communication"), 0.0)
-    for way, names, shares in ((backward == 0, FORWARD, line.forward), (backward == 1, BACKWARD, line.backward)):
-        for name, part in zip(names, shares, strict=True):
+    for way, shares in ((backward == 0, line.forward), (backward == 1, line.backward)):
+        for name, part in shares.items():
             found[name] += part * float(lengths[way].sum()) * share
     return found
 
@@ -98,7 +98,7 @@ def test_the_timeline_adds_up_to_the_step(plan: Plan) -> None:
     assert talk - 1e-9 <= parts["communication"] <= talk + float(time.pipeline_s) + 1e-9
     waiting = line.pipeline_s - sum(parts.values())
     assert waiting + parts["communication"] == pytest.approx(float(time.bubble_s + time.pipeline_s) + talk)
-    assert max(row.timed.end[-1] for row in line.rows) + line.left_out_s == pytest.approx(line.pipeline_s)
+    assert max(row.end[-1] for row in line.rows) + line.left_out_s == pytest.approx(line.pipeline_s)
     assert dict(line.tail).get("data", 0.0) == pytest.approx(float(time.data_s))
 
 
