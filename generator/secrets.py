@@ -39,10 +39,7 @@ def patterns() -> Any:
 
 @lru_cache(maxsize=4096)
 def likeness(name: str) -> Likeness:
-    """Return how likely the value of a variable, option or key of this name is a secret.
-
-    **Source**: `secrets.json`, which names the detectors that its words are from.
-    """
+    """How likely a value of this name is a secret. **Source**: `secrets.json`, which names where its words are from."""
     words = _words(name)
     if not words or words[0] in patterns()["settings"]:
         return Likeness.NONE
@@ -98,10 +95,7 @@ _PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?
 _FILES: Final = re.compile(r"[\w.@:{},-]*(?:[*?/][\w.@:{},*?-]*)+")
 #: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
 _EXAMPLE: Final = re.compile(r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}")
-_SHORTEST: Final = 6  # characters of what is a secret by its looks
-_SHORTEST_SURE: Final = 8
 _LONG: Final = 16
-_CERTAIN: Final = 30  # letters and digits in a row, which no name has
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
 
@@ -122,13 +116,13 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
         if kind is not Likeness.SURE:
             return _is_random(text)
         mixed = re.search(r"\d", text) is not None and re.search(r"[A-Za-z]", text) is not None
-        return mixed and len(text) >= _SHORTEST_SURE and re.search(r"\s", text) is None
+        return mixed and len(text) >= 8 and re.search(r"\s", text) is None
     if _NUMBER.fullmatch(text):  # a password may be a number
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
     if kind is Likeness.SURE:
         return True
     plain = (_SHORT_WORD if variable else _PLAIN).fullmatch(text) or (_FILES.fullmatch(text) and not _is_random(text))
-    return len(text) >= _SHORTEST and not plain
+    return len(text) >= 6 and not plain
 
 
 def _says_where(text: str) -> bool:
@@ -164,9 +158,6 @@ _NAME: Final = re.compile(r"[\w.-]*")
 #: The word and the mark with which most tokens begin: `hf_`, `sk-`.
 _BEGINS: Final = re.compile(r"(?<![a-z0-9])[a-z0-9]+[_.~-]")
 _LONGEST_NAME: Final = 80
-_A_LINE: Final = 200  # characters of a text that is kept with its secrets
-_LONGEST_INDENT: Final = 200
-_LONGEST_BLOCK: Final = 8192  # characters of a key whose end is missing
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
 _CODE: Final = re.compile(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_]\w*_(?:token|key|pass|password|passwd|pwd|secret)", re.IGNORECASE
@@ -191,7 +182,7 @@ class Secret:
 
 def find(text: str) -> tuple[Secret, ...]:
     """The secrets in a text, in order, none within another."""
-    return _found_in_line(text) if len(text) <= _A_LINE else _found(text)
+    return _found_in_line(text) if len(text) <= 200 else _found(text)
 
 
 def _found(text: str) -> tuple[Secret, ...]:
@@ -218,19 +209,12 @@ def _tokens() -> dict[str, tuple[str, int]]:
 
 
 @cache
-def _needed() -> frozenset[str]:
-    """Return the parts that forms need, in small letters, of which most texts have none."""
-    return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]), map(str.lower, _tokens()))
-
-
-@cache
 def _by_word() -> dict[str, list[str]]:
-    """The parts by the word and the mark that they begin with; under an empty text those that begin in another way.
-
-    Forms may be in the middle of a word; tokens begin after what is no letter or digit.
+    """The parts that forms need, in small letters, by the word and the mark that they begin with: tokens begin after
+    what is no letter or digit. Under an empty text are the others, which may be in the middle of a word.
     """
     found, forms = {"": list[str]()}, frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]))
-    for part in _needed():
+    for part in forms.union(map(str.lower, _tokens())):
         word = _BEGINS.match(part) if part not in forms else None
         found.setdefault(word[0] if word else "", []).append(part)
     return found
@@ -238,25 +222,18 @@ def _by_word() -> dict[str, list[str]]:
 
 def _by_form(text: str) -> Iterator[Secret]:
     small = text.lower()
-    words, by_word = set(_BEGINS.findall(small)), _by_word()  # few searches of the text in place of nearly 200
+    words, by_word = {"", *_BEGINS.findall(small)}, _by_word()  # few searches of the text in place of nearly 200
     there = {part for word in words & by_word.keys() for part in by_word[word] if part in small}
-    there.update(part for part in by_word[""] if part in small)
-    if not there:
-        return
     for form in patterns()["forms"]:
         if not there.isdisjoint(form["needs"]):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
-    if prefixes := tuple(prefix for prefix in _tokens() if prefix.lower() in there):
-        for match in _beginning(prefixes).finditer(text):
+    if prefixes := [prefix for prefix in _tokens() if prefix.lower() in there]:
+        longest_first = "|".join(re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True))
+        pattern = rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=\w)){{10,5000}})"
+        for match in re.finditer(pattern, text):
             what, least = _tokens()[match[1]]
             if _is_token(match[2].partition("/")[0], least):
                 yield Secret(start=match.start(), end=match.end(), name="", what=what, at=match.start())
-
-
-@lru_cache(maxsize=64)
-def _beginning(prefixes: tuple[str, ...]) -> re.Pattern[str]:
-    longest_first = "|".join(re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True))
-    return re.compile(rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=\w)){{10,5000}})")
 
 
 def _is_token(rest: str, least: int) -> bool:
@@ -264,7 +241,7 @@ def _is_token(rest: str, least: int) -> bool:
     part = max(re.split(r"[^A-Za-z0-9]", rest), key=len)
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", part))
     long = len(rest) >= least and len(part) >= min(least, _LONG)
-    return long and (len(part) >= _CERTAIN or changes >= max(2, len(part) // 6))
+    return long and (len(part) >= 30 or changes >= max(2, len(part) // 6))  # no name has 30 letters in a row
 
 
 def _of_form(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
@@ -288,7 +265,7 @@ def _of_block(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
     position, last, pattern = 0, text.rfind(form["ends"]), re.compile(form["pattern"])
     while match := pattern.search(text, position):
         end = text.find(form["ends"], match.end()) if last >= match.end() else -1
-        stop = text.find("\n", end) if end >= 0 else match.end() + _LONGEST_BLOCK
+        stop = text.find("\n", end) if end >= 0 else match.end() + 8192  # of a key whose end is missing
         position = len(text) if stop < 0 else min(stop, len(text))
         yield Secret(start=match.start(), end=position, name="", what=form["what"], at=match.start())
 
@@ -352,7 +329,7 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
 
 def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
     """Return where a bare value ends: in YAML it may have spaces."""
-    before = text[max(0, begin - _LONGEST_INDENT) : begin]  # not the whole line, which may be the whole file
+    before = text[max(0, begin - 200) : begin]  # not the whole line, which may be the whole file
     if between.strip() != ":" or before.rpartition("\n")[2].strip(" \t-"):
         return end
     stop = text.find("\n", end)
@@ -360,8 +337,6 @@ def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> i
     return end + len(rest)
 
 
-_SHORTEST_HIDDEN: Final = 4  # characters; a shorter secret is part of ordinary words
-_MANY: Final = 100  # secrets, which are not each looked for in each text
 _BEGIN: Final = 8  # characters of a secret by which one that is cut short is known
 _VISIBLE: Final = re.compile("[^\r\n\x85\u2028\u2029]")
 
@@ -394,7 +369,7 @@ class Hider:
     def __call__(self, text: str) -> str:
         """The text without the secrets."""
         values = self._values
-        if len(values) > _MANY:
+        if len(values) > 100:  # which are not each looked for in each text
             parts = {text[at : at + size] for size in self._lengths for at in range(len(text) - size + 1)}
             values = [value for value in values if value[:_BEGIN] in parts]
         for value in values:
@@ -405,7 +380,7 @@ class Hider:
 def _written(value: str) -> Iterable[str]:
     """A value as messages may write it."""
     value = value.strip()
-    if len(value) < _SHORTEST_HIDDEN:
+    if len(value) < 4:  # it may be part of ordinary words
         return ()
     lines = (line for line in value.splitlines() if len(line) >= 2 * _BEGIN)
     return value, repr(value)[1:-1], json.dumps(value)[1:-1], *lines

@@ -108,7 +108,17 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
 
 def diff(changes: Iterable[Change]) -> str:
     """Return what would change, as a unified diff; a file that only changes its executable bit has one line."""
-    return "".join(line for change in changes for line in _diff(change))
+    lines: list[str] = []
+    for change in changes:
+        before = (change.before or b"").decode("utf-8", errors="replace")
+        if change.action is Action.IDENTICAL:
+            continue
+        if change.before is not None and before == change.file.text:
+            lines.append(f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n")
+            continue
+        source = "/dev/null" if change.before is None else str(change.path)
+        lines += unified_diff(before, change.file.text, source, str(change.path))
+    return "".join(lines)
 
 
 def _compare(file: RenderedFile, folder: Path) -> Change:
@@ -128,15 +138,10 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
         return Change(file=file, path=path, action=Action.CREATE, before=None, found=None)
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
-    same = _body(before) == _body(after) and bool(mode & 0o100) == file.executable
-    return Change(
-        file=file, path=path, action=Action.IDENTICAL if same else Action.CONFLICT, before=before, found=found
-    )
-
-
-def _body(content: bytes) -> bytes:
-    """A file's contents without the line that says which command wrote it: another one may write the same."""
-    return _WRITTEN_BY.sub(b"", content, count=1)
+    # The line that says which command wrote a file is left out: another one may write the same.
+    old, new = (_WRITTEN_BY.sub(b"", content, count=1) for content in (before, after))
+    action = Action.IDENTICAL if old == new and bool(mode & 0o100) == file.executable else Action.CONFLICT
+    return Change(file=file, path=path, action=action, before=before, found=found)
 
 
 def _place(name: str, folder: Path) -> Path:
@@ -162,17 +167,6 @@ def encoded(file: RenderedFile, path: Path) -> bytes:
         raise CannotWrite(path, f"the text is not valid Unicode: {error.reason}") from error
 
 
-def _diff(change: Change) -> Iterator[str]:
-    if change.action is Action.IDENTICAL:
-        return
-    before = (change.before or b"").decode("utf-8", errors="replace")
-    if change.before is not None and before == change.file.text:
-        yield f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n"
-        return
-    source = "/dev/null" if change.before is None else str(change.path)
-    yield from unified_diff(before, change.file.text, source, str(change.path))
-
-
 def unified_diff(before: str, after: str, source: str, target: str) -> Iterator[str]:
     """Yield the lines of a unified diff, without the secrets of either text, which have line feeds alone."""
     hide = Hider(secret.value_in(text) for text in (before, after) for secret in find(text))
@@ -186,7 +180,6 @@ Tell = Callable[[str], object]  #: takes a line for the user
 NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
 PLAN: Final = "plan.json"  #: the last file of a set to come to its place: where it is, the set is whole
 PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
-_PAUSE_S: Final = 0.02
 _LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
 _LOOK: Final = "look at the file, then run the command again"
 
@@ -209,22 +202,16 @@ def write(
     changes = _allowed(compare(files, folder), force)
     if all(change.action is Action.IDENTICAL for change in changes):
         return changes
-    try:
-        with _working(folder, tell) as work:
-            changes = _allowed(compare(files, folder), force)  # another run may have written meanwhile
-            _exchange([change for change in changes if change.action is not Action.IDENTICAL], work, tell)
-    except OSError as error:
-        raise CannotWrite(folder, error.strerror or str(error)) from error
+    with _working(folder, tell) as work:
+        changes = _allowed(compare(files, folder), force)  # another run may have written meanwhile
+        _exchange([change for change in changes if change.action is not Action.IDENTICAL], work, tell)
     return changes
 
 
 def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = _quiet) -> None:
     """Make changes to files below `folder`, all or none. Raises `CannotWrite`, also where one isn't what was found."""
-    try:
-        with _working(folder, tell) as work:
-            _exchange(changes, work, tell)
-    except OSError as error:
-        raise CannotWrite(folder, error.strerror or str(error)) from error
+    with _working(folder, tell) as work:
+        _exchange(changes, work, tell)
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -256,22 +243,26 @@ def _allowed(changes: tuple[Change, ...], force: bool) -> tuple[Change, ...]:
 
 @contextmanager
 def _working(folder: Path, tell: Tell) -> Iterator[Path]:
-    """The working folder, which is nobody else's until the block is over; signals wait for that too."""
-    place = Path(os.path.realpath(folder))
+    """The working folder, which is nobody else's until the block is over; signals wait for that too. `OSError` there
+    becomes `CannotWrite`.
+    """
+    work = Path(os.path.realpath(folder)) / NAME
     last = time.monotonic() + PATIENCE_S
     while time.monotonic() < last:
-        with ExitStack() as stack:
-            stack.enter_context(held())
-            stack.callback(_remove_empty, _make(place))
-            work = place / NAME
-            with suppress(FileExistsError):
-                work.mkdir(mode=0o700)
-            if _take(work, stack, tell):
-                stack.callback(_clear_or_tell, work, tell)
-                _put_back(work, tell)
-                yield work
-                return
-        time.sleep(_PAUSE_S)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(held())
+                stack.callback(_remove_empty, _make(work.parent))
+                with suppress(FileExistsError):
+                    work.mkdir(mode=0o700)
+                if _take(work, stack, tell):
+                    stack.callback(_clear_or_tell, work, tell)
+                    _put_back(work, tell)
+                    yield work
+                    return
+        except OSError as error:
+            raise CannotWrite(folder, error.strerror or str(error)) from error
+        time.sleep(0.02)
     raise CannotWrite(work, f"another dsgen has been writing there for {PATIENCE_S:.0f} s", hint="wait for it to end")
 
 
@@ -299,9 +290,8 @@ def _take(work: Path, stack: ExitStack, tell: Tell) -> bool:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise CannotWrite(
-            work, "its lock is a symbolic link, which dsgen makes none of", hint="move it away"
-        ) from error
+        link = "its lock is a symbolic link, which dsgen makes none of"
+        raise CannotWrite(work, link, hint="move it away") from error
     stack.callback(os.close, lock)
     try:
         if fcntl is None:
@@ -452,13 +442,10 @@ def _clear_or_tell(work: Path, tell: Tell) -> None:
         tell(f"{work}: warning: cannot be removed: {others[0]} is not dsgen's; move it away")
 
 
+_LACKING: Final = {errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}  #: errors of systems that can't
 #: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.
-_NO_LINK: Final = {
-    *(errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK),
-    *(errno.ENOSPC, errno.EDQUOT),
-}
-#: Errors of `fsync` on folders of file systems that can't.
-_NO_SYNC: Final = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EACCES}
+_NO_LINK: Final = _LACKING | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
+_NO_SYNC: Final = _LACKING | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
 
 
 def write_new(path: Path, contents: bytes, *, like: Path | None = None, executable: bool = False) -> None:
@@ -541,11 +528,9 @@ def held() -> Iterator[None]:
     """
     came: list[int] = []
     former = {}
-    try:
+    with suppress(ValueError):  # not the main thread
         for number in _ENDING:
             former[number] = signal.signal(number, lambda which, _: came.append(which))
-    except ValueError:  # not the main thread
-        pass
     try:
         yield
     finally:

@@ -99,7 +99,13 @@ def commands() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit with a status of `ExitStatus`."""
     gc.set_threshold(100_000)  # imports leave little to collect, and looking for it takes a tenth of a short command
-    _open_closed_streams()
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # closed (`<&-`): it gets a descriptor that refuses to read and write
+            null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without Unicode gets question marks, not a traceback
             stream.reconfigure(errors="replace")
@@ -134,14 +140,3 @@ def run() -> None:
                     stream.flush()
             os._exit(end.code or 0)
         raise
-
-
-def _open_closed_streams() -> None:
-    """Give standard streams that are closed (`<&-`) a descriptor that refuses to read and write, as any closed one."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
-            if null != number:
-                os.dup2(null, number)
-                os.close(null)
-            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115

@@ -1,11 +1,11 @@
-"""The answer of a search as text: ranked plans, removed layouts, why nothing fits; the plans of an elastic job."""
+"""The answer of a search as text: the plan and its memory, ranked plans, what was ruled out, why nothing fits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..estimate.layout import in_words
 from ..estimate.uncertainty import percent
@@ -13,19 +13,27 @@ from ..job.records import Job
 from ..job.wording import counted
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import Decision
-from ..search.summary import Line, Row, compared, rows, unlike
+from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
 from .options import given
-from .printing import ASIDE, BAD, BOLD
-from .summary import ALWAYS, NAMES, MemoryBars, answer_lines
-from .tables import Lines, Noted, Part, Table, Text, asides, height, numbers, one_of, plan_table, whole, words
+from .printing import ASIDE, BAD, BLUE, BOLD, GREEN, GREY, OLIVE, ORANGE, PURPLE, RED, TEAL, style
+from .tables import Lines, Noted, Part, Table, Text, asides, height, numbers, one_of, plan_table, whole, words, wrapped
 
 if TYPE_CHECKING:
     from ..search.elastic import Elastic
 
 _REJECTED_SHOWN = 6
 SCREEN = 29  #: lines of a first screen; the name of the job is above them
+ALWAYS = 2  #: lines on ranges and MFU, the last of `further`, that every answer has
+NAMES = 6  #: columns of the longest name in front of a line
+
+
+def answer_lines(plan: Plan, *more: Line, name: str = "Chosen") -> Lines:
+    """The plan in words, its memory, speed, length and price; with more lines, such as where its files are."""
+    styles = {"Chosen": BOLD, "Memory": "" if fits(plan) else BAD}
+    lines = (*answer(plan, name), *more)
+    return Lines(((label, Text(text, styles.get(label, ""))) for label, text in lines), least=NAMES)
 
 
 def report(
@@ -64,11 +72,11 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
     best = table[0].plan
     figures = (numbers("GiB"), numbers("step"), numbers("MFU"), numbers("change", drop=2), asides(drop=1))
     steps = same_unit([float(row.plan.step_time.total_s) for row in table], steps=True)
-    lines = (
-        ((row.name,), row.plan, (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu), *more))
-        for row, step in zip(table, steps, strict=True)
-        for plan, more in [(row.plan, (compared(row.plan, best), unlike(row.plan, best)))]
-    )
+    lines = []
+    for row, step in zip(table, steps, strict=True):
+        plan = row.plan
+        sizes = (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu))
+        lines.append(((row.name,), plan, (*sizes, compared(plan, best), unlike(plan, best))))
     reasons = [(row.name, row.reason) for row in table if row.reason]
     return (Noted(plan_table((whole("plan"),), figures, lines), reasons),)
 
@@ -102,30 +110,26 @@ def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
         yield from (f"{', '.join(values)}: {why}" for why, values in reasons.items())
 
 
-def obstacle(answer: Infeasible, *, rules: bool = True) -> list[Part]:
+def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
     """Say why nothing fits: changes after which it does, the nearest miss, and the rules that removed the layouts."""
     from .known_rules import title_of  # here, to save start-up time
 
-    job = answer.job
-    head = f"{job.name}: none of {answer.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
-    if answer.nearest is None:
-        near = _batch(job)
-    else:
-        broken = (finding.message for finding in answer.nearest.findings if finding.severity.value == "error")
-        near = ("Nearest", f"{in_words(answer.nearest.layout)}: {'; '.join(broken)}.")
-    binding = ("Binding", f"{answer.binding_rule}: {title_of(answer.binding_rule)}")
-    indivisible = answer.nearest is None and job.training.global_batch % job.gpus > 0
+    job, nearest = found.job, found.nearest
+    head = f"{job.name}: none of {found.considered:,} layouts on {job.gpus:,} GPUs passes every rule and fits."
+    broken = [finding.message for finding in nearest.findings if finding.severity.value == "error"] if nearest else []
+    near = ("Nearest", f"{in_words(nearest.layout)}: {'; '.join(broken)}.") if nearest else _batch(job)
+    binding = ("Binding", f"{found.binding_rule}: {title_of(found.binding_rule)}")
+    indivisible = nearest is None and job.training.global_batch % job.gpus > 0
     # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have nothing else to do.
     first, last = ([near], [binding]) if indivisible else ([], [near, binding])
     parts: list[Part] = [Text(head, style=BAD), *([Lines(first)] if first else [])]
-    if answer.suggestions:
+    if found.suggestions:
         head = "Each of these changes makes it fit (checked by searching again):"
-        parts += [head, _changes_table(answer.suggestions)]
+        parts += [head, _changes_table(found.suggestions)]
     else:
-        parts += [
-            "No single change of GPUs, batch, headroom, number formats or a pinned key was found that makes it fit."
-        ]
-    removed = ("", "Ruled out, by rule:", _rejected_table(answer.rejected_by)) if rules else ()
+        none = "No single change of GPUs, batch, headroom, number formats or a pinned key was found that makes it fit."
+        parts.append(none)
+    removed = ("", "Ruled out, by rule:", _rejected_table(found.rejected_by)) if rules else ()
     return [*parts, "", Lines(last), *removed]
 
 
@@ -136,16 +140,10 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
     best = max(change.plan.throughput.tokens_per_s_per_gpu for change in changes)
     steps = same_unit([float(change.plan.step_time.total_s) for change in changes], steps=True)
     for change, step in zip(changes, steps, strict=True):
-        rates = change.plan.throughput
-        share = rates.tokens_per_s_per_gpu / best
-        table.add_row(
-            f"  {change.text}",
-            step,
-            count(rates.tokens_per_s),
-            f"{rates.tokens_per_s_per_gpu:,.0f}",
-            percent(rates.mfu),
-            "fastest" if share == 1 else f"{round(100 * (share - 1))}%",
-        )
+        rates, share = change.plan.throughput, change.plan.throughput.tokens_per_s_per_gpu / best
+        speeds = (count(rates.tokens_per_s), f"{rates.tokens_per_s_per_gpu:,.0f}", percent(rates.mfu))
+        against = "fastest" if share == 1 else f"{round(100 * (share - 1))}%"
+        table.add_row(f"  {change.text}", step, *speeds, against)
     return table
 
 
@@ -241,3 +239,65 @@ def _some(counts: Sequence[int]) -> str:
     """The counts, or of many the first and the last."""
     shown = [f"{gpus:,}" for gpus in counts]
     return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:3])}, ..., {shown[-1]} ({len(shown)} counts)"
+
+
+_WIDEST, _NARROWEST = 40, 16  #: characters for the whole card
+_EIGHTHS = "▏▎▍▌▋▊▉"
+_PARTS: Final = {
+    "parameters_bytes": ("parameters", BLUE),
+    "gradients_bytes": ("gradients", TEAL),
+    "optimizer_bytes": ("optimizer", PURPLE),
+    "activations_bytes": ("activations", ORANGE),
+    "output_bytes": ("logits and loss", OLIVE),
+    "buffers_bytes": ("buffers", GREY),
+}
+_BESIDE: Final = 38  #: columns that the rest of a row takes
+
+
+class MemoryBars(NamedTuple):
+    """One row per component, then what has to fit, with a mark where the headroom begins."""
+
+    plan: Plan
+
+    def lines(self, width: int) -> Iterator[Sequence[Text]]:
+        """The heading, the rows, and what the marks say."""
+        plan, memory, enough = self.plan, self.plan.memory, fits(self.plan)
+        cells = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
+        capacity, required = float(memory.capacity_bytes), float(memory.required_bytes)
+        limit, host = capacity * (1 - plan.job.headroom), float(memory.host_bytes_per_node)
+        parts = [(label, float(getattr(memory, field)), colour) for field, (label, colour) in _PARTS.items()]
+        parts = [part for part in parts if part[1]]
+        table = Table(whole(), numbers(), numbers(), whole())
+        for label, size, colour in (*parts, ("context and NCCL", required - float(memory.allocated_bytes), GREY)):
+            bar = Text(_bar(cells * size / capacity, cells), style=style(colour))
+            table.add_row(label, f"{gib(size)} GiB", f"{size / capacity:.0%}", bar)
+        total = Text(_total(cells, required / capacity, limit / capacity), style=style(GREEN if enough else RED))
+        row = ("required", f"{gib(required)} GiB", f"{required / capacity:.0%}", total)
+        table.add_row(*row, style=BOLD if enough else BAD)
+        stage = f", pipeline stage {memory.stage + 1} of {plan.layout.pipeline} (the fullest)"
+        yield [Text(f"Memory per GPU{stage if plan.layout.pipeline > 1 else ''}", style=BOLD)]
+        yield from table.lines(width)
+        seen = f"nvidia-smi will show {gib(memory.device_bytes)} GiB"
+        marks = [
+            f"] {gib(capacity)} GiB usable",
+            f"│ {gib(limit)} GiB: {plan.job.headroom:.0%} is kept free",
+            seen if enough or required <= capacity else "a run would end out of memory",
+            *([f"{gib(host)} GiB of host memory per node"] if host else []),
+        ]
+        yield from ([Text(line, style(GREY) if enough else "")] for line in wrapped("; ".join(marks), width))
+
+
+def _bar(cells: float, width: int) -> str:
+    """A bar as long as `cells` characters, to an eighth; at least one eighth. Beyond the card it ends with `+`."""
+    if cells > width:
+        return "█" * width + "+"
+    full, eighths = divmod(max(1, round(8 * cells)), 8)
+    return "█" * full + (_EIGHTHS[eighths - 1] if eighths else "")
+
+
+def _total(width: int, required: float, limit: float) -> str:
+    """The bar of everything: filled up to `required`, `│` where the headroom begins, `]` at the end of the card."""
+    filled = min(round(width * required), width)
+    cells = ["█" if cell < filled else "·" for cell in range(width)]
+    cells[min(round(width * limit), width - 1)] = "│"
+    return "".join((*cells, "]", "+" if required > 1 else ""))

@@ -8,7 +8,7 @@ from ..estimate.layout import details, dimensions, in_words
 from ..estimate.uncertainty import MFU_NOTE, band_note, gib_with_band, percent, seconds_with_band
 from ..job.wording import in_spec
 from ..search.compare import Cause, Comparison, Difference
-from ..search.elastic import SMALLEST_SHARE, Spare, Spares
+from ..search.elastic import SMALLEST_SHARE, Spares
 from ..search.plan import Plan
 from ..units import GIB, gib, same_unit, seconds
 from .printing import ASIDE, BAD, BOLD
@@ -88,40 +88,33 @@ def _add_causes(
 
 def spares_report(spares: Spares) -> Iterator[Part]:
     """List the counts that a run continues on after nodes are lost, and why other counts don't do."""
-    job, layout = spares.plan.job, spares.plan.layout
-    replica = layout.world // layout.data
-    yield Text(
-        f"After losing some of {job.nodes:,} nodes, with the same batch and {replica:,} GPUs per replica:", style=BOLD
-    )
-    if spares.counts:
-        yield ""
-        yield _table(spares.counts)
+    chosen, replica = spares.plan.layout, spares.plan.layout.world // spares.plan.layout.data
+    nodes = spares.plan.job.nodes
+    yield Text(f"After losing some of {nodes:,} nodes, with the same batch and {replica:,} GPUs per replica:", BOLD)
+    if counts := spares.counts:
+        columns = {"idle nodes": 3, "data": 0, "accumulation": 2, "memory": 1, "step": 0, "throughput": 0}
+        heads = (numbers(name, drop=drop) for name, drop in columns.items())
+        table = Table(whole("nodes lost"), words("continue on"), *heads)
+        steps = same_unit([float(count.plan.step_time.total_s) for count in counts], steps=True)
+        for count, step in zip(counts, steps, strict=True):
+            layout, job = count.plan.layout, count.plan.job
+            table.add_row(
+                _range(count.lost_from, count.lost_to),
+                f"{job.nodes:,} nodes ({job.gpus:,} GPUs)",
+                _range(0, count.lost_to - count.lost_from),
+                f"{layout.data:,}",
+                f"{layout.gradient_accumulation:,}",
+                f"{gib(count.plan.memory.required_bytes)} GiB",
+                step,
+                f"{count.throughput:.0%}",
+            )
+        yield from ("", table)
     else:
-        yield f"No smaller count of nodes works: {layout.data} replicas share a batch of {layout.global_batch:,}."
-    for nodes, finding in spares.refused:
-        yield f"{nodes:,} nodes: {finding.message} [{finding.rule}]"
-    if spares.counts and spares.counts[-1].plan.job.nodes > SMALLEST_SHARE * job.nodes:
+        yield f"No smaller count of nodes works: {chosen.data} replicas share a batch of {chosen.global_batch:,}."
+    for number, finding in spares.refused:
+        yield f"{number:,} nodes: {finding.message} [{finding.rule}]"
+    if counts and counts[-1].plan.job.nodes > SMALLEST_SHARE * nodes:
         yield f"Counts below {SMALLEST_SHARE:.0%} of the nodes are not listed."
-
-
-def _table(counts: tuple[Spare, ...]) -> Table:
-    columns = {"idle nodes": 3, "data": 0, "accumulation": 2, "memory": 1, "step": 0, "throughput": 0}
-    heads = (numbers(name, drop=drop) for name, drop in columns.items())
-    table = Table(whole("nodes lost"), words("continue on"), *heads)
-    steps = same_unit([float(count.plan.step_time.total_s) for count in counts], steps=True)
-    for count, step in zip(counts, steps, strict=True):
-        layout, job = count.plan.layout, count.plan.job
-        table.add_row(
-            _range(count.lost_from, count.lost_to),
-            f"{job.nodes:,} nodes ({job.gpus:,} GPUs)",
-            _range(0, count.lost_to - count.lost_from),
-            f"{layout.data:,}",
-            f"{layout.gradient_accumulation:,}",
-            f"{gib(count.plan.memory.required_bytes)} GiB",
-            step,
-            f"{count.throughput:.0%}",
-        )
-    return table
 
 
 def _range(low: int, high: int) -> str:

@@ -88,27 +88,16 @@ def _job_of(
     except InvalidJob as invalid:
         return None, tuple(_at_run(run, assignments, finding) for finding in invalid.findings)
     layout = estimate(job).layout
-    problems = (*_other_model(run, job), *_contradictions(run, job, layout), *_unknown_stage(run, job, layout))
-    if problems:
+    if problems := tuple(_problems(run, job, layout)):
         return None, problems
-    measured = MeasuredRun(
-        name=run.name,
-        job=job,
-        layout=layout,
-        step_time_s=run.step_time_s,
-        peak_bytes=run.peak_bytes,
-        peak_kind=run.peak_kind,
-    )
-    return measured, ()
+    measured = {name: getattr(run, name) for name in ("name", "step_time_s", "peak_bytes", "peak_kind")}
+    return MeasuredRun(job=job, layout=layout, **measured), ()
 
 
 def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
     """Defaults of the keys that matter most, where neither the runs nor their specs set them."""
-    defaults = {"recompute": "none", "micro_batch": "1"}
-    for key, value in defaults.items():
-        either = (key, "gradient_accumulation") if key == "micro_batch" else (key,)
-        number = sum(all(getattr(job.pins, name) is None for name in either) for job in jobs)
-        if number:
+    for key, value, *other in (("recompute", "none"), ("micro_batch", "1", "gradient_accumulation")):
+        if number := sum(all(getattr(job.pins, name) is None for name in (key, *other)) for job in jobs):
             yield f"note: {key} is not set for {number} of {len(jobs)} runs; assuming {value}"
 
 
@@ -121,25 +110,13 @@ def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Findin
     return replace(finding, where=replace(place, pointer=finding.where.pointer))
 
 
-def _other_model(run: Measurement, job: Job) -> Iterator[Finding]:
-    """The model's shape in a log compared to the job's."""
+def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
+    """The model's shape in a log against the job's; both identities, of GPUs and batch; an unknown ZeRO stage."""
     for field, size in run.shape.items():
         ours = getattr(job.model, field)
         if size != ours:
             message = f"the log's model has {field} {size}; the job's, {job.model.name}, has {ours}"
             yield RUNS_OTHER_MODEL.at(run.where, message, "use --job with the spec of the job that wrote the log")
-
-
-def _unknown_stage(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
-    """Ask for the ZeRO stage: it decides most on communication and memory, and a guess would be fitted to."""
-    if job.pins.zero_stage is None and layout.data * layout.context > 1:
-        message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
-        hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
-        yield RUNS_ZERO_STAGE.at(run.where, message, f"{hint} (Megatron's distributed optimizer is 1)")
-
-
-def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
-    """Both identities: the layout's product is the GPUs of the run, and the batch's the sequences of a step."""
     if layout.world != job.gpus:
         message = (
             f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × context {layout.context}"
@@ -153,6 +130,11 @@ def _contradictions(run: Measurement, job: Job, layout: Layout) -> Iterator[Find
         )
         hint = "correct global_batch, micro_batch or gradient_accumulation, here or in the job spec"
         yield RUNS_VALUE.at(run.where, message, hint)
+    # It decides most on communication and memory, and a guess would be fitted to.
+    if job.pins.zero_stage is None and layout.data * layout.context > 1:
+        message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
+        hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
+        yield RUNS_ZERO_STAGE.at(run.where, message, f"{hint} (Megatron's distributed optimizer is 1)")
 
 
 _RUNS_SHOWN = 20

@@ -95,8 +95,7 @@ def plan(
     else:
         from ..search.suggestions import faster_nearby
         from ..search.summary import further
-        from .answers import explained, nearby, report
-        from .summary import ALWAYS
+        from .answers import ALWAYS, explained, nearby, report
 
         with working("planning other counts and batches", form):
             faster = () if counts else nearby(best, faster_nearby(best))
@@ -166,8 +165,7 @@ def estimate(request: Request, explain: bool, form: str) -> None:
         print_json(plan.to_dict())
     else:
         from ..search.summary import further
-        from .answers import explained, fitted
-        from .summary import NAMES, MemoryBars, answer_lines
+        from .answers import NAMES, MemoryBars, answer_lines, explained, fitted
         from .tables import Lines
 
         said = (answer_lines(plan, name="Chosen" if job.pins == Pins() else "Layout"), "", MemoryBars(plan), "")

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from .options import Request, bold_option, job_options, top_option
-from .sweep import Term, read_term
-
-if TYPE_CHECKING:
-    from ..job.records import Job
-    from ..search.feasible import Feasible
-    from ..search.sweep import Axis
-    from .loading import JobLoader
+from .sweep import Term, loaded_axes, read_term
 
 #: GPU counts of the sweep that nobody asked for, over the job's own, and how many layouts each may have to try.
 _SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4)
@@ -48,7 +41,7 @@ def report(
     from ..programs.program import RenderedFile  # here, to save start-up time
     from ..report.page import report_page
     from ..search.search import search_with_estimates
-    from ..search.sweep import sweep
+    from ..search.sweep import Axis, sweep
     from ..secrets import mask
     from .loading import JobLoader, or_exit, planning, say_range
     from .printing import echo, working
@@ -60,7 +53,13 @@ def report(
     with working(planning(job)):
         answer, found = search_with_estimates(job, top=top, bold=bold)
     answer = or_exit(answer, "text")
-    axes = [] if no_sweep else _axes(loader, job, found, terms)
+    axes: list[Axis] = []
+    if terms and not no_sweep:
+        axes = loaded_axes(loader, terms)[1]
+    elif not no_sweep and found.considered <= _MOST_CONSIDERED and len(found.layouts) <= _MOST_TIMED:
+        unit = job.cluster.accelerators_per_node
+        counts = dict.fromkeys(max(round(job.gpus * share / unit), 1) * unit for share in _SHARES)
+        axes = [Axis(path="gpus", values=tuple(counts))]
     with working(f"sweeping {job.name}"):
         swept = sweep(loader.checked, axes, bold=bold) if axes else None
     command = request.command.replace("dsgen", "dsgen report", 1)
@@ -70,17 +69,3 @@ def report(
     hint = "use --force to overwrite, or -o for another file"
     (change,) = write_files([file], target.parent, force=force, hint=hint)
     echo(f"{change.path}: {len(page.encode()) / 1e6:.1f} MB, {ACTIONS[change.action.value]}")
-
-
-def _axes(loader: JobLoader, job: Job, found: Feasible, terms: tuple[Term, ...]) -> list[Axis]:
-    """Return the axes that were asked for; else numbers of GPUs, where that is quick."""
-    from ..search.sweep import Axis  # here, to save start-up time
-    from .sweep import loaded_axes
-
-    if terms:
-        return loaded_axes(loader, terms)[1]
-    if found.considered > _MOST_CONSIDERED or len(found.layouts) > _MOST_TIMED:
-        return []
-    unit = job.cluster.accelerators_per_node
-    counts = dict.fromkeys(max(round(job.gpus * share / unit), 1) * unit for share in _SHARES)
-    return [Axis(path="gpus", values=tuple(counts))]

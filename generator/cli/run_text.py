@@ -27,81 +27,53 @@ def factors(plan: Plan) -> tuple[Part, ...]:
 
 
 def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    job, layout, training = plan.job, plan.layout, plan.job.training
+    job, layout, training, ramp = plan.job, plan.layout, plan.job.training, plan.job.training.batch_ramp
     active = active_parameter_count(job.model)
     met = f", {count(active)} active per token" if active < parameter_count(job.model) else ""
     flops = plan.throughput.model_flops_per_step / plan.tokens_per_step
     yield "model", f"{count(parameter_count(job.model))} parameters{met}", f"{count(flops)} FLOPs per token"
     tokens = "not given" if training.duration_tokens is None else f"{count(training.duration_tokens)} tokens"
     yield "data", tokens, "set by the job: how many are enough is not estimated"
-    yield (
-        "convergence",
-        "as many steps as the data makes",
-        f"the optimizer ({training.optimizer}) needs no more steps with a batch of {layout.global_batch:,}",
-    )
-    yield (
-        "batch",
-        f"{layout.global_batch:,} sequences, {layout.gradient_accumulation} micro-batches per replica",
-        _grown(plan),
-    )
-
-
-def _grown(plan: Plan) -> str:
-    """Say how the batch comes to its size, and what that costs."""
-    ramp, run = plan.job.training.batch_ramp, plan.run
-    if ramp is None:
-        return "the same from the first step"
-    longer = "" if run is None else f", which takes {long_time(run.ramp_s)} more"
-    return f"grows from {ramp.start:,} by {ramp.increment:,} over {count(ramp.samples)} sequences{longer}"
+    steps = f"the optimizer ({training.optimizer}) needs no more steps with a batch of {layout.global_batch:,}"
+    yield "convergence", "as many steps as the data makes", steps
+    grown = "the same from the first step"
+    if ramp is not None:
+        longer = f", which takes {long_time(plan.run.ramp_s)} more" if plan.run else ""
+        grown = f"grows from {ramp.start:,} by {ramp.increment:,} over {count(ramp.samples)} sequences{longer}"
+    accumulated = f"{layout.gradient_accumulation} micro-batches per replica"
+    yield "batch", f"{layout.global_batch:,} sequences, {accumulated}", grown
 
 
 def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
     job, rates = plan.job, plan.throughput
     device = job.cluster.accelerator
-    yield (
-        "GPUs",
-        f"{job.gpus:,} × {device.name}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s each",
-        "all as fast as the others: the slowest sets the pace",
-    )
+    gpus = f"{job.gpus:,} × {device.name}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s each"
+    yield "GPUs", gpus, "all as fast as the others: the slowest sets the pace"
     used = float(plan.memory.required_bytes) / GIB
     yield "memory", f"{used:,.1f} of {float(plan.memory.capacity_bytes) / GIB:,.1f} GiB", "limits the layouts"
     peak = device.flops_per_s[job.training.precision if device.supports(job.training.precision) else "fp16"]
-    yield (
-        "data type",
-        f"{job.training.precision}, {peak / TFLOPS:,.0f} TFLOP/s at its peak",
-        "products only; sums in fp32",
-    )
+    products = f"{job.training.precision}, {peak / TFLOPS:,.0f} TFLOP/s at its peak"
+    yield "data type", products, "products only; sums in fp32"
     # The same layout in other number formats, where the difference is large.
     own = float(plan.step_time.total_s)
     for name, step_s in plan.other_precisions.items():
         if abs(log(step_s / own)) > _WORTH_SAYING:
             yield "", f"in {name} {seconds(step_s)} per step ({step_s / own - 1:+.0%})", "the same layout"
-    need = rates.tokens_per_s * token_bytes(job)
-    yield (
-        "input",
-        f"{count(rates.tokens_per_s)} tokens/s = {sized(need)}/s",
-        f"{token_bytes(job)} bytes per token; storage and loader deliver it in time",
-    )
+    need = f"{count(rates.tokens_per_s)} tokens/s = {sized(rates.tokens_per_s * token_bytes(job))}/s"
+    yield "input", need, f"{token_bytes(job)} bytes per token; storage and loader deliver it in time"
     parts = plan.step_time
     sent = float(parts.tensor_s + parts.context_s + parts.expert_s + parts.pipeline_s + parts.data_s)
-    rate = job.cluster.network_bytes_per_s_per_node
-    yield (
-        "network",
-        f"{percent(sent / float(parts.total_s))} of a step waits for it",
-        f"{sized(rate)}/s per node ({job.cluster.network}), not shared with other jobs",
-    )
+    rate = f"{sized(job.cluster.network_bytes_per_s_per_node)}/s per node ({job.cluster.network})"
+    waits = f"{percent(sent / float(parts.total_s))} of a step waits for it"
+    yield "network", waits, f"{rate}, not shared with other jobs"
 
 
 def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:
     job, run, saving = plan.job, plan.run, plan.saving
     given, known = job.reliability, assumptions()
-    rate = known["storage_gbytes_per_s_per_node"]
+    rate = _assumed(given.storage_bytes_per_s, known["storage_gbytes_per_s_per_node"], "GB/s per node")
     written = saving.checkpoint_bytes / saving.save_s / GB_PER_S
-    yield (
-        "saving",
-        _saved(plan),
-        f"{written:,.0f} GB/s{_assumed(given.storage_bytes_per_s, rate, 'GB/s per node')}; training waits",
-    )
+    yield "saving", _saved(plan), f"{written:,.0f} GB/s{rate}; training waits"
     days = saving.failure_s * job.nodes / DAY
     cause = "spot_node_days_between_preemptions" if given.preemptible else "node_days_between_failures"
     lost = "fails or is taken away" if given.preemptible else "fails"

@@ -8,12 +8,12 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
 
-from ..dataclass import dataclass
 from ..findings import printable
 from .printing import ASIDE, BOLD, wanted
 
@@ -40,8 +40,7 @@ class Shown(Protocol):
 Part = str | Text | Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(NamedTuple):
     """One column: whole cells, text that may wrap between words, or text that is cut where there is no room."""
 
     heading: str = ""
@@ -52,24 +51,10 @@ class Column:
     drop: int = 0  #: what goes first where there is no room, from 1 on; 0 stays
 
 
-def whole(heading: str = "", *, drop: int = 0) -> Column:
-    """A column of names."""
-    return Column(heading=heading, drop=drop)
-
-
-def numbers(heading: str = "", *, drop: int = 0) -> Column:
-    """A column that is aligned to the right."""
-    return Column(heading=heading, right=True, drop=drop)
-
-
-def words(heading: str = "", *, least: int = 20, drop: int = 0) -> Column:
-    """A column of text that wraps between words."""
-    return Column(heading=heading, least=least, drop=drop)
-
-
-def asides(heading: str = "", *, least: int = 8, drop: int = 0) -> Column:
-    """A column of text that is cut where there is no room: the row stays one line."""
-    return Column(heading=heading, least=least, cut=True, drop=drop)
+whole = Column  #: of names
+numbers = partial(Column, right=True)
+words = partial(Column, least=20)  #: of text that wraps
+asides = partial(Column, least=8, cut=True)  #: of text that is cut: the row stays one line
 
 
 class Table:
@@ -189,8 +174,7 @@ def plan_table(labels: Sequence[Column], figures: Sequence[Column], rows: Iterab
     used = [(next(shown) if plan else {}) for _, plan, _ in known]
     headings = [*max(used, key=len, default={})]
     sizes = [
-        Column(heading=name, right=True, gap=1 if name != headings[-1] else _GAP, drop=_LAST * (name == "recompute"))
-        for name in headings
+        numbers(name, gap=1 if name != headings[-1] else _GAP, drop=_LAST * (name == "recompute")) for name in headings
     ]
     table = Table(*labels, *sizes, *figures)
     for (names, plan, values), own in zip(known, used, strict=True):

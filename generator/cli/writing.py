@@ -7,30 +7,18 @@ import os
 import stat
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import click
 
-from ..dataclass import dataclass
+from .. import write as disk
 from ..facts.hjson.edits import apply_edits
 from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile
-from ..write import (
-    Action,
-    CannotWrite,
-    Change,
-    WouldOverwrite,
-    compare,
-    diff,
-    fingerprint_of,
-    leftovers,
-    recover,
-    replace,
-    write,
-)
-from ..write import unified_diff as diff_of
+from ..write import CannotWrite, Change
 from .printing import ExitStatus, echo, echo_diff
 
 if TYPE_CHECKING:
@@ -44,8 +32,8 @@ OVERWRITE = "use --force to overwrite, or -o for another folder"
 def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
     """Write all or nothing. Files that are in the way are printed, with `hint`, and end the program."""
     try:
-        return write(files, folder, force=force, tell=tell)
-    except WouldOverwrite as conflict:
+        return disk.write(files, folder, force=force, tell=tell)
+    except disk.WouldOverwrite as conflict:
         for change in conflict.changes:
             echo(f"{change.path}: error: file exists with other contents", err=True)
         echo(f"hint: {hint}; nothing was written", err=True)
@@ -57,18 +45,16 @@ def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hin
 def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
     """Show what writing would change."""
     try:
-        text = diff(compare(files, folder))
+        text = disk.diff(disk.compare(files, folder))
     except CannotWrite as problem:
         refuse_unwritable(problem)
     echo_diff(text)
-    for path in leftovers(folder):
+    for path in disk.leftovers(folder):
         tell(f"{path}: note: an interrupted run left this; the next run that writes there removes it")
     echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
-def tell(line: str) -> None:
-    """Say what became of files that an interrupted run left."""
-    echo(line, err=True)
+tell = partial(echo, err=True)  #: says what became of files that an interrupted run left
 
 
 def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
@@ -85,8 +71,7 @@ def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folde
 MAX_ROUNDS: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedFile:
+class FixedFile(NamedTuple):
     """A file's text before and after."""
 
     path: str
@@ -116,13 +101,13 @@ def fix_files(
         seen.append(dict(contents))
         answer = check(contents)
     changed = ((path, before[path], after) for path, after in sorted(contents.items()))
-    return tuple(FixedFile(path=p, before=b, after=a) for p, b, a in changed if b != a), answer
+    return tuple(FixedFile(*each) for each in changed if each[1] != each[2]), answer
 
 
 def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
     """Finish or undo what interrupted runs left where `paths` are; whether files were moved for it."""
     folders = {path if path.is_dir() else path.parent for path in map(Path, paths)}
-    return sum(recover(folder, tell) for folder in sorted(folders)) > 0
+    return sum(disk.recover(folder, tell) for folder in sorted(folders)) > 0
 
 
 def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None) -> None:
@@ -133,7 +118,7 @@ def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lamb
     """
     changes = {change.path: change for change in map(_change, files)}  # a file may have two names
     if changes:
-        replace([*changes.values()], Path(os.path.commonpath([path.parent for path in changes])), tell=tell)
+        disk.replace([*changes.values()], Path(os.path.commonpath([path.parent for path in changes])), tell=tell)
 
 
 def _change(file: FixedFile) -> Change:
@@ -147,15 +132,9 @@ def _change(file: FixedFile) -> Change:
     if raw != mark + file.before.encode("utf-8"):  # another program changed it, or its name was shown with escapes
         raise CannotWrite(shown, "it is not the file that was checked", hint="run the command again")
     _refuse_protected(shown, place, status)
-    return Change(
-        file=RenderedFile(
-            path=place.name, text=mark.decode("utf-8") + file.after, executable=bool(status.st_mode & 0o100)
-        ),
-        path=place,
-        action=Action.CONFLICT,
-        before=raw,
-        found=fingerprint_of(raw, status.st_mode),
-    )
+    text, found = mark.decode("utf-8") + file.after, disk.fingerprint_of(raw, status.st_mode)
+    new = RenderedFile(path=place.name, text=text, executable=bool(status.st_mode & 0o100))
+    return Change(file=new, path=place, action=disk.Action.CONFLICT, before=raw, found=found)
 
 
 def _refuse_protected(shown: Path, place: Path, status: os.stat_result) -> None:
@@ -173,11 +152,8 @@ def _refuse_protected(shown: Path, place: Path, status: os.stat_result) -> None:
 
 def unified_diff(files: Iterable[FixedFile]) -> str:
     """Return the changes as a unified diff."""
-    lines: list[str] = []
-    for file in files:
-        name = printable(file.path)
-        lines += diff_of(file.before, file.after, name, name)
-    return "".join(lines)
+    named = ((printable(file.path), file) for file in files)
+    return "".join(line for name, file in named for line in disk.unified_diff(file.before, file.after, name, name))
 
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
@@ -187,19 +163,15 @@ def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str,
     added: set[tuple[str, str]] = set()
     for finding in findings:
         edits, keys = finding.edits, {(edit.path, edit.adds) for edit in finding.edits if edit.adds}
-        fit = _apart(edits) and all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits)
+        ordered = sorted((edit.path, edit.start, edit.end) for edit in edits)
+        apart = all(one[0] != other[0] or one[2] <= other[1] for one, other in pairwise(ordered))
+        fit = apart and all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits)
         if edits and fit and added.isdisjoint(keys):
             added |= keys
             for edit in edits:
                 insort(taken.setdefault(edit.path, []), (edit.start, edit.end))
                 chosen.setdefault(edit.path, []).append(edit)
     return {path: apply_edits(texts[path], edits) for path, edits in chosen.items()}
-
-
-def _apart(edits: Iterable[Edit]) -> bool:
-    """Return whether no two of one finding's edits overlap."""
-    ordered = sorted((edit.path, edit.start, edit.end) for edit in edits)
-    return all(one[0] != other[0] or one[2] <= other[1] for one, other in pairwise(ordered))
 
 
 def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]) -> bool:

@@ -54,17 +54,15 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
     files = Files(reading.documents, [os.fspath(path) for path in paths])
     runs: list[ExistingRun] = []
     for group in submissions_of(reading.documents, files):
-        documents = tuple(_without_variables(one) for one in group if not isinstance(one, JobSpec))
+        documents = list[Document]()
+        for one in group:  # arguments of which some are in variables, as if these held none: the rest has its default
+            if isinstance(one, MegatronArguments):
+                documents.append(replace(one, complete=True, extended=False))
+            elif not isinstance(one, JobSpec):
+                documents.append(replace(one, complete=True) if isinstance(one, TrainingArguments) else one)
         if documents:
-            runs += _runs_of(Submission(documents=documents, texts=reading.texts, around=files))
+            runs += _runs_of(Submission(documents=tuple(documents), texts=reading.texts, around=files))
     return reading, tuple(sorted(runs, key=lambda run: (not run.megatron, not run.launch, not run.trainer)))
-
-
-def _without_variables(document: Document) -> Document:
-    """Arguments of which some are in variables, as if these held none: what isn't there has its default."""
-    if isinstance(document, MegatronArguments):
-        return replace(document, complete=True, extended=False)
-    return replace(document, complete=True) if isinstance(document, TrainingArguments) else document
 
 
 def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
@@ -73,24 +71,16 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
         run = facts.run
         launches.add(id(run.launch))
         yield ExistingRun(submission=submission, megatron=facts, launch=run.launch, config=run.config)
-    trainers = {id(one.launch): one for one in submission.training_arguments if one.launch is not None}
     for launch in submission.launches:
-        if id(launch) not in launches and _trains(launch, submission):
-            trainer = trainers.get(id(launch)) or _named_arguments(launch, submission)
-            yield ExistingRun(
-                submission=submission,
-                launch=launch,
-                trainer=trainer,
-                config=(ds_config_of(submission, trainer) if trainer else None) or _config_of(launch, submission),
-            )
+        if id(launch) not in launches and (found := _run_of(launch, submission)):
+            yield found
             launches.add(id(launch))
     if launches:
         return
     alone = [one for one in submission.training_arguments if one.launch is None]
     for one in alone:
-        yield ExistingRun(
-            submission=submission, trainer=one, config=ds_config_of(submission, one) or used_config(submission)
-        )
+        own = ds_config_of(submission, one) or used_config(submission)
+        yield ExistingRun(submission=submission, trainer=one, config=own)
     if not alone:
         for config in filter(_is_config, submission.configs):
             yield ExistingRun(submission=submission, config=config)
@@ -105,22 +95,18 @@ def _is_config(config: Config) -> bool:
     return top is not None and any(key in top.keys for key in keys)
 
 
-def _trains(launch: Launch, submission: Submission) -> bool:
-    """Return whether a launch line may be of a training: it uses a launcher, or names a config."""
-    programs = {call.program for call in launch.calls}
-    known = programs & {"torchrun", "deepspeed", "accelerate", "srun", "mpirun"}
-    return launch.program is not None and bool(known or submission.configs)
-
-
-def _named_arguments(launch: Launch, submission: Submission) -> TrainingArguments | None:
-    """The file of TrainingArguments that a launch line names."""
-    words = {word.value for word in launch.arguments}
-    files = (one for one in submission.training_arguments if one.launch is None)
-    return next((one for one in files if any(w and end_alike(one.path, w) for w in words)), None)
-
-
-def _config_of(launch: Launch, submission: Submission) -> Config | None:
-    """The DeepSpeed config that the script of a launch line names, else the only one there is."""
-    named = named_in(submission, launch.script.text.path) or frozenset()
-    own = [config for config in submission.configs if id(config.json) in named]
-    return own[0] if len(own) == 1 else used_config(submission)
+def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
+    """The run of a launch line that may be of a training: it uses a launcher, or names a config."""
+    launchers = {call.program for call in launch.calls} & {"torchrun", "deepspeed", "accelerate", "srun", "mpirun"}
+    if launch.program is None or not (launchers or submission.configs):
+        return None
+    arguments, words = submission.training_arguments, {word.value for word in launch.arguments}
+    own = [one for one in arguments if one.launch is launch]
+    files = (one for one in arguments if one.launch is None and any(w and end_alike(one.path, w) for w in words))
+    trainer = own[-1] if own else next(files, None)
+    config = ds_config_of(submission, trainer) if trainer else None
+    if config is None:  # the one that the script names, else the only one there is
+        named = named_in(submission, launch.script.text.path) or frozenset()
+        configs = [one for one in submission.configs if id(one.json) in named]
+        config = configs[0] if len(configs) == 1 else used_config(submission)
+    return ExistingRun(submission=submission, launch=launch, trainer=trainer, config=config)

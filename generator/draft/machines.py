@@ -27,19 +27,16 @@ from ..units import GBIT_PER_S, clock
 from .draft import SECRET, Draft
 
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
-_PLANNED: Final = frozenset(
-    [
-        *("--nodes", "--gres", "--gpus-per-node", "--gpus", "--ntasks", "--ntasks-per-node", "--gpus-per-task"),
-        *("--job-name", "--time", "--exclusive", "--requeue", "--no-requeue"),
-    ]
-)
 _ONE_TASK: Final = frozenset({"--ntasks", "--ntasks-per-node", "--gpus-per-task"})
+_PLANNED: Final = _ONE_TASK | {
+    *("--nodes", "--gres", "--gpus-per-node", "--gpus", "--job-name", "--time"),
+    *("--exclusive", "--requeue", "--no-requeue"),
+}
 #: Variables that a launcher or a scheduler sets for each process.
 _RENDEZVOUS: Final = re.compile(
     r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
-_ENTER: Final = re.compile(r"(.+)/bin/activate")
 #: Keys of a pod, by name in Kubernetes.
 _OF_PODS: Final = {
     "serviceAccountName": "service_account",
@@ -77,17 +74,10 @@ def _read_plan(draft: Draft, folder: Path) -> None:
     path, plan = folder / "plan.json", None
     with suppress(UnusableJson):
         plan = read_json(path) if is_readable(path, folder) else None
-    match plan:
-        case {
-            "job": {"name": str(name), "training": {"sequence_length": length, "lora": lora}, "cluster": dict(cluster)}
-        }:
-            told = {
-                "name": name,
-                "training.sequence_length": length,
-                "training.lora": lora,
-                "cluster": _cluster(cluster),
-            }
-            for key, value in told.items():
+    match plan.get("job") if isinstance(plan, dict) else None:
+        case {"name": str(name), "training": {"sequence_length": length, "lora": lora}, "cluster": dict(cluster)}:
+            told = {"name": name, "training.sequence_length": length, "training.lora": lora}
+            for key, value in {**told, "cluster": _cluster(cluster)}.items():
                 draft.set(key, value if draft.get(key) is None else None)
     if draft.get("training.lora.modules") == ["all-linear"]:  # a spec has it as a word
         draft.set("training.lora.modules", "all-linear")
@@ -174,35 +164,28 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
             continue
         if words[0] in ("module", "ml") and words[1:2] == ["load"] and all(words[2:]):
             modules += [word for word in words[2:] if word]
-        elif words[0] in ("source", ".") and len(words) == 2 and (found := _ENTER.fullmatch(words[1] or "")):
-            draft.set("launch.slurm.virtual_environment", found[1])
-        elif script.shell.text.path in draft.ours:
-            pass  # _setup has the user's
+        elif words[0] in ("source", ".") and len(words) == 2 and (words[1] or "").endswith("/bin/activate"):
+            draft.set("launch.slurm.virtual_environment", str(words[1]).removesuffix("/bin/activate"))
         elif words[0] not in ("echo", "set", "date", "exit", "module", "mkdir", "cd", "wait", "printf", "export", "["):
             others.setdefault(command.words[0].raw, command)
     draft.set("launch.slurm.modules", modules)
-    if script.shell.text.path in draft.ours:
-        draft.set("launch.slurm.setup", _setup(script.shell.text.content))
+    if script.shell.text.path in draft.ours:  # the lines of `launch.slurm.setup` in a script that dsgen wrote
+        block = script.shell.text.content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
+        usual = ("module load ", "source ", "# shellcheck ")
+        kept = [line for line in block.split("\n")[1:] if line.strip() and not line.startswith(usual)]
+        draft.set("launch.slurm.setup", kept)
+        others.clear()
     for launch in script.launches:
         srun = launch.call("srun")
         for name in ("container_image", "container_mounts") if srun else ():
             value = srun.options.text("--" + name.replace("_", "-")) if srun else None
             if value and "$" not in value:
                 draft.set(f"launch.slurm.{name}", value.split(",") if name == "container_mounts" else value)
+    calls = [call.word.offset for one in script.launches for call in one.calls]
     for name, command in others.items():
-        if not any(
-            command.offset <= call.word.offset < command.offset + 400 for one in script.launches for call in one.calls
-        ):
-            draft.leave(
-                f"`{name} ...`", script.shell.locate(command), "a command of the script; launch.slurm.setup can hold it"
-            )
-
-
-def _setup(content: str) -> list[str]:
-    """The lines of `launch.slurm.setup` in a script that dsgen wrote."""
-    block = content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
-    usual = ("module load ", "source ", "# shellcheck ")
-    return [line for line in block.split("\n")[1:] if line.strip() and not line.startswith(usual)]
+        if not any(command.offset <= offset < command.offset + 400 for offset in calls):
+            why = "a command of the script; launch.slurm.setup can hold it"
+            draft.leave(f"`{name} ...`", script.shell.locate(command), why)
 
 
 def _read_environment(draft: Draft) -> None:
@@ -232,27 +215,19 @@ def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: tuple[str
             draft.leave(key, document.locate_key(place), "the spec has no key for it")
 
 
-def _set_limit(draft: Draft, seconds: int | None) -> None:
-    draft.set("launch.time_limit", clock(seconds) if seconds else None)
-
-
 def _read_azureml(draft: Draft, job: AzureMLJob, config: Config | None) -> None:
     draft.set("launch.target", "azureml")
     texts = ("compute", "environment", "experiment_name", "display_name", "code")
     keys = {name: f"launch.azureml.{name}" for name in texts} | {"resources/shm_size": "launch.azureml.shm_size"}
     keys["identity/type"] = "launch.azureml.identity"
-    _set_limit(draft, job.integer("limits/timeout"))
+    limit_s = job.integer("limits/timeout")
+    draft.set("launch.time_limit", clock(limit_s) if limit_s else None)
     blocks = ("inputs", "outputs", "tags", "services", "queue_settings")
     for name in blocks:
         draft.set(f"launch.azureml.{name}", dict(job.block(name)) or None)
     for name, _, entry in job.entries("inputs"):  # the config is written anew, and becomes an input again
-        path = entry.get("path") if isinstance(entry, dict) else None
-        if (
-            config is not None
-            and isinstance(path, str)
-            and ":" not in path
-            and Path(path).name == Path(config.path).name
-        ):
+        path = str(entry.get("path")) if isinstance(entry, dict) else ""
+        if config is not None and ":" not in path and Path(path).name == Path(config.path).name:
             draft.drop(("launch", "azureml", "inputs", str(name)))
     planned = ("$schema", "type", "command", "distribution", "environment_variables", "resources", "limits")
     _take(draft, job, keys, (*blocks, *planned))
@@ -273,7 +248,8 @@ def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
         for key, values in _of_pod(draft, job, role).items():
             draft.set(f"launch.kubernetes.{key}", [text for text in values if text])
         for part in ("spec/runPolicy", role.pod.removesuffix("/template/spec")):
-            _set_limit(draft, job.integer(f"{part}/activeDeadlineSeconds"))
+            limit_s = job.integer(f"{part}/activeDeadlineSeconds")
+            draft.set("launch.time_limit", clock(limit_s) if limit_s else None)
     _take(draft, job, keys, ("apiVersion", "kind", "spec"))
 
 
@@ -324,12 +300,9 @@ def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str 
 def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
     draft.set("launch.target", "skypilot")
     keys = {"name": "name", "resources/image_id": "launch.skypilot.image"}
-    for name in (
-        "workdir",
-        "setup",
-        *(f"resources/{key}" for key in ("infra", "instance_type", "use_spot", "disk_size")),
-    ):
-        keys[name] = f"launch.skypilot.{name.removeprefix('resources/')}"
+    keys |= {name: f"launch.skypilot.{name}" for name in ("workdir", "setup")}
+    requests = ("infra", "instance_type", "use_spot", "disk_size")
+    keys |= {f"resources/{name}": f"launch.skypilot.{name}" for name in requests}
     accelerators = task.value("resources/accelerators")
     if isinstance(accelerators, str):
         draft.comments["accelerator"] = accelerators.partition(":")[0].lower()

@@ -11,12 +11,11 @@ from ..findings import Location
 from ..job.arguments import grouped
 from ..job.schema import launch_keys
 from ..secrets import Hider
-from .configs import read_config
 from .draft import Draft
 from .find import ExistingRun
 from .machines import read_machines
 from .megatron import read_megatron
-from .scripts import read_script
+from .scripts import read_config, read_script
 
 _USUAL_NODE = 8  #: GPUs
 

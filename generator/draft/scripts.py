@@ -1,4 +1,4 @@
-"""The arguments of training scripts other than Megatron's: of the Trainer as keys of the spec, others as they are."""
+"""Arguments of training scripts other than Megatron's, the Trainer's as keys of the spec; configs as such keys."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ..catalog import find_model
 from ..facts.around import is_readable
 from ..job.hf_config import model_from_config
 from ..job.text import UnusableJson, read_json
+from ..programs.deepspeed.config import Config
+from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.submission import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
@@ -147,3 +149,16 @@ def _read_section(draft: Draft, config: AccelerateConfig) -> None:
             continue  # the Trainer's config switches both on at stage 3
         if name not in known:
             draft.leave(f"{at}.{name}: {value}", config.locate(f"{at}/{name}"), "the spec has no key for it")
+
+
+def read_config(draft: Draft, config: Config) -> None:
+    """The keys that a DeepSpeed config says: batch, precision, optimizer, and its share of the layout."""
+    megatron = draft.found.megatron is not None
+    stated = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
+    known = {
+        "layout.gradient_accumulation": megatron and draft.get("training.global_batch") is not None,
+        "training.precision": not stated and draft.get("training.precision") is not None,
+    }
+    for option in OPTIONS:
+        if (option.megatron or not megatron) and not known.get(option.spec):
+            draft.set(option.spec, option.decode(config, option.pointer))

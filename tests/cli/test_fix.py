@@ -216,7 +216,7 @@ def test_an_edit_between_check_and_exchange_is_kept(save: str, script: Path, mon
         new.replace(script)
         replace(changes, folder, **options)
 
-    monkeypatch.setattr("dsgen.cli.writing.replace", edit)
+    monkeypatch.setattr("dsgen.write.replace", edit)
     with pytest.raises(CannotWrite, match="another program changed it meanwhile"):
         write_fixed(FIXED)
     assert script.read_text() == "edited\n"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import dsgen
-from dsgen.cli.summary import MemoryBars
+from dsgen.cli.answers import MemoryBars
 from dsgen.cli.tables import lines_of
 
 SGR = re.compile(r"\x1b\[[\d;]*m")

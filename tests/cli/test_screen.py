@@ -21,7 +21,7 @@ from dsgen.cli.compare_text import comparisons
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.known_rules import rules_table
 from dsgen.cli.printing import PALETTE
-from dsgen.cli.summary import MemoryBars, answer_lines
+from dsgen.cli.answers import MemoryBars, answer_lines
 from dsgen.cli.sweep_text import sweep_report
 from dsgen.cli.tables import Lines, Part, Table, asides, lines_of, numbers, whole, words
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute, differing
@@ -188,8 +188,8 @@ import sys
 from threading import Event
 from dsgen.cli import printing as progress
 progress._EVERY_S = 0.5
-shown, draw = Event(), progress._Line._draw
-progress._Line._draw = lambda line, text: (draw(line, text), shown.set())
+shown = Event()
+progress.print = lambda *text, **options: (print(*text, **options), shown.set())
 with progress.working("planning", sys.argv[1]) as tell:
     tell("3 done")
     shown.wait(float(sys.argv[2]))
