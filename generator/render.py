@@ -30,19 +30,12 @@ def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile,
     """
     program = program_for(plan)
     document = json.dumps(plan.to_dict(), indent=2, ensure_ascii=False)
-    files = (
-        *program.files,
-        *launch_files(plan, program, command),
-        RenderedFile(path="plan.json", text=f"{document}\n"),
-    )
-    return tuple(sorted(files, key=lambda file: file.path))
+    marked = RenderedFile(path="plan.json", text=f"{document}\n")
+    return tuple(sorted((*program.files, *launch_files(plan, program, command), marked), key=lambda file: file.path))
 
 
 def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
-    """The files of each plan, in a folder for its count of GPUs, and the launch file that picks one.
-
-    Raises `ValueError` for a target whose jobs have one number of nodes.
-    """
+    """The files of each plan, in a folder for its count, and the launch file that picks one. May raise `ValueError`."""
     launcher = LAUNCHERS[elastic.plans[0].job.launch.target]
     if launcher.pick is None:
         raise ValueError(f"jobs of {launcher.name} have one number of nodes")
@@ -77,10 +70,7 @@ def trial(plan: Plan, steps: int) -> Plan:
 
 
 def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[RenderedFile, ...]:
-    """A folder of files for each plan, and the file that starts them all.
-
-    Raises `LookupError` where the target has no such file.
-    """
+    """A folder of files for each plan, and the file that starts them all: `LookupError` where the target has none."""
     launcher = LAUNCHERS[plans[0].job.launch.target]
     if launcher.trials is None:
         raise LookupError(launcher.name)

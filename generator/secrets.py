@@ -28,10 +28,8 @@ class Likeness(IntEnum):
 
 @cache
 def patterns() -> Any:
-    """Names and forms of secrets, with where they are from.
-
-    A form has the parts that a text with such a secret has one of (`needs`), where it ends if not with the pattern
-    (`ends`), and whether it is base64 of a text with a secret (`decoded`).
+    """Names and forms of secrets, with where they are from. A form has the parts that a text with such a secret has one
+    of (`needs`), where it ends if not with the pattern (`ends`), and whether it is base64 of a secret (`decoded`).
     """
     read = json.loads(read_text(__package__, "secrets.json"))
     return {**read, "placeholders": frozenset(read["placeholders"])}

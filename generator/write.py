@@ -191,11 +191,10 @@ def _quiet(line: str) -> None:
 def write(
     files: Iterable[RenderedFile], folder: Path, *, force: bool = False, tell: Tell = _quiet
 ) -> tuple[Change, ...]:
-    """Write what differs, all or nothing, and return what was done.
+    """Write what differs, all or nothing, and return what was done. `tell` hears what an interrupted run left.
 
     Raises `WouldOverwrite` for conflicts without `force`, and `CannotWrite` when the file system refuses or another
-    program writes there at the same time; the folder is then as it was. `tell` is given a line for what an interrupted
-    run left.
+    program writes there at the same time; the folder is then as it was.
     """
     files = tuple(files)
     recover(folder, tell)
@@ -243,9 +242,7 @@ def _allowed(changes: tuple[Change, ...], force: bool) -> tuple[Change, ...]:
 
 @contextmanager
 def _working(folder: Path, tell: Tell) -> Iterator[Path]:
-    """The working folder, which is nobody else's until the block is over; signals wait for that too. `OSError` there
-    becomes `CannotWrite`.
-    """
+    """The working folder, nobody else's until the block is over; signals wait too. `OSError` becomes `CannotWrite`."""
     work = Path(os.path.realpath(folder)) / NAME
     last = time.monotonic() + PATIENCE_S
     while time.monotonic() < last:
@@ -473,10 +470,7 @@ def write_new(path: Path, contents: bytes, *, like: Path | None = None, executab
 
 
 def put(source: Path, place: Path) -> None:
-    """Move to a place where nothing is. `FileExistsError` where something is, whenever it came to be there.
-
-    Only where no hard link can be made, as of folders and symbolic links, there is a moment between looking and moving.
-    """
+    """Move to a place where nothing is. `FileExistsError` where something is, whenever it came to be there."""
     if source.is_file() and not source.is_symlink():
         try:
             os.link(source, place)
@@ -486,7 +480,7 @@ def put(source: Path, place: Path) -> None:
         else:
             source.unlink()
             return
-    if os.path.lexists(place):
+    if os.path.lexists(place):  # without a hard link, as of folders and symbolic links, something may come after this
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place))
     source.rename(place)
 

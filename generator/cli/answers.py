@@ -83,7 +83,7 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:
     """Return what `--explain` adds: memory as bars, why the plan decides as it does, the time's factors, the rules."""
-    from .run_text import factors  # here, to save start-up time
+    from .asked_text import factors  # here, to save start-up time
 
     headline = Text("Why this plan: each decision against the best plan with another value", BOLD)
     why = (headline, *_decided(plan.decisions), "") if plan.decisions else ()

@@ -1,7 +1,7 @@
 """`--baseline`: findings that were there when a team adopted dsgen are left out, whatever line they have moved to.
 
-A file in JSON: of each finding its rule, its path from the baseline's folder, a fingerprint of its source line, and how
-often it is there. What changes on other lines changes nothing here; a line that is edited is judged anew.
+A file in JSON has of each finding its rule, its path from the baseline's folder, a fingerprint of its line (judged
+anew when it is edited), and how often it is there.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
 
 
 def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> list[Finding]:
-    """The findings that the baseline doesn't have. How many it has is said, and which of its entries on `checked`
-    files have no finding.
-    """
+    """The findings that the baseline doesn't have. Says how many it has, and which entries on `checked` files none."""
     left, new = _read(path, "write it anew with --write-baseline"), list[Finding]()
     for finding in findings:
         entry = _entry(finding, path)

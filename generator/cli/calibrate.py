@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from ..findings import Flag
 from .options import assignment_text, form_option, set_option
+from .printing import print_json
 
 
 @click.command(short_help="Fit the model to your own runs.")
@@ -32,10 +34,8 @@ def calibrate(
 
     Use the file with `dsgen plan --calibration FILE`, or as `calibration: FILE` in a job spec.
     """
-    from ..findings import Flag  # here, to save start-up time
-    from .findings_text import print_findings
+    from .findings_text import print_findings  # here, to save start-up time
     from .measured_jobs import fit, rendered, report_parts
-    from .printing import print_json
     from .tables import print_parts
     from .writing import write_files
 

@@ -7,7 +7,9 @@ import re
 import click
 from click.shell_completion import get_completion_class
 
+from ..resources import read_text
 from .options import form_option
+from .printing import print_json, unknown
 
 KINDS = ("accelerators", "node-types", "models")
 
@@ -19,7 +21,6 @@ KINDS = ("accelerators", "node-types", "models")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List the entries of the catalog, or print entry NAME with its source, in SI units (bytes, seconds, FLOP/s)."""
     from ..catalog import load_catalog  # here, to save start-up time
-    from .printing import print_json
     from .tables import print_parts
 
     known = load_catalog()
@@ -60,7 +61,6 @@ def schema(name: str, deepspeed_version: str | None) -> None:
     if name == "deepspeed":
         from ..programs.deepspeed.json_schema import deepspeed_json_schema  # here, to save start-up time
         from ..programs.deepspeed.schema import versions
-        from .printing import print_json
 
         if deepspeed_version is not None and not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", deepspeed_version):
             raise click.UsageError(f"--deepspeed-version: {deepspeed_version[:40]!r} is not a version such as 0.19.8")
@@ -68,7 +68,6 @@ def schema(name: str, deepspeed_version: str | None) -> None:
         return
     if deepspeed_version is not None:
         raise click.UsageError("--deepspeed-version requires deepspeed")
-    from ..resources import read_text  # here, to save start-up time
 
     package = __package__.rpartition(".")[0]
     click.echo(read_text(f"{package}.schemas", f"{name}.schema.json"), nl=False)
@@ -84,7 +83,6 @@ def rules(rule_id: str | None, form: str) -> None:
     """
     # here, to save start-up time
     from .known_rules import known_rules, rule_document, rule_text, rules_called, rules_table, subject_pages
-    from .printing import print_json, unknown
     from .tables import print_parts
 
     name = (rule_id or "").upper()

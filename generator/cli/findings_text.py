@@ -15,9 +15,7 @@ import click
 from ..findings import Finding, Location, Severity, printable
 from .printing import BLUE, ORANGE, RED, ExitStatus, wanted
 
-_MANY_FILES = 4  # of which the same is said: shown once, with a list
-_MOST_PLACES = 5  # in such a list
-_MOST_LINES = 8
+_MOST_PLACES, _MOST_LINES = 5, 8  # in a list
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their values.
 _SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
@@ -25,10 +23,9 @@ _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
 
 
 def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: int = 0) -> str:
-    """`path:line:column: severity: message [ID]`, the source line with a caret, and `hint:`.
+    """`path:line:column: severity: message [ID]` of findings at one place, the source line with a caret, and `hint:`.
 
-    With a width in columns, text wraps between words, and notes have no source line. `more` findings are at the same
-    place, with the same hint.
+    With a width in columns, text wraps between words, and notes have no source line.
     """
     firsts = []
     for one in (finding, *more):
@@ -70,7 +67,7 @@ def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
     first = {id(group[0]): group for group in shared.values()}
     many = set[int]()
     for group in shared.values():
-        if len({where.path for finding in group for where in (finding.where, *finding.again)}) >= _MANY_FILES:
+        if len({where.path for finding in group for where in (finding.where, *finding.again)}) >= 4:
             many |= {id(finding) for finding in group}
     texts = list[str]()
     for finding, *more in together(findings, alone=many):
@@ -141,10 +138,7 @@ def stop(findings: Iterable[Finding]) -> NoReturn:
 
 
 def relative_path(path: str) -> str | None:
-    """`path` relative to the working directory, with slashes; None for what is no file, such as `<flags>`.
-
-    A file outside of the working directory keeps as many `..` as it needs; an invalid path is kept as it is.
-    """
+    """`path` relative to the working directory, with slashes; None for what is no file, such as `<flags>`."""
     if path.startswith("<") and path.endswith(">"):
         return None
     try:
@@ -179,11 +173,8 @@ def annotation(finding: Finding) -> str:
 
 
 def azure_annotation(finding: Finding) -> str:
-    """For Azure: `##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message%0Ahint: ...`.
-
-    It has no notes: those are plain lines of the log.
-    """
-    if finding.severity is Severity.NOTE:
+    """For Azure: `##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message%0Ahint: ...`."""
+    if finding.severity is Severity.NOTE:  # which Azure has none of: a plain line of the log
         return f"{_place(finding.where)}: note: {_line(counted(finding))} [{finding.rule}]"
     names = {"file": "sourcepath", "line": "linenumber", "col": "columnnumber", "title": "code"}
     values = {names[name]: _azure(value) for name, value in _properties(finding).items()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from .options import Request, bold_option, explain_option, form_option, job_options, output_option, top_option
+from .printing import echo, print_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,6 @@ def generate(
     """
     from ..job.needs import not_ready  # here, to save start-up time
     from .loading import prepared
-    from .printing import echo, print_json
     from .writing import OVERWRITE, print_diff, write_files
 
     made = prepared(request, form, top, bold, output)
@@ -77,23 +77,19 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
     model = gated(best.job)
     token = [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
-    notes = [*launcher.lost(best.job), *_adapters(made), *token, launcher.before(launch, folder)]
+    lora, adapters = best.job.training.lora, list[str]()
+    if lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
+        values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
+        adapters = [
+            f"{launch.script} gets no option for LoRA: it has to make the adapters as arguments.txt has them "
+            f"({values}), or read them from options of its own in launch.arguments."
+        ]
+    notes = [*launcher.lost(best.job), *adapters, *token, launcher.before(launch, folder)]
     ready = [("Next", " ".join(notes)), ("", launcher.command(folder))]
     rows += [("Next", "; ".join((not_ready(best.missing), *token)))] if best.missing else ready
     more = explained(best, made.answer.rejected_by) if explain else ()
     faster = () if made.elastic else nearby(best, faster_nearby(best))
     print_parts(*report(made.answer, top, *faster, *rows, details=[*further(best)], counts=made.elastic), *more)
-
-
-def _adapters(made: Prepared) -> Iterator[str]:
-    """Say that the script has to make the adapters, where no argument hands them to it."""
-    job, lora = made.answer.plans[0].job, made.answer.plans[0].job.training.lora
-    if lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
-        values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
-        yield (
-            f"{job.launch.script} gets no option for LoRA: it has to make the adapters as arguments.txt has them "
-            f"({values}), or read them from options of its own in launch.arguments."
-        )
 
 
 def _listed(paths: Sequence[Path]) -> str:

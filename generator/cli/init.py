@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .. import check_job
 from .options import DEFAULT_SPEC, PURPOSES, Request, job_flags
-from .printing import ExitStatus
+from .printing import ExitStatus, echo
 
 if TYPE_CHECKING:
     from ..draft import Keys, Outcome
@@ -37,7 +38,6 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purp
     """
     from ..facts.around import checking  # here, to save start-up time
     from ..job.overrides import parse_value
-    from .printing import echo
     from .questions import RATE, read_cluster, with_network
 
     if more and not sources:
@@ -70,7 +70,6 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purp
 def _write(output: Path, text: str, force: bool) -> None:
     """Write the spec, and say what to do with it."""
     from ..programs.program import RenderedFile  # here, to save start-up time
-    from .printing import echo
     from .writing import write_files
 
     file = RenderedFile(path=output.name, text=text)
@@ -94,7 +93,6 @@ def _head(output: Path) -> list[str]:
 def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of a launch that exists."""
     from ..draft import carry_over, draft_run, find_runs, spec_text  # here, to save start-up time
-    from .printing import echo
     from .proposals import Proposals
     from .questions import answered
 
@@ -155,8 +153,7 @@ def _from_here(model: str, output: Path) -> str:
 
 def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     """The spec of answers and proposals."""
-    from .. import check_job  # here, to save start-up time
-    from ..draft import Keys, spec_text
+    from ..draft import Keys, spec_text  # here, to save start-up time
     from ..draft.refused import planned
     from .proposals import proposals
     from .questions import answered
@@ -196,8 +193,7 @@ _LEFT_OPEN: Final = (
 
 def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False) -> None:
     """A network rate that nobody said has a comment, and is told where the proposal was not confirmed either."""
-    from .printing import echo  # here, to save start-up time
-    from .questions import RATE, is_asked
+    from .questions import RATE, is_asked  # here, to save start-up time
 
     if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or RATE in answers:
         return
@@ -211,7 +207,6 @@ def _tell(outcome: Outcome) -> None:
     from ..estimate.layout import in_words
     from ..estimate.uncertainty import seconds_with_band
     from .answers import obstacle  # here, to save start-up time
-    from .printing import echo
     from .tables import print_parts
 
     told = set()  # of the same arguments in two files, once

@@ -27,7 +27,7 @@ from ..search import Infeasible, Plan, SearchResult, search
 from .findings_text import print_below, stop
 from .options import COMMANDS, DEFAULT_SPEC, Request, assignment_text
 from .printing import ExitStatus, echo, print_json, working
-from .tables import print_parts
+from .tables import file_name, print_parts
 
 if TYPE_CHECKING:
     from ..search.elastic import Elastic
@@ -99,10 +99,7 @@ class JobLoader:
 
 
 def planned(job: Job, form: str, top: int, bold: bool, *, explain: bool = True) -> tuple[SearchResult, Elastic | None]:
-    """The plans of a job; of one with several counts of GPUs on the most, and a plan of each.
-
-    When nothing fits, prints why and exits.
-    """
+    """The plans of a job; of one with several counts on the most, and a plan of each. Exits when nothing fits."""
     found: SearchResult | Infeasible | Elastic
     with working(planning(job), form):
         if job.elastic:
@@ -157,7 +154,6 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     from ..render import render, render_counts  # here, to save start-up time
     from ..rule import findings_of
     from ..rules.job.data import arguments_agree
-    from .tables import file_name
 
     def folder_of(job: Job, gpus: object) -> Path:
         return Path(output or f"{file_name(job.name)}-{gpus}gpus")
@@ -191,10 +187,7 @@ def _pinned(plan: Plan) -> Job:
 
 
 def placed(job: Job, request: Request, folder: Path) -> Job:
-    """The job with the paths of its launcher's options from its files in `folder`; the spec has them from its own.
-
-    A folder that is to be uploaded and isn't there is an error, which ends the program.
-    """
+    """The job with the paths of its launcher's options from its files in `folder`; the spec has them from its own."""
     job, lacking = _moved(job, request, folder)
     if lacking:
         stop(lacking)
@@ -202,7 +195,7 @@ def placed(job: Job, request: Request, folder: Path) -> Job:
 
 
 def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding, ...]]:
-    """`placed`, and the error."""
+    """`placed`, and the error where a folder that is to be uploaded isn't there."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     flags = any(path.startswith("launch.") for path in request.overrides) or request.spec in (None, "-")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..job.schema import load_schema
 from .options import Request, bold_option, explain_option, form_option, job_options, top_option
+from .printing import ExitStatus, print_csv, print_json, working
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -25,7 +27,6 @@ def _keys(text: str) -> Asked:
     """Layout keys and their values, as in a job spec; `null` frees a key that the spec pins."""
     from ..job.overrides import parse_value, plain_source  # here, to save start-up time
     from ..job.resolve import pinned_value
-    from ..job.schema import load_schema
     from ..job.schema_check import check_schema
 
     known = load_schema()["$defs"]["layout"]["properties"]
@@ -71,7 +72,6 @@ def plan(
     from ..search import search
     from .findings_text import print_below
     from .loading import JobLoader, planned, planning, say_range
-    from .printing import print_csv, print_json, working
     from .tables import print_parts
 
     if form == "csv" and (compared or spares):
@@ -111,7 +111,6 @@ def _answer(
     """Answer the questions about the best plan; exits like a search that finds none."""
     from ..search.compare import compare  # here, to save start-up time
     from ..search.elastic import spare_nodes
-    from .printing import ExitStatus, print_json, working
     from .tables import print_parts
 
     best = answer.plans[0] if answer.plans else None
@@ -125,8 +124,8 @@ def _answer(
     else:
         from ..search import Infeasible
         from .answers import obstacle
-        from .compare_text import comparisons as compared_parts
-        from .compare_text import spares_report
+        from .asked_text import comparisons as compared_parts
+        from .asked_text import spares_report
 
         none = (*obstacle(answer, rules=False), "") if isinstance(answer, Infeasible) else ()
         print_parts(*none, *compared_parts(best, comparisons), *(("", *spares_report(left)) if left else ()))
@@ -149,7 +148,6 @@ def estimate(request: Request, explain: bool, form: str) -> None:
     from ..search import search
     from .findings_text import print_below
     from .loading import JobLoader, or_exit, planning, say_range
-    from .printing import print_json, working
     from .tables import print_parts
 
     job, findings = JobLoader(request).reported(check_pins=False)

@@ -93,10 +93,9 @@ _EVERY_S: Final = 1.0
 
 @contextmanager
 def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
-    """Say `what` takes so long, with the seconds, and what the function that this gives is told.
+    """Say `what` takes so long, with the seconds, and what the function that this gives is told; print nothing inside.
 
-    On standard error, and only where both streams are a terminal and the form is for people. Nothing may be printed
-    inside.
+    On standard error, and only where both streams are a terminal and the form is for people.
     """
     if form not in ("text", "table") or not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield lambda _: None

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from ..catalog.names import Machines
+from ..catalog.names import Machines, counted, nearest, nodes_with
 from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
 from .options import PURPOSES
@@ -42,7 +42,6 @@ def _read_model(text: str) -> str:
     from pathlib import Path  # here, to save start-up time
 
     from ..catalog import find_model
-    from ..catalog.names import nearest
 
     path = Path(text)
     if path.is_dir() and not (path / "config.json").exists():
@@ -57,7 +56,6 @@ def _read_model(text: str) -> str:
 def read_cluster(text: str) -> Any:
     """A node type; or cards of a node, counted, as in `4xa100-40gb`. An open count is asked for."""
     from ..catalog import find_accelerator, find_node_type  # here, to save start-up time
-    from ..catalog.names import counted, nearest, nodes_with
 
     if find_node_type(text) is not None:
         return text
@@ -181,7 +179,6 @@ def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counted_in(cluster: object) -> Machines | None:
-    from ..catalog.names import counted  # here, to save start-up time
 
     return counted(cluster) if isinstance(cluster, str) else None
 
@@ -220,7 +217,6 @@ def gpus_of(answers: Mapping[str, Any]) -> int:
 def _per_node(cluster: object) -> int | None:
     """The GPUs of a node."""
     from ..catalog import find_node_type  # here, to save start-up time
-    from ..catalog.names import counted
 
     if isinstance(cluster, dict):
         each: int = cluster["accelerators_per_node"]

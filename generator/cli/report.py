@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from ..secrets import mask
 from .options import Request, bold_option, job_options, top_option
+from .printing import echo, working
 from .sweep import Term, loaded_axes, read_term
 
 #: GPU counts of the sweep that nobody asked for, over the job's own, and how many layouts each may have to try.
@@ -42,9 +44,7 @@ def report(
     from ..report.page import report_page
     from ..search.search import search_with_estimates
     from ..search.sweep import Axis, sweep
-    from ..secrets import mask
     from .loading import JobLoader, or_exit, planning, say_range
-    from .printing import echo, working
     from .writing import ACTIONS, write_files
 
     loader = JobLoader(request)

@@ -9,12 +9,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import quote
 
 from .. import __version__
-from ..findings import Edit, Finding, Location, printable
+from ..findings import Finding, printable
 from ..rule import Rule
 from ..secrets import find
 from .findings_text import counted, relative_path
@@ -24,7 +23,6 @@ Json = dict[str, Any]
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Placeholders and links in a message (sections 3.11.5 and 3.11.6).
 _PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
-_START: Final = attrgetter("start")
 _LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
 
 
@@ -34,10 +32,7 @@ def sarif_log(
     documents: int = 0,
     left_alone: Mapping[str, str] | None = None,
 ) -> Json:
-    """The log of one run. `rules` explains rules by id. Findings on flags have no file: they are notifications.
-
-    The run's properties have the number of `documents` that were judged, and the files that were not.
-    """
+    """The log of one run. `rules` explains rules by id. Findings on flags have no file: they are notifications."""
     placed: list[Finding] = []
     flags: list[Finding] = []
     for finding in findings:
@@ -48,10 +43,11 @@ def sarif_log(
     invocation: Json = {"executionSuccessful": not any(flag.severity.value == "error" for flag in flags)}
     if flags:
         driver["notifications"] = [_rule(rule, rules.get(rule)) for rule in sorted({f.rule for f in flags})]
-        invocation["toolConfigurationNotifications"] = [
-            {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f), **_on_flag(f.where)}
-            for f in flags
-        ]
+        notifications = invocation["toolConfigurationNotifications"] = []
+        for f in flags:
+            place = {"locations": [{"logicalLocations": [{"name": printable(f.where.flag)}]}]} if f.where.flag else {}
+            told = {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f)}
+            notifications.append({**told, **place})
     seen: Counter[str] = Counter()
     run = {
         "tool": {"driver": driver},
@@ -82,17 +78,12 @@ def _rule(rule_id: str, rule: Rule | None) -> Json:
     return described
 
 
-def _on_flag(where: Location) -> Json:
-    return {"locations": [{"logicalLocations": [{"name": printable(where.flag)}]}]} if where.flag else {}
-
-
 def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
-    place: Json = {"artifactLocation": _artifact(finding.where.path)}
-    if finding.where.line is not None:
-        place["region"] = {"startLine": finding.where.line}
-        if finding.where.column is not None:
-            place["region"]["startColumn"] = finding.where.column
     where = finding.where
+    region = {} if where.line is None else {"startLine": where.line, "startColumn": where.column}
+    place: Json = {"artifactLocation": _artifact(where.path)}
+    if region:
+        place["region"] = {name: number for name, number in region.items() if number is not None}
     parts = (finding.rule, relative_path(where.path) or "", where.pointer, (where.excerpt or "").strip())
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", errors="replace")).hexdigest()[:32]
     seen[digest] += 1
@@ -120,20 +111,13 @@ def _artifact(path: str) -> Json:
 
 
 def _fix(finding: Finding) -> Json:
-    by_file: dict[str, list[Edit]] = {}
-    for edit in finding.edits:
-        by_file.setdefault(edit.path, []).append(edit)
-    changes = [
-        {"artifactLocation": _artifact(path), "replacements": [_replacement(e) for e in sorted(edits, key=_START)]}
-        for path, edits in by_file.items()
-    ]
+    by_file: dict[str, list[Json]] = {edit.path: [] for edit in finding.edits}
+    for edit in sorted(finding.edits, key=lambda edit: edit.start):
+        region = {"charOffset": edit.start, "charLength": edit.end - edit.start}  # without a byte order mark
+        inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
+        by_file[edit.path].append({"deletedRegion": region, **inserted})
+    changes = [{"artifactLocation": _artifact(path), "replacements": edits} for path, edits in by_file.items()]
     return {"description": {"text": _text(printable(finding.hint or finding.message))}, "artifactChanges": changes}
-
-
-def _replacement(edit: Edit) -> Json:
-    """Offsets count characters, without a byte order mark, as SARIF requires."""
-    inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
-    return {"deletedRegion": {"charOffset": edit.start, "charLength": edit.end - edit.start}, **inserted}
 
 
 def _text(text: str) -> str:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from .. import validate
 from ..dataclass import dataclass
+from ..job.schema import load_schema
 from .options import DEFAULT_SPEC, Request, bold_option, form_option, job_options, output_option
-from .printing import ExitStatus
+from .printing import ExitStatus, echo, print_json
 
 if TYPE_CHECKING:
     from ..programs.program import Launcher
@@ -62,7 +64,6 @@ def submit(
 
     The job's working folder is the current one, as with the scheduler's own command.
     """
-    from .printing import echo, print_json  # here, to save start-up time
 
     folder = Path(request.spec) if request.spec is not None and Path(request.spec).is_dir() else None
     if folder is not None and (written := _plan_in(folder)) is not None:
@@ -130,8 +131,7 @@ def _of_spec_in(folder: Path, request: Request) -> Request:
 
 def _checked(folder: Path, written: Path, request: Request) -> Ready:
     """The files in `folder`. What is an error to `dsgen validate` is printed and ends the program."""
-    from .. import validate  # here, to save start-up time
-    from ..job.text import UnusableJson
+    from ..job.text import UnusableJson  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from .findings_text import print_findings, stop
 
@@ -156,7 +156,6 @@ def plan_of(path: Path) -> dict[str, Any]:
     """Return the plan that a plan.json holds. Raises `UnusableJson`, which quotes nothing of it."""
     import jsonschema  # here, to save start-up time
 
-    from ..job.schema import load_schema
     from ..job.text import UnusableJson, read_json
 
     data, schema = read_json(path), load_schema("plan")
@@ -215,10 +214,7 @@ class Reply:
 
 
 def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> list[str]:
-    """The words that submit a file, or ask about it. A relative path begins with a dot, and so is no option.
-
-    Where nothing can be asked, the program ends.
-    """
+    """The words that submit a file, or ask about it. A relative path begins with a dot, and so is no option."""
     check_dry_run(launcher, file.parent, dry_run=dry_run)
     command = (launcher.scheduler.trial if dry_run else launcher.scheduler.submit) or ()
     path = str(file) if file.is_absolute() else f"./{file}"
@@ -264,7 +260,6 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
     import subprocess  # here, to save start-up time
 
     from . import ADDED
-    from .printing import echo
 
     stdout = None if prints else subprocess.PIPE
     own = {name: value for name, value in os.environ.items() if name not in ADDED}  # which sbatch hands to the job
@@ -299,7 +294,6 @@ def wait_for(launcher: Launcher, reply: Reply) -> None:
 
 def refuse(message: str, hint: str | None) -> NoReturn:
     """Report an error of the job's files or its scheduler, and end the program."""
-    from .printing import echo  # here, to save start-up time
 
     echo(f"dsgen: error: {message}", err=True)
     if hint:

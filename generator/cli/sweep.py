@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from .options import Request, bold_option, form_option, job_flags
+from .printing import ExitStatus, print_csv, print_json, unknown, working
 
 if TYPE_CHECKING:
     from ..job.records import Job
@@ -52,7 +53,6 @@ def split_terms(context: click.Context, _: click.Parameter, arguments: tuple[str
 def read_term(word: str) -> Term:
     """`KEY=VALUES` of a command line, of a key that a spec can have."""
     from ..job.schema_check import key_paths  # here, to save start-up time
-    from .printing import unknown
 
     key, _, text = (part.strip() for part in word.partition("="))
     paths = key_paths()
@@ -180,7 +180,6 @@ def sweep(
     from ..search.sweep import Goal  # here, to save start-up time
     from ..search.sweep import sweep as plan_points
     from .loading import JobLoader
-    from .printing import ExitStatus, working
 
     loader = JobLoader(request)
     job, axes = loaded_axes(loader, terms)
@@ -194,8 +193,7 @@ def sweep(
             return loader.checked(values)
 
         found = plan_points(checked, axes, goal, bold=bold)
-    from .printing import print_json  # here, to save start-up time
-    from .tables import print_parts
+    from .tables import print_parts  # here, to save start-up time
 
     if form == "json":
         print_json(found.to_dict())
@@ -252,7 +250,6 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
 
 def _print_csv(found: Sweep) -> None:
     """One line per point: the values, the layout, step time, speed, the whole run, and the rule where there is none."""
-    from .printing import print_csv  # here, to save start-up time
 
     rows = []
     for point in found.points:

@@ -66,39 +66,27 @@ def _table(found: Sweep, shown: Sequence[Point]) -> Table:
     return plan_table(
         [numbers(_key(axis)) for axis in found.axes],
         [*heads, asides(least=12, drop=4)],
-        (
-            ([*map(_value, point.values.values())], point.plan, [*_cells(point, columns, times)])
-            for point, times in zip(shown, _times(shown), strict=True)
-        ),
+        (([*map(_value, point.values.values())], point.plan, cells) for point, cells in _cells(shown, columns)),
     )
 
 
-def _times(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
-    """The step and the run of each point, each column in one unit; empty where there is none."""
-    plans = [point.plan for point in points]
-    steps = iter(same_unit([float(plan.step_time.total_s) for plan in plans if plan], steps=True))
-    runs = iter(same_unit([plan.run.wall_s for plan in plans if plan and plan.run]))
-    for plan in plans:
-        yield next(steps) if plan else "", next(runs) if plan and plan.run else ""
-
-
-def _cells(point: Point, columns: Iterable[str], times: tuple[str, str]) -> Iterator[str]:
-    """A point's cells by column, empty where its run isn't known; and why it has no plan."""
-    plan = point.plan
-    if plan is None:
-        yield point.rule or ""
-        return
-    rates, run = plan.throughput, plan.run
-    cells = {
-        "step": times[0],
-        "MFU": percent(rates.mfu),
-        "tokens/s": count(rates.tokens_per_s),
-        "time": times[1],
-        "GPU-hours": gpu_hours(run.wall_gpu_hours) if run else "",
-        "price": money(plan.job, run.wall_cost) if run and run.wall_cost is not None else "",
-    }
-    yield from (cells[name] for name in columns)
-    yield "extrapolated" if plan.uncertainty.evidence.beyond else ""
+def _cells(points: Sequence[Point], columns: Iterable[str]) -> Iterator[tuple[Point, list[str]]]:
+    """Each point's cells by column, times in one unit, empty where its run isn't known; and why it has no plan."""
+    plans = [point.plan for point in points if point.plan]
+    steps = iter(same_unit([float(plan.step_time.total_s) for plan in plans], steps=True))
+    times = iter(same_unit([plan.run.wall_s for plan in plans if plan.run]))
+    for point in points:
+        plan = point.plan
+        if plan is None:
+            yield point, [point.rule or ""]
+            continue
+        rates, run = plan.throughput, plan.run
+        cells = {"step": next(steps), "MFU": percent(rates.mfu), "tokens/s": count(rates.tokens_per_s)}
+        if run is not None:
+            cells |= {"time": next(times), "GPU-hours": gpu_hours(run.wall_gpu_hours)}
+            cells["price"] = "" if run.wall_cost is None else money(plan.job, run.wall_cost)
+        far = "extrapolated" if plan.uncertainty.evidence.beyond else ""
+        yield point, [*(cells.get(name, "") for name in columns), far]
 
 
 def _value(value: object) -> str:
@@ -184,10 +172,7 @@ def chart(
     columns: int = 80,
     height: int = HEIGHT,
 ) -> list[str]:
-    """Curves by name as lines of text: a mark per point, `limit` as a dashed line.
-
-    y starts at 0, or is logarithmic where the values are far apart.
-    """
+    """Curves by name as lines of text: a mark per point, `limit` as a dashed line; y starts at 0, or is logarithmic."""
     points = [point for curve in curves.values() for point in curve]
     row, ticks, far = _heights([y for _, y in points] + ([limit] if limit is not None else []), height)
     shown = {row(value): f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" for value in ticks}
@@ -206,17 +191,14 @@ def chart(
     return [head, *lines, *(f"{'':>{margin}} {line}" for line in foot), *([named] if len(curves) > 1 else [])]
 
 
-def _round_up(value: float) -> float:
-    """The next value whose quarters are short numbers."""
-    unit = 10.0 ** floor(log10(value / 4)) if value > 0 else 1.0
-    return next(4 * step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if 4 * step * unit >= value)
-
-
 def _heights(values: Sequence[float], height: int) -> tuple[Callable[[float], int], list[float], bool]:
     """The line of a value, from the top, the values that the axis names, and whether it is logarithmic."""
     low, high = min(values), max(values)
     far = low > 0 and high / low >= _FAR
-    bottom, top = (floor(log10(low)), ceil(log10(high))) if far else (0.0, _round_up(high))
+    # The highest is the next value whose quarters are short numbers.
+    unit = 10.0 ** floor(log10(high / 4)) if high > 0 else 1.0
+    rounded = next(4 * step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if 4 * step * unit >= high)
+    bottom, top = (floor(log10(low)), ceil(log10(high))) if far else (0.0, rounded)
     ticks = [10.0**n for n in range(floor(bottom), ceil(top) + 1)] if far else [top * n / 4 for n in range(5)]
 
     def line(value: float) -> int:

@@ -163,10 +163,7 @@ PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]  #: cells before an
 
 
 def plan_table(labels: Sequence[Column], figures: Sequence[Column], rows: Iterable[PlanRow]) -> Table:
-    """A table of plans: labels, a column for each dimension that any plan uses, and figures.
-
-    A row without a plan has no dimensions, and is grey.
-    """
+    """Labels, a column for each dimension that any plan uses, and figures; a row without a plan is grey."""
     from ..search.summary import dimension_cells  # here, to save the start-up time of tables without plans
 
     known = [*rows]

@@ -9,7 +9,7 @@ import click
 
 from ..job.wording import counted
 from .options import form_option
-from .printing import ExitStatus
+from .printing import ExitStatus, echo_diff, json_text, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,6 @@ def _checker(
 ) -> Callable[[Mapping[str, str]], Answer]:
     """A function that checks the paths; it accepts contents to read instead of the files'."""
     from ..check.validate import validate as check
-    from .printing import working
 
     context["skip_unknown"] |= each_folder
 
@@ -128,7 +127,6 @@ def _fixed(
 ) -> tuple[tuple[FixedFile, ...], Answer]:
     """The files that `--fix` changes, as a diff and, with `write`, on disk; and the answer on the rest."""
     from ..write import CannotWrite
-    from .printing import echo_diff
     from .writing import fix_files, refuse_unwritable, settled, tell, unified_diff, write_fixed
 
     if write:
@@ -163,7 +161,6 @@ def _told(
 
 def _output(findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool) -> str:
     from .findings_text import annotation, azure_annotation, findings_document, findings_text
-    from .printing import json_text
 
     if form == "json":
         return json_text(findings_document(findings, answer.documents, answer.left_alone))

@@ -111,10 +111,8 @@ def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
 
 
 def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None) -> None:
-    """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`.
-
-    A file that is read-only, has other hard links or could not keep its owner is refused, and so is one that is no
-    longer what was checked: that is compared again when it is replaced.
+    """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`, also
+    for a file that is no longer what was checked.
     """
     changes = {change.path: change for change in map(_change, files)}  # a file may have two names
     if changes:

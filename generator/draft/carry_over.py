@@ -70,9 +70,7 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
 
 
 def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
-    """The options that the files or `launch.arguments` give, in these words or others, what follows from them, and
-    those that a plan decides.
-    """
+    """The options that the files or `launch.arguments` give, also in other words, and those that a plan decides."""
     parser, names = draft.parser, {one.name for one in draft.options}
     given = {one.key for one in draft.options} | {parser.key(words[0].partition("=")[0]) for words in carried}
     given |= {other for name in names for other in megatron.said_by().get(name, ())}

@@ -38,13 +38,9 @@ _RENDEZVOUS: Final = re.compile(
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
 #: Keys of a pod, by name in Kubernetes.
-_OF_PODS: Final = {
-    "serviceAccountName": "service_account",
-    "hostNetwork": "host_network",
-    "priorityClassName": "priority_class",
+_OF_PODS: Final = {"serviceAccountName": "service_account", "hostNetwork": "host_network"} | {
+    "priorityClassName": "priority_class"
 }
-#: Options that dsgen writes for itself, where a run goes on.
-_WRITTEN: Final = frozenset({"--signal", "--open-mode"})
 
 
 def read_machines(draft: Draft) -> None:
@@ -111,7 +107,7 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
             draft.set("launch.target", "shell")
         return
     draft.set("launch.target", "slurm")
-    written = _WRITTEN if script.shell.text.path in draft.ours else ()
+    written = ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()  # where a run goes on
     for option in script.sbatch.entries:
         if script.sbatch.get(option.name) is option and option.name not in written:
             _read_option(draft, script, option, request.tasks_per_node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, Final
 
 from ..findings import Location
@@ -75,21 +76,15 @@ def _complete(draft: Draft, where: Location) -> None:
     """Add what follows from both: the GPUs of a batch, or the batch of the GPUs."""
     layout: dict[str, Any] = draft.spec.get("layout", {})
     micro, steps = layout.get("micro_batch"), layout.get("gradient_accumulation")
-    ranks = 1
-    for name in ("tensor", "pipeline", "context"):
-        ranks *= layout.get(name) or 1
+    ranks = prod(layout.get(name) or 1 for name in ("tensor", "pipeline", "context"))
     batch, gpus = draft.get("training.global_batch"), draft.get("gpus")
-    if (
-        isinstance(batch, int)
-        and isinstance(gpus, int)
-        and gpus % ranks == 0
-        and batch % (replicas := gpus // ranks) == 0
-    ):
+    replicas = gpus // ranks if isinstance(gpus, int) and gpus % ranks == 0 else None
+    if isinstance(batch, int) and replicas and batch % replicas == 0:
         for name in _unfit(batch, replicas, micro, steps):
             why = f"a batch of {batch} on {gpus} GPUs has another; left open"
             draft.leave(f"{name} {layout.pop(name)}", where, why)
-    if batch is None and isinstance(gpus, int) and micro and gpus % ranks == 0:
-        draft.set("training.global_batch", micro * (steps or 1) * (gpus // ranks))
+    if batch is None and replicas is not None and micro:
+        draft.set("training.global_batch", micro * (steps or 1) * replicas)
     elif gpus is None and draft.get("nodes") is None and batch and micro and steps and batch % (micro * steps) == 0:
         draft.set("gpus", batch // (micro * steps) * ranks)
         draft.comments["gpus"] = f"of the batch: {batch} / ({micro} × {steps}){f' × {ranks}' if ranks > 1 else ''}"
@@ -104,8 +99,7 @@ ORDER: Final = (
     *("name", "framework", "deepspeed_version", "model", "cluster", "gpus", "nodes", "calibration", "training", "data"),
     *("output", "layout", "deepspeed_config", "memory", "launch"),
 )
-_FIRST: Final = ("target", "script", "time_limit")  #: of `launch`
-_LAST: Final = ("environment", "arguments")
+_OF_LAUNCH: Final = {"target": 0, "script": 1, "time_limit": 2, "environment": 4, "arguments": 5}  #: 3: the others
 _ABOVE: Final[Mapping[str, str]] = {
     "layout": "pinned as the files have it: remove a key to let dsgen choose it",
     "deepspeed_config": "merged into the DeepSpeed config that dsgen writes; null leaves a key out",
@@ -124,13 +118,10 @@ def spec_text(
     """The text of a spec: comments above it, beside values by dotted path, and below."""
     beside = dict(comments or {})
     lines = [_comment(line) for line in head]
-    order = [*(key for key in ORDER if key in spec), *(key for key in spec if key not in ORDER)]
-    for key in order:
+    for key in sorted(spec, key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER)):
         value = spec[key]
         if isinstance(value, Mapping) and key == "launch":
-            first, last = ([name for name in part if name in value] for part in (_FIRST, _LAST))
-            others = [name for name in value if name not in (*first, *last)]
-            value = {name: value[name] for name in (*first, *others, *last)}
+            value = {name: value[name] for name in sorted(value, key=lambda name: _OF_LAUNCH.get(name, 3))}
         lines += _lines(key, value, 0, key, beside, from_files)
     rest = [_comment(line) for line in tail]
     return "\n".join([*lines, *([""] if rest else []), *rest]) + "\n"

@@ -32,11 +32,7 @@ _UNSAFE = re.compile("[<>&\u2028\u2029]")
 def report_page(
     answer: SearchResult, found: Feasible, sweep: Sweep | None = None, *, command: str = "dsgen", spec: str = ""
 ) -> str:
-    """The page as text: the same contents give the same bytes.
-
-    `found` has the layouts that the answer was chosen from, `command` asks for the same job, `spec` is as it was
-    written, without secrets.
-    """
+    """The page as text, with the layouts that were found, the command for the job, and its spec, without secrets."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
 
     environment = Environment(
@@ -256,7 +252,7 @@ def rejected(answer: SearchResult) -> list[dict[str, Any]]:
 
 def certainty(plan: Plan) -> dict[str, Any]:
     """Say how far such estimates are off, and what speaks for this one."""
-    known, regime = plan.uncertainty.evidence, plan.uncertainty.regime
+    sure, known, regime = plan.uncertainty, plan.uncertainty.evidence, plan.uncertainty.regime
     widths = {name: float(width.high) for name, width in bands("step_time").items()}
     own = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
     return {
@@ -273,9 +269,9 @@ def certainty(plan: Plan) -> dict[str, Any]:
             {"name": REGIMES[name], "factor": width, "own": name == regime} for name, width in sorted(widths.items())
         ],
         "memory": {name: float(width.high) for name, width in bands("memory").items()},
-        "step": band(plan.uncertainty.step_time),
-        "required": f"{gib(plan.uncertainty.required.low)} to {gib(plan.uncertainty.required.high)} GiB",
-        "device": f"{gib(plan.uncertainty.device.low)} to {gib(plan.uncertainty.device.high)} GiB",
+        "step": band(sure.step_time),
+        "required": f"{gib(sure.required.low)} to {gib(sure.required.high)} GiB",
+        "device": f"{gib(sure.device.low)} to {gib(sure.device.high)} GiB",
     }
 
 

@@ -138,11 +138,10 @@ class Timeline:
 
 
 def timeline(plan: Plan) -> Timeline:
-    """The estimated step as a timeline.
+    """The estimated step as a timeline: passes start as early as their inputs are there.
 
-    Passes start as early as their inputs are there. The estimate's bubble knows the stages' sum alone, so that it
-    differs a little from that order where stages or chunks differ: time in which the slowest stage waits is stretched
-    to what the estimate says.
+    The estimate's bubble knows the stages' sum alone, and differs a little from that order where stages or chunks
+    differ: time in which the slowest stage waits is stretched to what the estimate says.
     """
     layout, time, spread = plan.layout, plan.step_time, passes(plan.job, plan.layout)
     whole = Shape(stages=layout.pipeline, chunks=layout.virtual_pipeline, micro_batches=layout.gradient_accumulation)
@@ -197,10 +196,7 @@ def _parts(whole: Shape, time: StepTime, spread: Passes) -> tuple[dict[str, floa
 
 
 def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Timed], float]:
-    """The rows on a clock that runs otherwise while the slowest stage waits, so that the last pass ends at `length_s`.
-
-    The clock never runs backwards, so that nothing starts before its input is there.
-    """
+    """The rows on a clock that runs otherwise while the slowest stage waits: the last pass ends at `length_s`."""
     end = max(float(row.end[-1]) for row in rows)
     busy = float((pace.end - pace.start).sum())
     waited = end - busy

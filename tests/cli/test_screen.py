@@ -17,7 +17,7 @@ import pytest
 
 import dsgen
 from dsgen.cli.answers import counts_report, explained, obstacle, report
-from dsgen.cli.compare_text import comparisons
+from dsgen.cli.asked_text import comparisons
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.known_rules import rules_table
 from dsgen.cli.printing import PALETTE

@@ -1,0 +1,230 @@
+"""Trials of plans: started and waited for; what was measured as a table, as a table of runs, and as a calibration."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from .. import estimate
+from ..check.runs import Outcome, outcomes
+from ..dataclass import dataclass
+from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
+from ..estimate.uncertainty import percent, seconds_with_band
+from ..job.records import Calibration
+from ..job.text import UnusableJson
+from ..programs.launchers import LAUNCHERS
+from ..programs.program import TRIAL, TRIAL_LOG, Launcher, RenderedFile, trial_folder
+from ..render import trial_files
+from ..search.plan import Plan
+from ..search.summary import Line, unlike
+from ..units import GIB, gib, long_time, same_unit
+from .loading import JobLoader
+from .measured_jobs import rendered
+from .options import Request
+from .printing import ExitStatus, echo, print_json, working
+from .submit import announce, ask_first, check_dry_run, command_of, plan_of, refuse, run, submit_file, wait_for
+from .tables import Part, asides, numbers, plan_table, print_parts
+from .writing import OVERWRITE, write_files
+
+MOST_TRIALS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A plan, and what its trial came to; None where there is no log of it."""
+
+    number: int
+    plan: Plan
+    outcome: Outcome | None
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Seconds of a step, as measured."""
+        return self.outcome.run.step_time_s if self.outcome and self.outcome.run else None
+
+    @property
+    def peak_bytes(self) -> float | None:
+        """The memory that the framework's allocator reports, if it does."""
+        return self.outcome.run.peak_bytes if self.outcome and self.outcome.run else None
+
+    @property
+    def state(self) -> str:
+        """In words: measured, or why not."""
+        if self.outcome is None:
+            return "no log"
+        return "measured" if self.outcome.run else self.outcome.problem
+
+    def to_dict(self) -> dict[str, object]:
+        """The form of `dsgen tune --format json`."""
+        return {
+            "trial": self.number,
+            "layout": self.plan.layout.to_dict(),
+            "estimated_step_time_s": float(self.plan.step_time.total_s),
+            "measured_step_time_s": self.step_time_s,
+            "peak_memory_bytes": self.peak_bytes,
+            "out_of_memory": bool(self.outcome and self.outcome.out_of_memory),
+            "state": self.state,
+            "log": str(self.outcome.log) if self.outcome else None,
+        }
+
+
+def rows_of(measured: Sequence[Trial]) -> str:
+    """A table of runs that `dsgen calibrate` reads, with the job's spec for the rest."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    keys = [key for key, value in measured[0].plan.layout.to_dict().items() if not isinstance(value, list)]
+    writer.writerow(("name", "gpus", "step_time_s", "peak_memory_gib", *keys))
+    for one in measured:
+        layout, peak = one.plan.layout.to_dict(), one.peak_bytes
+        cells = [str(layout[key]).lower() if isinstance(layout[key], bool) else layout[key] for key in keys]
+        peak_gib = "" if peak is None else round(peak / GIB, 3)
+        writer.writerow((f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells))
+    return text.getvalue()
+
+
+def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
+    """The fit to what was measured; None, and why, where nothing is near enough to its estimate."""
+    runs = [
+        MeasuredRun(
+            name=f"trial-{one.number}",
+            job=replace(one.plan.job, calibration=Calibration()),
+            layout=one.plan.layout,
+            step_time_s=one.step_time_s,
+            peak_bytes=one.peak_bytes,
+        )
+        for one in measured
+        if one.step_time_s is not None
+    ]
+    try:
+        return rendered(fit_calibration(runs), "calibration.json") if runs else None
+    except NoUsableRuns as problem:
+        echo(f"no calibration: {problem}", err=True)
+        return None
+
+
+def announced(plans: Sequence[Plan], steps: int, command: str) -> tuple[tuple[Line, ...], str, Part]:
+    """Return lines on the trials, their time and the command, then a row for each plan."""
+    job, times = plans[0].job, [float(plan.step_time.total_s) for plan in plans]
+    taken = f"{steps} steps each: {long_time(steps * sum(times))} without the time to start"
+    lines = (
+        ("Trials", f"{len(plans)} plans of {job.name}, {taken}"),
+        ("Runs on", f"{job.gpus:,} GPUs on {job.nodes:,} × {job.cluster.name}, {job.launch.target}"),
+        ("Command", command),
+    )
+    rows = []
+    for number, (plan, step) in enumerate(zip(plans, same_unit(times, steps=True), strict=True), start=1):
+        figures_of = (gib(plan.memory.required_bytes), step, percent(plan.throughput.mfu), unlike(plan, plans[0]))
+        rows.append(((str(number),), plan, figures_of))
+    figures = (numbers("GiB"), numbers("step"), numbers("MFU"), asides(drop=1))
+    return lines, "", plan_table((numbers("trial"),), figures, rows)
+
+
+def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
+    """One row a trial: what was estimated and measured, how far off that is, and what ran out of memory."""
+    known = [one.step_time_s for one in trials if one.step_time_s is not None]
+    times = dict(zip(known, same_unit(known, steps=True), strict=True))
+    figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
+    rows = []
+    for one in trials:
+        estimated_s, time_s, peak = float(one.plan.step_time.total_s), one.step_time_s, one.peak_bytes
+        band = seconds_with_band(estimated_s, one.plan.uncertainty.step_time)
+        time, off = (one.state, "") if time_s is None else (times[time_s], f"{time_s / estimated_s - 1:+.0%}")
+        rows.append(((str(one.number),), one.plan, (band, time, off, "" if peak is None else f"{gib(peak)} GiB")))
+    return (plan_table((numbers("trial"),), figures, rows),)
+
+
+def written(
+    plans: Sequence[Plan], steps: int, folder: Path, request: Request, *, force: bool, dry_run: bool
+) -> tuple[Launcher, Path]:
+    """Write the files of the trials, which no rule calls an error. Returns what starts them too."""
+    launcher = LAUNCHERS[plans[0].job.launch.target]
+    check_dry_run(launcher, folder, dry_run=dry_run)
+    if (folder / trial_folder(len(plans) + 1)).exists():
+        refuse(f"{folder} has more trials, of an earlier run", "name another folder with -o, or remove that one")
+    try:
+        files = trial_files(plans, steps, request.command)
+    except LookupError:
+        able = ", ".join(name for name, one in LAUNCHERS.items() if one.trials)
+        raise click.UsageError(f"trials cannot be run with target {launcher.name}; use one of {able}") from None
+    for change in write_files(files, folder, force=force, hint=OVERWRITE):
+        if change.action.value == "conflict" and change.path.name == "plan.json":
+            (change.path.parent / TRIAL_LOG).unlink(missing_ok=True)  # of the plan that was here before
+    return launcher, folder / next(file.path for file in files if "/" not in file.path)
+
+
+def started(
+    launcher: Launcher, plans: Sequence[Plan], steps: int, file: Path, *, yes: bool, dry_run: bool, wait: bool
+) -> None:
+    """Submit the file of the trials, and wait for their end."""
+    job, folder = plans[0].job, file.parent
+    uploaded = launcher.uploaded(job.launch, folder)
+    if uploaded is not None and not (uploaded / job.launch.script).exists():
+        hint = f"put it there, or set launch.{launcher.name}.code to the folder that has it"
+        refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
+    words = command_of(launcher, file, job.name, dry_run=dry_run)
+    announce(*announced(plans, steps, shlex.join(words)))
+    if not (yes or dry_run):
+        ask_first()
+    reply = submit_file(launcher, words, dry_run=dry_run)
+    if reply.identity is None:
+        if reply.text:
+            echo(reply.text.rstrip(), err=True)
+        return
+    watch = [f"Watch them: {line}" for line in reply.watch(launcher, file)]
+    echo("\n".join((f"submitted: {reply.identity}", *watch)), err=True)
+    later = f"read the logs with --read -o {shlex.quote(str(folder))}"
+    if not wait:
+        echo(later, err=True)
+        return
+    try:
+        with working(f"waiting for {reply.identity}"):
+            wait_for(launcher, reply)
+    except KeyboardInterrupt:
+        echo(f"\nthe trials go on; {later}", err=True)
+        raise click.exceptions.Exit(ExitStatus.FINDINGS) from None
+    if launcher.scheduler.collect:
+        run([word.format(id=reply.identity, folder=folder) for word in launcher.scheduler.collect])
+
+
+def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
+    """The plans in the folders of trials, the fastest measured first, those that weren't measured last."""
+    found = outcomes(folder, TRIAL)
+    trials: list[Trial] = []
+    for number in range(1, MOST_TRIALS + 1):
+        path = folder / trial_folder(number) / "plan.json"
+        if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):  # a link may lead out
+            break
+        try:
+            layout: Mapping[str, object] = plan_of(path)["layout"]
+        except UnusableJson as problem:
+            refuse(f"{path} cannot be used: {problem}", "run the trials again")
+        job = loader.unchecked({f"layout.{key}": value for key, value in layout.items()})
+        trials.append(Trial(number=number, plan=estimate(job), outcome=found.get(number)))
+    if not trials:
+        refuse(f"{folder} has no trials", "name the folder with -o, or run them: dsgen tune without --read")
+    return sorted(trials, key=lambda one: (one.step_time_s is None, one.step_time_s, one.number))
+
+
+def report(loader: JobLoader, folder: Path, form: str) -> None:
+    """Rank the trials, and hand what was measured to the calibration."""
+    trials = _trials(loader, folder)
+    measured = [one for one in trials if one.step_time_s is not None]
+    files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
+    calibration = calibration_of(measured)
+    files += [calibration] if calibration else []
+    write_files(files, folder, force=True, hint="")
+    if form == "json":
+        paths = [str(folder / file.path) for file in files]
+        print_json({"trials": [one.to_dict() for one in trials], "files": paths})
+    else:
+        print_parts(*table_of(trials))
+        echo("".join(f"\n{folder / file.path} written" for file in files))
+    if not measured:
+        refuse("no trial was measured", "look at the logs in the folders of the trials")
