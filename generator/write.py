@@ -20,9 +20,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
-from .dataclass import dataclass
 from .programs.program import RenderedFile
 from .secrets import Hider, find, mask
 
@@ -43,8 +42,7 @@ class Action(str, Enum):
     CONFLICT = "conflict"  #: the file is there with other bytes or another executable bit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """One file against what is on disk."""
 
     file: RenderedFile
@@ -71,10 +69,6 @@ class CannotWrite(Exception):
         self.hint = hint
         self.unfinished = unfinished
         super().__init__(f"cannot write {path}: {reason}")
-
-
-class ChangedMeanwhile(CannotWrite):
-    """Another program wrote a file after it was compared; its file was kept and nothing was written."""
 
 
 def fingerprint(path: Path) -> str | None:
@@ -372,7 +366,7 @@ def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
         try:
             put(new / name, root / name)
         except FileExistsError:
-            raise ChangedMeanwhile(change.path, "another program created it meanwhile", hint=_LOOK) from None
+            raise CannotWrite(change.path, "another program created it meanwhile", hint=_LOOK) from None
     sync((root / name).parent for name in files)
     for name, change in files.items():
         _refuse_changed(old / name, change)  # a program that had it open may have written to it
@@ -391,7 +385,7 @@ def _take_back(staged: Mapping[Path, str | None], work: Path) -> None:
 
 def _refuse_changed(aside: Path, change: Change) -> None:
     if fingerprint(aside) != change.found:
-        raise ChangedMeanwhile(change.path, "another program changed it meanwhile", hint=_LOOK)
+        raise CannotWrite(change.path, "another program changed it meanwhile", hint=_LOOK)
 
 
 def _put_back(work: Path, tell: Tell) -> bool:
@@ -509,10 +503,6 @@ def remove(path: Path) -> None:
     path.rmdir()
 
 
-# SIGINT first: once it waits, nothing interrupts the rest.
-_ENDING: Final = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
 @contextmanager
 def held() -> Iterator[None]:
     """Signals that end the program wait until the block is over, and are then delivered.
@@ -522,8 +512,9 @@ def held() -> Iterator[None]:
     """
     came: list[int] = []
     former = {}
-    with suppress(ValueError):  # not the main thread
-        for number in _ENDING:
+    ending = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
+    with suppress(ValueError):  # not the main thread; SIGINT first: once it waits, nothing interrupts the rest
+        for number in filter(None, ending):
             former[number] = signal.signal(number, lambda which, _: came.append(which))
     try:
         yield

@@ -126,9 +126,6 @@ def _range(low: int, high: int) -> str:
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
 
 
-_WORTH_SAYING = 0.1  #: difference of two times' logarithms
-
-
 def factors(plan: Plan) -> tuple[Part, ...]:
     """List the factors of the training time, each with its value and its assumption."""
     table = Table(whole("factor"), words("value"), words("assumes"))
@@ -168,7 +165,7 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
     # The same layout in other number formats, where the difference is large.
     own = float(plan.step_time.total_s)
     for name, step_s in plan.other_precisions.items():
-        if abs(log(step_s / own)) > _WORTH_SAYING:
+        if abs(log(step_s / own)) > 0.1:
             yield "", f"in {name} {seconds(step_s)} per step ({step_s / own - 1:+.0%})", "the same layout"
     need = f"{count(rates.tokens_per_s)} tokens/s = {sized(rates.tokens_per_s * token_bytes(job))}/s"
     yield "input", need, f"{token_bytes(job)} bytes per token; storage and loader deliver it in time"

@@ -10,9 +10,8 @@ from functools import lru_cache
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from ..dataclass import dataclass
 from ..findings import Finding
 from ..job import codes
 from ..rule import Rule, rules_in
@@ -66,8 +65,7 @@ def title_of(rule_id: str) -> str:
     return next((rule.title for rule in _planning_rules() if rule.id == rule_id), "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(NamedTuple):
     """Ids and prefixes of ids, such as `SLM` and `SLM004`. The longest that fits a rule decides; of two, `ignore`."""
 
     select: tuple[str, ...] = ()  #: empty: all

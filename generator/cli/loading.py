@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import click
 
@@ -138,8 +138,7 @@ def or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
     raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
+class Prepared(NamedTuple):
     """The files of the best plan, about to be written, that no rule calls an error."""
 
     answer: SearchResult

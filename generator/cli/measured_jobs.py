@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import InvalidJob, estimate, load_job
 from ..check.runs import read_runs
-from ..estimate.calibration import CalibrationReport, Errors, Excluded, MeasuredRun, NoUsableRuns, fit_calibration
+from ..estimate.calibration import CalibrationReport, Excluded, MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.layout import Layout
 from ..estimate.posterior import LEAST_RUNS
 from ..estimate.uncertainty import percent
@@ -137,9 +137,7 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
         yield RUNS_ZERO_STAGE.at(run.where, message, f"{hint} (Megatron's distributed optimizer is 1)")
 
 
-_RUNS_SHOWN = 20
-_FACTORS_SHOWN = 8
-_NEGLIGIBLE = 0.02  #: factors this close to 1 are not listed
+_RUNS_SHOWN, _FACTORS_SHOWN = 20, 8
 
 
 def report_parts(report: CalibrationReport) -> Iterator[Part]:
@@ -150,16 +148,16 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
     yield ""
     table = Table(whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out")))
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):
-        if errors is not None:
-            table.add_row(f"{name}, mean", *_cells(errors, "mean"))
-            table.add_row(f"{name}, median", *_cells(errors, "median"))
+        for kind in ("mean", "median") if errors is not None else ():
+            values = [getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")]
+            table.add_row(f"{name}, {kind}", *("-" if value is None else percent(value) for value in values))
     yield table
     yield ""
     if len(report.runs) < LEAST_RUNS:
         yield f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the shipped constants are kept."
     elif not report.helps:
         yield "No factors predict a run left out better than the shipped constants do, so these are kept."
-    moved = [item for item in report.factors if abs(item.factor - 1) >= _NEGLIGIBLE]
+    moved = [item for item in report.factors if abs(item.factor - 1) >= 0.02]  # others are as good as 1
     for item in moved[:_FACTORS_SHOWN]:
         yield f"{item.name}: {item.text}"
     rest = len(report.factors) - len(moved[:_FACTORS_SHOWN])
@@ -177,8 +175,3 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
     yield table
     if count > _RUNS_SHOWN:
         yield f"and {count - _RUNS_SHOWN} more, in the file"
-
-
-def _cells(errors: Errors, kind: str) -> list[str]:
-    values = [getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")]
-    return ["-" if value is None else percent(value) for value in values]

@@ -6,11 +6,10 @@ import functools
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from ..dataclass import dataclass
 from ..findings import printable
 from ..job.schema import frameworks, launch_targets
 from ..job.wording import listed
@@ -49,8 +48,7 @@ FLAGS: Mapping[str, str] = {
 }  #: parameter name to the dotted path of the key that it overrides
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """The job that the command line asks for."""
 
     spec: str | None

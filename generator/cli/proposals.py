@@ -9,10 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ..catalog import find_accelerator, load_catalog
 from ..dataclass import dataclass
 from ..facts.around import is_readable, matching
 from ..job.resolve_names import described_node
 from ..job.text import UnusableJson, read_json
+from ..units import MIB
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
 _MOST_FILES: Final = 200
@@ -101,7 +103,6 @@ def _from_slurm(found: Proposals) -> None:
         found.add("gpus", partition.gpus, source)
 
 
-_CLOSE: Final = 0.1  #: of the memory that a card of the catalog has
 _GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:(\d+)")
 _MOST_LINES: Final = 1000
 
@@ -137,18 +138,14 @@ def cards_of(text: str) -> tuple[str, int] | None:
 
 def accelerator_called(name: str, mib: str = "") -> str | None:
     """The accelerator that a driver calls so: its family's letters and digits, its memory, SXM or PCIe."""
-    from ..catalog import find_accelerator, load_catalog  # here, to save start-up time
-    from ..units import MIB
-
     words = re.findall(r"[a-z0-9.]+", name.lower())
-    known = find_accelerator("-".join(words))
-    if known is not None and not mib:
+    if not mib and (known := find_accelerator("-".join(words))) is not None:
         return known.name
     whole = {key: one for key, one in load_catalog().accelerators.items() if not one.is_slice}
     family = {key: one for key, one in whole.items() if key.split("-")[0] in words}
     if mib.strip().isdigit():
         bytes_ = int(mib) * MIB
-        family = {key: one for key, one in family.items() if abs(one.memory_bytes / bytes_ - 1) < _CLOSE}
+        family = {key: one for key, one in family.items() if abs(one.memory_bytes / bytes_ - 1) < 0.1}
     pcie = "pcie" in words
     return next(iter(sorted(family, key=lambda key: (("pcie" in key) is not pcie, len(key), key))), None)
 

@@ -7,11 +7,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
 
+from ..catalog import find_accelerator, find_model, find_node_type
 from ..catalog.names import Machines, counted, nearest, nodes_with
+from ..job.quantities import read_tokens
 from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
 from .options import PURPOSES
@@ -39,9 +42,6 @@ class Question(NamedTuple):
 
 
 def _read_model(text: str) -> str:
-    from pathlib import Path  # here, to save start-up time
-
-    from ..catalog import find_model
 
     path = Path(text)
     if path.is_dir() and not (path / "config.json").exists():
@@ -55,8 +55,6 @@ def _read_model(text: str) -> str:
 
 def read_cluster(text: str) -> Any:
     """A node type; or cards of a node, counted, as in `4xa100-40gb`. An open count is asked for."""
-    from ..catalog import find_accelerator, find_node_type  # here, to save start-up time
-
     if find_node_type(text) is not None:
         return text
     machines = counted(text)
@@ -87,8 +85,6 @@ def _read_duration(text: str) -> Any:
     """Tokens, or sequences and passes; None where the length isn't known yet."""
     passes = re.fullmatch(r"([1-9]\d*(?:\.\d+)?[kKmM]?) ?[x×*] ?([1-9]\d*)", text.strip())
     if passes:
-        from ..job.quantities import read_tokens  # here, to save start-up time
-
         return {"samples": read_tokens(passes[1]), "epochs": int(passes[2])}
     if re.fullmatch(r"[1-9]\d*(?:\.\d+)?(?:e\d+)? ?[kKmMbBtT]?", text.strip()):
         return {"tokens": text.strip()}
@@ -216,8 +212,6 @@ def gpus_of(answers: Mapping[str, Any]) -> int:
 
 def _per_node(cluster: object) -> int | None:
     """The GPUs of a node."""
-    from ..catalog import find_node_type  # here, to save start-up time
-
     if isinstance(cluster, dict):
         each: int = cluster["accelerators_per_node"]
         return each

@@ -8,14 +8,12 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
 from .. import validate
-from ..dataclass import dataclass
 from ..job.schema import load_schema
 from .options import DEFAULT_SPEC, Request, bold_option, form_option, job_options, output_option
 from .printing import ExitStatus, echo, print_json
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
 _PLAN: Final = "plan.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class Ready(NamedTuple):
     """Files on the disk that launch a job."""
 
     folder: Path
@@ -126,7 +123,7 @@ def _of_spec_in(folder: Path, request: Request) -> Request:
         hint = f"give one of {written}" if written else "give a job spec, or a folder that dsgen generate wrote"
         refuse(f"{folder} has no {_PLAN} and no {DEFAULT_SPEC}", hint)
     command = shlex.join(("dsgen", DEFAULT_SPEC, *shlex.split(request.command)[2:]))
-    return replace(request, spec=str(spec), command=command)
+    return request._replace(spec=str(spec), command=command)
 
 
 def _checked(folder: Path, written: Path, request: Request) -> Ready:
@@ -197,8 +194,7 @@ def _missing(ready: Ready) -> list[str]:
     return [*lacks, f"{script} is not in this folder"] if absent else lacks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(NamedTuple):
     """A scheduler's answer to a job."""
 
     text: str  #: as it printed it

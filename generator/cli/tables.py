@@ -158,7 +158,6 @@ def _cut(text: str, width: int) -> str:
     return (text[:end].rstrip(" ,;:") if end >= 0 else text[: width - 1]) + "…"
 
 
-_LAST = 9  #: of the columns that go where there is no room
 PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]  #: cells before and after a plan's dimensions
 
 
@@ -171,7 +170,7 @@ def plan_table(labels: Sequence[Column], figures: Sequence[Column], rows: Iterab
     used = [(next(shown) if plan else {}) for _, plan, _ in known]
     headings = [*max(used, key=len, default={})]
     sizes = [
-        numbers(name, gap=1 if name != headings[-1] else _GAP, drop=_LAST * (name == "recompute")) for name in headings
+        numbers(name, gap=1 if name != headings[-1] else _GAP, drop=9 * (name == "recompute")) for name in headings
     ]
     table = Table(*labels, *sizes, *figures)
     for (names, plan, values), own in zip(known, used, strict=True):

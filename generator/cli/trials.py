@@ -8,13 +8,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
 from .. import estimate
 from ..check.runs import Outcome, outcomes
-from ..dataclass import dataclass
 from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.uncertainty import percent, seconds_with_band
 from ..job.records import Calibration
@@ -36,8 +35,7 @@ from .writing import OVERWRITE, write_files
 MOST_TRIALS: Final = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(NamedTuple):
     """A plan, and what its trial came to; None where there is no log of it."""
 
     number: int

@@ -23,7 +23,6 @@ from .refused import Outcome, leave_secrets, planned_draft, prune, without_refus
 
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
-_ROUNDS: Final = 3
 #: Options that a script's launch file may have beside the original's without a change of what is trained.
 _HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"})
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
@@ -35,7 +34,7 @@ def carry_over(draft: Draft) -> Outcome:
     outcome = Outcome()
     prune(draft)
     base = dict(draft.left)
-    for _ in range(_ROUNDS):
+    for _ in range(3):
         before = copy.deepcopy(draft.spec)
         draft.left = dict(base)
         outcome = planned_draft(draft)
@@ -43,7 +42,7 @@ def carry_over(draft: Draft) -> Outcome:
             _carry_unplanned(draft)
             leave_secrets(draft)
             return outcome
-        outcome = replace(outcome, added=tuple(_carry(draft, outcome.plan)))
+        outcome = outcome._replace(added=tuple(_carry(draft, outcome.plan)))
         if draft.spec == before:
             break
     return without_refused(draft, outcome)
@@ -112,7 +111,7 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
     last = {one.key: one for one in draft.options}  # of one that is given again, the last counts
     parser, decided = draft.parser, _decided(draft.parser)
     for one in draft.options:
-        if (is_option(one.name) and last[one.key] is not one) or _names_config(one, parser):
+        if (is_option(one.name) and last[one.key] is not one) or one.name in scripts.CONFIGS:
             continue
         new = rendered.get(one.key)
         if not one.known:
@@ -147,10 +146,6 @@ def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) 
 def _decided(parser: Parser) -> frozenset[str]:
     """The options that a plan decides."""
     return megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
-
-
-def _names_config(one: Given, parser: Parser) -> bool:
-    return one.name in scripts.CONFIGS or (one.name == "--deepspeed" and bool(parser.flavour))
 
 
 def _gone(parser: Parser, one: Given) -> str | None:
@@ -195,7 +190,7 @@ def _carry_unplanned(draft: Draft) -> None:
     for one in draft.options:
         if not one.known:
             draft.leave(str(one), one.where, "its value is not in the files")
-        elif one.key not in decided and not _names_config(one, draft.parser):
+        elif one.key not in decided and one.name not in scripts.CONFIGS:
             words += one.words
     draft.set("launch.arguments", words)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..dataclass import dataclass
 from ..findings import Location
@@ -30,8 +30,7 @@ _OF_SCRIPTS: Final = ("its value is not in the files", "whether it is given depe
 _WIDTH: Final = 160  #: of what is left out, in a message
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """One thing of the files that is not in the spec, or not as it was."""
 
     what: str  #: as the file has it: `--data-path $DATA`, `zero_optimization.stage`
@@ -45,8 +44,7 @@ class LeftOut:
         return f"{place}{line}: {what if len(what) <= _WIDTH else what[:_WIDTH] + ' ...'}: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """An option of the training program as its launch line gives it."""
 
     name: str  #: as written, `--lr`
@@ -98,8 +96,7 @@ def _parts(path: str | Sequence[str]) -> list[str]:
     return path.split(".") if isinstance(path, str) else list(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parser:
+class Parser(NamedTuple):
     """The parser that reads the options, as far as it is known."""
 
     flavour: Flavour | None = None  #: of Megatron's; None: another program's

@@ -34,8 +34,6 @@ _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
 #: Vocabularies of tokenizers that are one file. Source: their own files; OpenAI's GPT-2, Meta's Llama 2, Google's BERT.
 _VOCABULARIES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "BertWordPieceLowerCase": 30522}
 _FIRST_DENSE: Final = re.compile(r"\(?\[0\]\*(\d{1,6})\+\[1\]\*(\d{1,6})\)?")  # --moe-layer-freq
-_USUAL_VOCABULARY: Final = 50257
-_USUAL_POSITIONS: Final = 2048
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
 
@@ -103,7 +101,7 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
         "head_dim": model.head_dim if own_width else None,
         "intermediate_size": model.ffn if model.ffn and (gated or model.ffn != 4 * model.hidden) else None,
         "vocab_size": _vocabulary(draft, run),
-        "max_position_embeddings": known or _USUAL_POSITIONS,
+        "max_position_embeddings": known or 2048,
         "position_embedding": kind,
         "gated_mlp": gated,
         "tie_word_embeddings": not run.has("--untie-embeddings-and-output-weights"),
@@ -147,7 +145,7 @@ def _vocabulary(draft: Draft, run: MegatronRun) -> int:
         return size
     if kind not in _VOCABULARIES:
         draft.comments["model.vocab_size"] = "assumed: the files don't say how many tokens the tokenizer has"
-    return _VOCABULARIES.get(kind, _USUAL_VOCABULARY)
+    return _VOCABULARIES.get(kind, _VOCABULARIES["GPT2BPETokenizer"])
 
 
 def _read_training(draft: Draft, facts: MegatronFacts) -> None:

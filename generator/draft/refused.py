@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..check.validate import check_rendered
-from ..dataclass import dataclass
 from ..findings import Finding, InvalidJob, Severity
 from ..job.arguments import grouped
 from ..job.load import load_with_findings, spec_secrets
@@ -24,15 +22,13 @@ from ..render import render
 from ..search import Infeasible, Plan, estimate, search
 from .draft import SECRET, Draft
 
-_MOST_REFUSED: Final = 5
 #: Sections of the spec whose keys may be left out, and those that may not.
 _OPTIONAL: Final = frozenset({"name", "training", "data", "output", "deepspeed_config", "launch", "layout"})
 _NEEDED: Final = frozenset({"training", "training.global_batch", "layout", "launch", "launch.target"})
 _ARGUMENTS: Final = "/launch/arguments/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """A spec's plan and program, or what is wrong with it."""
 
     plan: Plan | None = None
@@ -73,7 +69,7 @@ def _readable(draft: Draft) -> Source:
 def prune(draft: Draft) -> None:
     """Take out of the draft what a spec refuses; it is named, and options of the program go over as they are."""
     leave_secrets(draft)
-    for _ in range(_MOST_REFUSED):
+    for _ in range(5):
         try:
             checked(draft.spec)
             return
@@ -143,7 +139,7 @@ def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
             draft.leave(".".join(keys[1:]), config.locate(pointer) if config else finding.where, why)
         elif not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, why)):
             errors.append(finding)
-    return replace(again, findings=(*again.findings, *errors), added=outcome.added)
+    return again._replace(findings=(*again.findings, *errors), added=outcome.added)
 
 
 def _drop_argument(draft: Draft, pointer: str, why: str) -> bool:

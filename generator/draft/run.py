@@ -18,8 +18,6 @@ from .machines import read_machines
 from .megatron import read_megatron
 from .scripts import read_config, read_script
 
-_USUAL_NODE = 8  #: GPUs
-
 
 def draft_run(
     found: ExistingRun, others: Sequence[ExistingRun] = (), answers: Mapping[str, object] | None = None
@@ -52,7 +50,7 @@ def draft_run(
     _complete(draft, found.where)
     # Machines without a scheduler are named in a file, where they are several.
     target, nodes, gpus = str(draft.get("launch.target")), draft.get("nodes"), draft.get("gpus")
-    node = draft.get("cluster.accelerators_per_node") or _USUAL_NODE
+    node = draft.get("cluster.accelerators_per_node") or 8  # GPUs, where nobody says
     several = (isinstance(nodes, int) and nodes > 1) or (isinstance(gpus, int) and gpus > node)
     if several and "hostfile" in launch_keys(target) and not draft.get(f"launch.{target}"):
         draft.set(f"launch.{target}.hostfile", "hostfile")

@@ -23,8 +23,7 @@ PLANNED: Final = frozenset(
 )
 #: Options that name the DeepSpeed config, or ask for DeepSpeed: the plan has its own.
 CONFIGS: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspeed-config"})
-#: Options of scripts that say that adapters are trained, and how large these are.
-_ADAPTERS: Final = ("--use-lora", "--use-peft", "--lora-enable")
+#: Options of scripts that say how large adapters are.
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 _MODELS: Final = (
     *("--model-name-or-path", "--model-name", "--model", "--pretrained-model", "--base-model", "--model-path"),
@@ -82,7 +81,7 @@ def _read_usual(draft: Draft) -> None:
         if value.isdecimal() and int(value) and draft.get(row.key) is None:
             draft.set(row.key, int(value))
     adapts = FRAMEWORKS[draft.get("framework")].runs("Trainer")
-    if adapts and any(is_true(values.get(name, "no")) for name in _ADAPTERS):
+    if adapts and any(is_true(values.get(name, "no")) for name in ("--use-lora", "--use-peft", "--lora-enable")):
         found = {key: next((values[one] for one in names if one in values), "") for key, names in _RANKS.items()}
         draft.set("training.lora", {key: int(value) for key, value in found.items() if value.isdecimal()})
 

@@ -277,13 +277,13 @@ def certainty(plan: Plan) -> dict[str, Any]:
 
 def sweep_document(found: Sweep) -> dict[str, Any]:
     """The sweep as plain data: the keys, and a point for each combination of values."""
+    own = ("gpus", "step_time_s", "step_time_low_s", "step_time_high_s", "mfu", "tokens_per_s", "required_bytes")
     points = []
     for point in found.points:
         row = point.to_dict()
         run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
-        kept = {name: row[name] for name in ("gpus", "step_time_s", "step_time_low_s", "step_time_high_s")}
-        kept |= {name: row[name] for name in ("mfu", "tokens_per_s", "required_bytes", "rule", "message")}
         layout = in_words(point.plan.layout) if point.plan else None
+        kept = {name: row[name] for name in (*own, "rule", "message")}
         kept |= {"values": [*point.values.values()], "layout": layout}
         points.append(kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")})
     return {"keys": [axis.path for axis in found.axes], "points": points}
@@ -299,8 +299,8 @@ def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         if point["layout"] is None:
             rows.append({"values": cells, "rule": point["rule"], "message": point["message"] or ""})
             continue
-        figures = [next(steps), percent(point["mfu"]), count(point["tokens_per_s"])]
-        figures.append(f"{point['required_bytes'] / GIB:.1f}")
+        used = f"{point['required_bytes'] / GIB:.1f}"
+        figures = [next(steps), percent(point["mfu"]), count(point["tokens_per_s"]), used]
         if point["wall_s"] is not None:
             figures += [next(runs), gpu_hours(point["wall_gpu_hours"])]
         rows.append({"values": cells, "layout": point["layout"], "figures": figures})

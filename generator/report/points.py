@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dataclass import dataclass
 from ..estimate.evidence import likeness
 from ..estimate.layout import FIELDS, Layout, Layouts, in_words
 from ..estimate.ledgers import Memory
@@ -29,8 +28,7 @@ _CELLS = (48, 36)
 PARTS = ("parameters", "gradients", "optimizer", "activations", "output", "buffers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Points:
+class Points(NamedTuple):
     """Some of the estimated layouts, by memory."""
 
     rows: Rows

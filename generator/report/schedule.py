@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dataclass import dataclass
 from ..estimate.layout import Offload
 from ..estimate.ledgers import StepTime
 from ..estimate.step_time import Passes, passes
@@ -28,8 +27,7 @@ class Pass(NamedTuple):
     micro_batch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """The sizes that a schedule depends on."""
 
     stages: int
@@ -37,8 +35,7 @@ class Shape:
     micro_batches: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class Timed(NamedTuple):
     """The passes of a stage in their order, and when each starts and ends, in seconds."""
 
     passes: list[Pass]
@@ -116,8 +113,7 @@ _MOST_PASSES = 160
 _FEW_ROWS, _MOST_ROWS, _MOST_DRAWN = 8, 24, 5000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(NamedTuple):
     """A step of the pipeline. Seconds from the step's start, what is left out not counted."""
 
     shape: Shape
