@@ -22,9 +22,11 @@ DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SP
 
 #: The commands in the order of a job's life, and their modules.
 COMMANDS: Mapping[str, str] = {
-    **{name: name for name in ("init", "generate", "plan", "submit", "tune", "sweep", "report")},
+    **{name: name for name in ("init", "generate", "plan", "submit", "tune", "sweep")},
+    "report": "sweep",
     "estimate": "plan",
-    **{name: name for name in ("validate", "calibrate")},
+    "validate": "validate",
+    "calibrate": "tune",
     **dict.fromkeys(("rules", "catalog", "schema", "completion"), "catalog"),
 }
 

@@ -69,7 +69,7 @@ def prepare() -> None:
         "cli.writing",
         "cli.generate",
         "cli.plan",
-        "cli.report",
+        "cli.sweep",
         "report.page",
         "search",
         "check.rendered",
