@@ -44,7 +44,6 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The file, or the flag."""
         return self.flag or self.path
 
 

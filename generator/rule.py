@@ -91,7 +91,6 @@ class Rule:
 
     @property
     def title(self) -> str:
-        """The requirement as a sentence."""
         return " ".join(_SECTION.split(self.text)[0].split())
 
     @property
@@ -101,7 +100,6 @@ class Rule:
 
     @property
     def fix(self) -> str:
-        """The change that fixes it."""
         return self._section("Fix")
 
     @property
@@ -111,11 +109,9 @@ class Rule:
         return ",".join(f"{sign}{'.'.join(map(str, version))}" for sign, version in bounds if version)
 
     def holds_for(self, version: Version) -> bool:
-        """Return whether the rule applies to this version of DeepSpeed."""
         return (not self.since or version >= self.since) and (not self.before or version < self.before)
 
     def finding(self, violation: Violation) -> Finding:
-        """Return the finding of a violation."""
         return Finding(
             rule=self.id,
             severity=violation.severity or self.severity,
@@ -126,7 +122,6 @@ class Rule:
         )
 
     def at(self, where: Location, message: str, hint: str | None = None, severity: Severity | None = None) -> Finding:
-        """Return the finding of a violation at a place."""
         return self.finding(Violation(where, message, hint, severity=severity))
 
     def _section(self, name: str) -> str:
@@ -143,7 +138,6 @@ class Subject(Generic[S]):
     checks: Checks = "files"
 
     def __call__(self, whole: Any) -> Iterable[S]:
-        """The subjects of a submission."""
         return self.subjects(whole)
 
     def where(self, holds: Callable[[S], object], *reads: str) -> Subject[S]:

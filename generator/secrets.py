@@ -153,8 +153,6 @@ _BARE: Final = r"""(?P<bare>(?:[^\s"';|<>()`,}\]&]|[,&](?=[^\s&"'])){1,4096})"""
 _SET: Final = rf"(?:{_QUOTE})?\]?[ \t]{{0,8}}(?::[-=]|=>|=(?!=)|:|%3[AaDd])[ \t]{{0,8}}"
 _NEXT: Final = rf"(?:{_QUOTE})?[ \t]{{0,8}}(?:,\s{{0,40}}|\\?\r?\n[ \t]{{0,40}}(?:-[ \t]{{1,8}})?|[ \t])[ \t]{{0,8}}"
 _NAME: Final = re.compile(r"[\w.-]*")
-#: The word and the mark with which most tokens begin: `hf_`, `sk-`.
-_BEGINS: Final = re.compile(r"(?<![a-z0-9])[a-z0-9]+[_.~-]")
 _LONGEST_NAME: Final = 80
 _SETENV: Final = re.compile(r"(?:setenv|ENV)[ \t]+\Z")
 _CODE: Final = re.compile(
@@ -174,7 +172,6 @@ class Secret:
     sure: bool = True  #: whether a stranger's file is judged by it
 
     def value_in(self, text: str) -> str:
-        """The secret itself."""
         return text[self.start : self.end]
 
 
@@ -207,21 +204,14 @@ def _tokens() -> dict[str, tuple[str, int]]:
 
 
 @cache
-def _by_word() -> dict[str, list[str]]:
-    """The parts that forms need, in small letters, by the word and the mark that they begin with: tokens begin after
-    what is no letter or digit. Under an empty text are the others, which may be in the middle of a word.
-    """
-    found, forms = {"": list[str]()}, frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]))
-    for part in forms.union(map(str.lower, _tokens())):
-        word = _BEGINS.match(part) if part not in forms else None
-        found.setdefault(word[0] if word else "", []).append(part)
-    return found
+def _needed() -> frozenset[str]:
+    """The parts that forms need, in small letters, of which most texts have none."""
+    return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]), map(str.lower, _tokens()))
 
 
 def _by_form(text: str) -> Iterator[Secret]:
     small = text.lower()
-    words, by_word = {"", *_BEGINS.findall(small)}, _by_word()  # few searches of the text in place of nearly 200
-    there = {part for word in words & by_word.keys() for part in by_word[word] if part in small}
+    there = {part for part in _needed() if part in small}
     for form in patterns()["forms"]:
         if not there.isdisjoint(form["needs"]):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
@@ -276,7 +266,6 @@ def _is_variable(value: str) -> bool:
 
 @cache
 def _of_names() -> tuple[str, ...]:
-    """The words of secrets' names."""
     return (*_ROOTS, *(word for word in patterns()["words"] if not any(root in word for root in _ROOTS)))
 
 

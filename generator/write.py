@@ -83,7 +83,6 @@ def fingerprint(path: Path) -> str | None:
 
 
 def fingerprint_of(contents: bytes, mode: int) -> str:
-    """The fingerprint of a regular file."""
     return f"{hashlib.sha256(contents).hexdigest()} {stat.S_IMODE(mode):o}"
 
 

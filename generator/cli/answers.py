@@ -260,7 +260,6 @@ class MemoryBars(NamedTuple):
     plan: Plan
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        """The heading, the rows, and what the marks say."""
         plan, memory, enough = self.plan, self.plan.memory, fits(self.plan)
         cells = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
         capacity, required = float(memory.capacity_bytes), float(memory.required_bytes)

@@ -100,11 +100,8 @@ def rules(rule_id: str | None, form: str) -> None:
         print_parts(*rule_text(chosen[0]))
 
 
-_SHELLS = ("bash", "zsh", "fish")
-
-
 @click.command(short_help="Print a shell completion script.")
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that completes commands and options in SHELL.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .. import check_job
 from .options import DEFAULT_SPEC, PURPOSES, Request, job_flags
 from .printing import ExitStatus, echo
 
@@ -68,7 +67,6 @@ def init(request: Request, sources: tuple[str, ...], more: tuple[str, ...], purp
 
 
 def _write(output: Path, text: str, force: bool) -> None:
-    """Write the spec, and say what to do with it."""
     from ..programs.program import RenderedFile  # here, to save start-up time
     from .writing import write_files
 
@@ -91,7 +89,6 @@ def _head(output: Path) -> list[str]:
 
 
 def _adopted(paths: Sequence[str], answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
-    """The spec of a launch that exists."""
     from ..draft import carry_over, draft_run, find_runs, spec_text  # here, to save start-up time
     from .proposals import Proposals
     from .questions import answered
@@ -152,7 +149,6 @@ def _from_here(model: str, output: Path) -> str:
 
 
 def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
-    """The spec of answers and proposals."""
     from ..draft import Keys, spec_text  # here, to save start-up time
     from ..draft.refused import planned
     from .proposals import proposals
@@ -177,7 +173,7 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     spec, model = draft.spec, draft.get("model")
     if isinstance(model, str) and (output.parent / model).exists():
         spec = {**spec, "model": str(output.parent / model)}
-    return text, planned(lambda: check_job(spec, check_pins=False))  # the text is written whatever comes of it
+    return text, planned(spec)  # the text is written whatever comes of it
 
 
 _LEFT_OPEN: Final = (

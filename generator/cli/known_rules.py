@@ -82,7 +82,6 @@ class Selection(NamedTuple):
 
 
 def _planning_rules() -> Iterable[Rule]:
-    """The rules on specs, jobs, layouts and memory."""
     from ..programs.job_rules import PLANNING_RULES  # here, to save start-up time
 
     return (*rules_in(codes), *PLANNING_RULES)
@@ -204,12 +203,10 @@ def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterato
 
 
 def subject_of(rule: Rule) -> str:
-    """The prefix of a rule's id."""
     return rule.id.rstrip("0123456789")
 
 
 def heading(subject: str) -> str:
-    """A subject's prefix with its name."""
     return f"{subject}: {SUBJECTS[subject]}" if subject in SUBJECTS else subject
 
 

@@ -82,7 +82,6 @@ class JobLoader:
 
     @property
     def text(self) -> str:
-        """The spec as it is written."""
         return Path(self._source).read_text(encoding="utf-8") if isinstance(self._source, str) else self._text or ""
 
     def _with(self, values: Mapping[str, object]) -> dict[str, object]:
@@ -121,7 +120,6 @@ def say_range(job: Job, done: str = "planned") -> None:
 
 
 def planning(job: Job) -> str:
-    """Return the line that a terminal shows while a search takes long."""
     return f"planning {job.name} on {job.gpus:,} GPUs"
 
 

@@ -52,7 +52,6 @@ def fit(
 
 
 def rendered(report: CalibrationReport, name: str) -> RenderedFile:
-    """The calibration file."""
     return RenderedFile(path=name, text=json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
 
 

@@ -38,15 +38,9 @@ PURPOSES: Mapping[str, Mapping[str, Any]] = {
 }
 
 FLAGS: Mapping[str, str] = {
-    "gpus": "gpus",
-    "nodes": "nodes",
-    "model": "model",
-    "cluster": "cluster",
-    "framework": "framework",
-    "calibration": "calibration",
+    **{name: name for name in ("gpus", "nodes", "model", "cluster", "framework", "calibration")},
     "target": "launch.target",
-    "global_batch": "training.global_batch",
-    "sequence_length": "training.sequence_length",
+    **{name: f"training.{name}" for name in ("global_batch", "sequence_length")},
 }  #: parameter name to the dotted path of the key that it overrides
 
 
@@ -66,7 +60,6 @@ def form_option(*forms: str) -> Callable[[Command], Command]:
 
 
 def top_option(default: int, text: str) -> Callable[[Command], Command]:
-    """`--top`: how many plans are shown."""
     return click.option("--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text)
 
 

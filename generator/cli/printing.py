@@ -46,7 +46,6 @@ def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def print_json(document: object) -> None:
-    """One JSON document, and nothing else."""
     click.echo(json_text(document))
 
 

@@ -94,7 +94,6 @@ def _read_duration(text: str) -> Any:
 
 
 def _choice(key: str, kind: str, text: str, names: Iterable[str], usual: str, *, is_needed: bool = True) -> Question:
-    """A question for one of these names."""
     known = tuple(names)
 
     def read(text: str) -> str:
@@ -118,7 +117,6 @@ QUESTIONS: Final = (
 
 
 def is_asked() -> bool:
-    """Return whether there is a terminal to ask."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -211,7 +209,6 @@ def gpus_of(answers: Mapping[str, Any]) -> int:
 
 
 def _per_node(cluster: object) -> int | None:
-    """The GPUs of a node."""
     if isinstance(cluster, dict):
         each: int = cluster["accelerators_per_node"]
         return each

@@ -88,7 +88,6 @@ def submit(
 
 
 def _written(request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool) -> Ready:
-    """The files of the job asked for, written."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
     from ..search.summary import answer
     from .loading import prepared

@@ -100,7 +100,6 @@ class _Curve(NamedTuple):
     height: int
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        """An empty line and a curve for each value of the other key."""
         found = self.found
         numeric = [axis for axis in found.axes if all(type(value) in (int, float) for value in axis.values)]
         planned = [point for point in found.points if point.plan]
@@ -209,7 +208,6 @@ def _heights(values: Sequence[float], height: int) -> tuple[Callable[[float], in
 
 
 def _scale(values: Sequence[float], width: int) -> Callable[[float], int]:
-    """The column of a value."""
     low, high = min(values), max(values)
     wide = low > 0 and high / low >= _WIDE
 

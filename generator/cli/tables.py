@@ -70,9 +70,14 @@ class Table:
         self._rows.append(texts + [Text("")] * (len(self._columns) - len(texts)))
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        """The heading and the rows, as wide as there is room."""
-        shown = self._shown(width)
-        yield from self._table(shown) if shown else self._stacked(width)
+        if shown := self._shown(width):
+            yield from self._table(shown)
+            return
+        least = max(columns_of(column.heading) for column in self._columns)
+        for at, row in enumerate(self._rows):  # each as lines with the headings in front
+            pairs = zip(self._columns, row, strict=True)
+            yield from [[]] if at else []
+            yield from Lines(((column.heading, text) for column, text in pairs if text.plain), least=least).lines(width)
 
     def cut(self, width: int) -> Iterator[tuple[str, str]]:
         """The first cell of each row whose text is cut, or left out, where there is no room; and that text."""
@@ -131,14 +136,6 @@ class Table:
                     line.append(Text(text, row[i].style))
                 yield line
 
-    def _stacked(self, width: int) -> Iterator[Sequence[Text]]:
-        """Every row as lines, each with its column's heading."""
-        least = max(columns_of(column.heading) for column in self._columns)
-        for at, row in enumerate(self._rows):
-            pairs = zip(self._columns, row, strict=True)
-            yield from [[]] if at else []
-            yield from Lines(((column.heading, text) for column, text in pairs if text.plain), least=least).lines(width)
-
 
 def columns_of(text: str) -> int:
     """The columns that text takes on a terminal: two for a wide character, none for a mark on the one before."""
@@ -186,7 +183,6 @@ class Lines:
         self._least = least
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        """The names, and what they name beside them."""
         wide = max([self._least, *(columns_of(name) for name, _ in self._rows)]) + _GAP
         for name, text in self._rows:
             for at, line in enumerate(wrapped(text.plain, width - wide)):

@@ -44,7 +44,6 @@ class Trial(NamedTuple):
 
     @property
     def step_time_s(self) -> float | None:
-        """Seconds of a step, as measured."""
         return self.outcome.run.step_time_s if self.outcome and self.outcome.run else None
 
     @property
@@ -60,7 +59,6 @@ class Trial(NamedTuple):
         return "measured" if self.outcome.run else self.outcome.problem
 
     def to_dict(self) -> dict[str, object]:
-        """The form of `dsgen tune --format json`."""
         return {
             "trial": self.number,
             "layout": self.plan.layout.to_dict(),

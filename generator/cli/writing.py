@@ -129,13 +129,6 @@ def _change(file: FixedFile) -> Change:
     mark = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
     if raw != mark + file.before.encode("utf-8"):  # another program changed it, or its name was shown with escapes
         raise CannotWrite(shown, "it is not the file that was checked", hint="run the command again")
-    _refuse_protected(shown, place, status)
-    text, found = mark.decode("utf-8") + file.after, disk.fingerprint_of(raw, status.st_mode)
-    new = RenderedFile(path=place.name, text=text, executable=bool(status.st_mode & 0o100))
-    return Change(file=new, path=place, action=disk.Action.CONFLICT, before=raw, found=found)
-
-
-def _refuse_protected(shown: Path, place: Path, status: os.stat_result) -> None:
     if not status.st_mode & 0o222 or not os.access(place, os.W_OK):
         raise CannotWrite(shown, "it is read-only", hint=f"chmod u+w {shown}, or fix a copy")
     if status.st_nlink > 1:
@@ -146,6 +139,9 @@ def _refuse_protected(shown: Path, place: Path, status: os.stat_result) -> None:
     if user and (status.st_uid != user or status.st_gid not in groups):
         reason = "it belongs to another user or group, and would become yours"
         raise CannotWrite(shown, reason, hint="let its owner fix it, or fix a copy")
+    text, found = mark.decode("utf-8") + file.after, disk.fingerprint_of(raw, status.st_mode)
+    new = RenderedFile(path=place.name, text=text, executable=bool(status.st_mode & 0o100))
+    return Change(file=new, path=place, action=disk.Action.CONFLICT, before=raw, found=found)
 
 
 def unified_diff(files: Iterable[FixedFile]) -> str:

@@ -144,7 +144,6 @@ def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) 
 
 
 def _decided(parser: Parser) -> frozenset[str]:
-    """The options that a plan decides."""
     return megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
 
 
@@ -198,9 +197,7 @@ def _carry_unplanned(draft: Draft) -> None:
 #: Keys whose value the layout has, in other words than the plan's config.
 _OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
 #: Keys that the Trainer fills in from its arguments, and refuses other values of.
-_OF_TRAINER: Final = frozenset(f"/optimizer/params/{name}" for name in ("lr", "betas", "eps", "weight_decay")) | {
-    "/gradient_clipping"
-}
+_OF_TRAINER: Final = {"/gradient_clipping", *(f"/optimizer/params/{n}" for n in ("lr", "betas", "eps", "weight_decay"))}
 _MISSING: Final = object()
 
 

@@ -38,8 +38,10 @@ _RENDEZVOUS: Final = re.compile(
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
 #: Keys of a pod, by name in Kubernetes.
-_OF_PODS: Final = {"serviceAccountName": "service_account", "hostNetwork": "host_network"} | {
-    "priorityClassName": "priority_class"
+_OF_PODS: Final = {
+    "serviceAccountName": "service_account",
+    "hostNetwork": "host_network",
+    "priorityClassName": "priority_class",
 }
 
 

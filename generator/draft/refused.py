@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from .. import check_job
 from ..check.validate import check_rendered
 from ..findings import Finding, InvalidJob, Severity
 from ..job.arguments import grouped
-from ..job.load import load_with_findings, spec_secrets
+from ..job.load import spec_secrets
 from ..job.overrides import plain_source
-from ..job.records import Job
 from ..job.source import Source, escape
 from ..job.text import UnreadableText
 from ..job.wording import walk
 from ..programs.deepspeed.write import FILE_NAME
-from ..programs.frameworks import FRAMEWORKS
-from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
 from .draft import SECRET, Draft
@@ -35,15 +33,6 @@ class Outcome(NamedTuple):
     findings: tuple[Finding, ...] = ()
     infeasible: Infeasible | None = None
     added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
-
-
-def checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
-    """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
-    job, findings = load_with_findings(spec, FRAMEWORKS)
-    findings = (*findings, *check_job(job))
-    if any(finding.severity is Severity.ERROR for finding in findings):
-        raise InvalidJob(findings)
-    return job, findings
 
 
 def leave_secrets(draft: Draft) -> None:
@@ -71,7 +60,7 @@ def prune(draft: Draft) -> None:
     leave_secrets(draft)
     for _ in range(5):
         try:
-            checked(draft.spec)
+            check_job(draft.spec, check_pins=False)
             return
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
@@ -105,10 +94,10 @@ def _take_out(draft: Draft, keys: list[str], why: str) -> None:
         draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
 
 
-def planned(read: Callable[[], tuple[Job, tuple[Finding, ...]]]) -> Outcome:
-    """The best plan of the job that is read, else its layout as it is; or what is wrong with it."""
+def planned(spec: Mapping[str, Any]) -> Outcome:
+    """The best plan of a spec, else its layout as it is; or what is wrong with it."""
     try:
-        job, findings = read()
+        job, findings = check_job(spec, check_pins=False)
     except InvalidJob as invalid:
         return Outcome(findings=invalid.findings)
     answer = search(job, top=1, explain=False)
@@ -120,7 +109,7 @@ def planned(read: Callable[[], tuple[Job, tuple[Finding, ...]]]) -> Outcome:
 def planned_draft(draft: Draft) -> Outcome:
     """The best plan of the spec, without its secrets."""
     leave_secrets(draft)
-    return planned(lambda: checked(draft.spec))
+    return planned(draft.spec)
 
 
 def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
@@ -143,7 +132,6 @@ def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
 
 
 def _drop_argument(draft: Draft, pointer: str, why: str) -> bool:
-    """Take the option at a place out of the arguments."""
     index = pointer.removeprefix(_ARGUMENTS)
     words: list[str] = draft.get("launch.arguments") or []
     groups, at = list(grouped(words)), int(index) if index.isdecimal() else len(words)

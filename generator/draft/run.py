@@ -151,7 +151,6 @@ def _lines(key: str, value: Any, depth: int, path: str, beside: Mapping[str, str
 
 
 def _is_short(value: Mapping[str, Any], path: str, beside: Mapping[str, str]) -> bool:
-    """Return whether a mapping goes in its key's line."""
     deep = any(isinstance(item, Mapping) for item in value.values())
     noted = any(name.startswith(f"{path}.") for name in beside)
     return "." in path and not deep and not noted and len(value) <= 3 and len(_flow(value)) < _WIDTH // 2

@@ -12,7 +12,7 @@ from typing import Any
 from ..estimate.layout import in_words
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
-from ..job.wording import in_spec
+from ..job.wording import counted, in_spec
 from ..programs.job_rules import PLANNING_RULES
 from ..resources import read_text
 from ..search.feasible import Feasible
@@ -63,12 +63,14 @@ def report_page(
 
 
 def _texts(answer: SearchResult, drawn_data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page says."""
     best, stages, points = answer.plans[0], drawn_data["memory"], drawn_data["sweep"]
+    job, model = best.job, best.job.model
+    machines = f"{job.gpus:,} × {job.cluster.accelerator.name}, {counted(job.nodes, 'node')} of {job.cluster.name}"
+    own = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
     return {
         "plan": best,
         "answer": answer,
-        "headline": headline(best),
+        "headline": f"{model.name} ({count(parameter_count(model))} parameters) with {job.framework} on {machines}",
         "short": in_words(best.layout),
         "tiles": [*tiles(best)],
         "table": plans_table(answer),
@@ -78,7 +80,10 @@ def _texts(answer: SearchResult, drawn_data: Mapping[str, Any]) -> dict[str, Any
         "ledger": time_ledger(best),
         "rejected": rejected(answer),
         "certainty": certainty(best),
-        "memory": memory_table(stages),
+        "memory": {  # a row for each stage, a column for each cause
+            "names": [MEMORY_NAMES.get(name, name) for name in own],
+            "rows": [[gib(size) for size in row] for row in zip(*own.values(), strict=True)],
+        },
         "bars": [*memory_bars(stages)],
         "sweep": sweep_rows(points) if points else None,
     }
@@ -87,8 +92,6 @@ def _texts(answer: SearchResult, drawn_data: Mapping[str, Any]) -> dict[str, Any
 def _asset(name: str) -> str:
     return read_text("dsgen.report", "assets", name)
 
-
-_MOST_BARS = 16
 
 #: What each part of the step time is.
 MEANINGS: Mapping[str, str] = {
@@ -129,21 +132,12 @@ Fact = tuple[str, str, str]  #: a figure's name, the figure, and what is to be k
 
 
 def band(duration_s: Band) -> str:
-    """Both ends of a band of times: `18.3 s to 26.8 s`."""
     return f"{seconds(float(duration_s.low))} to {seconds(float(duration_s.high))}"
 
 
 def percent(fraction: float) -> str:
     """A fraction as a percentage with one decimal."""
     return f"{100 * float(fraction):.1f} %"
-
-
-def headline(plan: Plan) -> str:
-    job = plan.job
-    return (
-        f"{job.model.name} ({count(parameter_count(job.model))} parameters) with {job.framework} on {job.gpus:,} × "
-        f"{job.cluster.accelerator.name}, {job.nodes:,} node{'s' if job.nodes > 1 else ''} of {job.cluster.name}"
-    )
 
 
 def tiles(plan: Plan) -> Iterator[Fact]:
@@ -215,18 +209,11 @@ def time_ledger(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def memory_table(stages: Mapping[str, Any]) -> dict[str, Any]:
-    """The memory of each stage: one row a stage, one column a cause, in GiB."""
-    own = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
-    names = [MEMORY_NAMES.get(name, name) for name in own]
-    return {"names": names, "rows": [[gib(size) for size in row] for row in zip(*own.values(), strict=True)]}
-
-
 def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A bar for each stage, in shares of the card; of many, evenly spaced ones with the ends and the fullest."""
     peaks, required = stages["peak"], stages["own"]["required"]
     whole = max(stages["capacity_bytes"], *required)
-    every = range(0, len(required), -(-len(required) // _MOST_BARS))
+    every = range(0, len(required), -(-len(required) // 16))
     for stage in sorted({*every, stages["fullest"], len(required) - 1}):
         parts = ((name, sizes[stage]) for name, sizes in peaks.items() if sizes[stage])
         yield {

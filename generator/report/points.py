@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.evidence import likeness
-from ..estimate.layout import FIELDS, Layout, Layouts, in_words
+from ..estimate.layout import FIELDS, in_words
 from ..estimate.ledgers import Memory
 from ..estimate.memory import every_stage, memory
 from ..estimate.step_time import step_time
@@ -60,7 +60,10 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     names: dict[int, str] = {}
     ranks = (("chosen" if rank == 1 else f"{rank}", plan) for rank, plan in enumerate(answer.plans, start=1))
     for name, plan in (*ranks, *answer.alternatives.items()):
-        if (row := _row_of(found.layouts, plan.layout)) is not None:
+        same = np.ones(len(front), np.bool_)
+        for field in FIELDS:
+            same &= getattr(found.layouts, field) == getattr(plan.layout, field)
+        for row in np.flatnonzero(same)[:1].tolist():
             names[row] = f"{names[row]} {name}" if row in names else name
     kept = front | few | (beyond <= near) if near else front | few
     kept[_sample(found)] = True
@@ -84,14 +87,6 @@ def _sample(found: Estimates) -> Rows:
     _, first = np.unique(cells[order], return_index=True)
     rows: Rows = order[first]
     return rows
-
-
-def _row_of(rows: Layouts, layout: Layout) -> int | None:
-    """Return the row of a layout."""
-    same = np.ones(len(rows), np.bool_)
-    for name in FIELDS:
-        same &= getattr(rows, name) == getattr(layout, name)
-    return int(np.argmax(same)) if same.any() else None
 
 
 def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:

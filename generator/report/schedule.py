@@ -129,7 +129,6 @@ class Timeline(NamedTuple):
 
     @property
     def total_s(self) -> float:
-        """The whole step."""
         return self.pipeline_s + sum(self.tail.values())
 
 
@@ -141,7 +140,9 @@ def timeline(plan: Plan) -> Timeline:
     """
     layout, time, spread = plan.layout, plan.step_time, passes(plan.job, plan.layout)
     whole = Shape(stages=layout.pipeline, chunks=layout.virtual_pipeline, micro_batches=layout.gradient_accumulation)
-    shape = _abbreviated(whole)
+    # Fewer micro-batches in the middle: as many as fill and empty the pipeline at least.
+    p, m, most = whole.stages, whole.micro_batches, max(_MOST_PASSES // (2 * whole.chunks), 2 * whole.stages)
+    shape = whole if m <= most else whole._replace(micro_batches=most - (most - m) % p)
     forward, backward = _parts(whole, time, spread)
     forward_s, backward_s = sum(forward.values()), sum(backward.values())
     tail = {name: float(getattr(time, f"{name}_s")) for name in ("data", "optimizer", "offload")}
@@ -161,15 +162,6 @@ def timeline(plan: Plan) -> Timeline:
         tail={name: seconds for name, seconds in tail.items() if seconds > 0},
         stretch=stretch,
     )
-
-
-def _abbreviated(whole: Shape) -> Shape:
-    """The same schedule with fewer micro-batches in its middle: as many as fill and empty it at least."""
-    p, v, m = whole.stages, whole.chunks, whole.micro_batches
-    most = max(_MOST_PASSES // (2 * v), 2 * p)
-    if m <= most:
-        return whole
-    return Shape(stages=p, chunks=v, micro_batches=most - (most - m) % p)
 
 
 def _parts(whole: Shape, time: StepTime, spread: Passes) -> tuple[dict[str, float], dict[str, float]]:
