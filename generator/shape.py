@@ -117,23 +117,18 @@ def items(value: object, kind: Type, profile: Profile) -> object:
     if not isinstance(value, list):
         raise Refused("type")
     for item in value if kind.of else ():
-        _inner(item, kind.of, profile)
+        any_of(item, kind, profile)
     return value
 
 
 def any_of(value: object, kind: Type, profile: Profile) -> object:
-    """Accept a value as it is, if it is of one of a union's types."""
-    _inner(value, kind.of, profile)
-    return value
-
-
-def _inner(value: object, kinds: tuple[Type, ...], profile: Profile) -> None:
-    for kind in kinds:
+    """Accept a value as it is, if it is of one of a union's types, or of a list's."""
+    for one in kind.of:
         try:
-            profile[kind.name](value, kind, profile)
+            profile[one.name](value, one, profile)
         except Refused:
             continue
-        return
+        return value
     raise Refused("type")
 
 

@@ -177,12 +177,8 @@ _LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
 _LOOK: Final = "look at the file, then run the command again"
 
 
-def _quiet(line: str) -> None:
-    """For those who want to hear nothing."""
-
-
 def write(
-    files: Iterable[RenderedFile], folder: Path, *, force: bool = False, tell: Tell = _quiet
+    files: Iterable[RenderedFile], folder: Path, *, force: bool = False, tell: Tell = lambda line: None
 ) -> tuple[Change, ...]:
     """Write what differs, all or nothing, and return what was done. `tell` hears what an interrupted run left.
 
@@ -200,7 +196,7 @@ def write(
     return changes
 
 
-def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = _quiet) -> None:
+def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = lambda line: None) -> None:
     """Make changes to files below `folder`, all or none. Raises `CannotWrite`, also where one isn't what was found."""
     with _working(folder, tell) as work:
         _exchange(changes, work, tell)

@@ -71,9 +71,6 @@ def _side_by_side(asked: Sequence[Difference | None]) -> Table:
     return table
 
 
-_MOST_CAUSES = 3  #: of time and of memory that are shown of several questions
-
-
 def _add_causes(
     table: Table, asked: Sequence[Sequence[Cause]], text: Callable[[float], str], unit: float, alone: bool
 ) -> None:
@@ -81,7 +78,7 @@ def _add_causes(
     found = [{cause.label: cause for cause in causes} for causes in asked]
     names = dict.fromkeys(name for causes in found for name in causes)
     most = {name: max(abs(causes[name].more) for causes in found if name in causes) for name in names}
-    largest = sorted(names, key=lambda name: -most[name])[: None if alone else _MOST_CAUSES]
+    largest = sorted(names, key=lambda name: -most[name])[: None if alone else 3]
     for name in names:
         if name not in largest or most[name] < 0.005 * unit:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..write import Change
     from .loading import Prepared
-
-_ADAPTS: Final = re.compile(r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE)  #: an option, or a file of them
 
 
 @click.command(short_help="Plan a job and write its files (the default).")
@@ -78,7 +76,8 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     model = gated(best.job)
     token = [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
     lora, adapters = best.job.training.lora, list[str]()
-    if lora is not None and not any(_ADAPTS.search(file.text) for file in made.files):
+    adapts = re.compile(r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE)  # an option, or a file of them
+    if lora is not None and not any(adapts.search(file.text) for file in made.files):
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
         adapters = [
             f"{launch.script} gets no option for LoRA: it has to make the adapters as arguments.txt has them "

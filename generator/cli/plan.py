@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ..search.plan import Infeasible, SearchResult
 
 
-#: A list, or a comma between keys: `recompute_modules=[core_attn, mlp],tensor=8`.
-_LIST_OR_COMMA = re.compile(r"(\[[^\[\]]*\])|,")
-
 Asked = Mapping[str, Any]
 
 
@@ -31,7 +28,8 @@ def _keys(text: str) -> Asked:
 
     known = load_schema()["$defs"]["layout"]["properties"]
     asked: dict[str, object] = {}
-    for part in _LIST_OR_COMMA.sub(lambda found: found[1] or "\0", text).split("\0"):
+    # Commas are between keys, and in lists: `recompute_modules=[core_attn, mlp],tensor=8`.
+    for part in re.sub(r"(\[[^\[\]]*\])|,", lambda found: found[1] or "\0", text).split("\0"):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         key = key.removeprefix("layout.")
         if not equals or not value:

@@ -42,7 +42,6 @@ class Question(NamedTuple):
 
 
 def _read_model(text: str) -> str:
-
     path = Path(text)
     if path.is_dir() and not (path / "config.json").exists():
         raise click.UsageError(f"the folder {text} has no config.json")
@@ -173,7 +172,6 @@ def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counted_in(cluster: object) -> Machines | None:
-
     return counted(cluster) if isinstance(cluster, str) else None
 
 

@@ -21,9 +21,6 @@ from .findings_text import counted, relative_path
 Json = dict[str, Any]
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-#: Placeholders and links in a message (sections 3.11.5 and 3.11.6).
-_PLACEHOLDER: Final = re.compile(r"\{(\d+)\}")
-_LINK: Final = re.compile(r"\[(?=[^\[\]]*\]\()")
 
 
 def sarif_log(
@@ -121,4 +118,5 @@ def _fix(finding: Finding) -> Json:
 
 
 def _text(text: str) -> str:
-    return _LINK.sub(r"\\[", _PLACEHOLDER.sub(r"{{\1}}", text))
+    """A text with escapes for what would be placeholders and links in a message (sections 3.11.5 and 3.11.6)."""
+    return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", re.sub(r"\{(\d+)\}", r"{{\1}}", text))

@@ -23,8 +23,6 @@ from .refused import Outcome, leave_secrets, planned_draft, prune, without_refus
 
 #: Of Megatron-LM's versions in the table of options, the one that the arguments are written for.
 _WRITTEN_FOR: Final = "core_v0.16.1"
-#: Options that a script's launch file may have beside the original's without a change of what is trained.
-_HARMLESS: Final = frozenset({"--do-train", "--deepspeed", "--deepspeed_config"})
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
 
@@ -62,7 +60,8 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
     given = _given(draft, carried)
-    given |= _HARMLESS if given & scripts.CONFIGS else frozenset()
+    # Options that a launch file may have beside the original's without a change of what is trained.
+    given |= {"--do-train", "--deepspeed", "--deepspeed_config"} if given & scripts.CONFIGS else set()
     for key, option in rendered.items() if draft.options else ():
         if key not in given and not _is_default(parser, key, option):
             yield " ".join(option)

@@ -82,17 +82,12 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
         own = ds_config_of(submission, one) or used_config(submission)
         yield ExistingRun(submission=submission, trainer=one, config=own)
     if not alone:
-        for config in filter(_is_config, submission.configs):
-            yield ExistingRun(submission=submission, config=config)
+        for config in submission.configs:  # with a key of DeepSpeed's: JSON that is named by itself may be anything
+            top, keys = config.schema.section(""), config.json.data if isinstance(config.json.data, dict) else {}
+            if top is not None and any(key in top.keys for key in keys):
+                yield ExistingRun(submission=submission, config=config)
     if not alone and not submission.configs and used_accelerate_config(submission) is not None:
         yield ExistingRun(submission=submission)
-
-
-def _is_config(config: Config) -> bool:
-    """Return whether a file has any key of DeepSpeed's: JSON that is named by itself may be anything."""
-    top = config.schema.section("")
-    keys = config.json.data if isinstance(config.json.data, dict) else {}
-    return top is not None and any(key in top.keys for key in keys)
 
 
 def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:

@@ -12,7 +12,7 @@ from ..findings import Finding, InvalidJob, Severity
 from ..job.arguments import grouped
 from ..job.load import spec_secrets
 from ..job.overrides import plain_source
-from ..job.source import Source, escape
+from ..job.source import escape
 from ..job.text import UnreadableText
 from ..job.wording import walk
 from ..programs.deepspeed.write import FILE_NAME
@@ -37,22 +37,19 @@ class Outcome(NamedTuple):
 
 def leave_secrets(draft: Draft) -> None:
     """Take out of the draft what has a secret: by its looks or name, or one that the files have elsewhere."""
-    found = {secret.pointer for secret in spec_secrets(_readable(draft))}
-    found |= {at for at, value in walk("", draft.spec) if isinstance(value, str) and draft.hide(value) != value}
-    for pointer in sorted(found, key=_order, reverse=True):  # items of a list from its end
-        if not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, SECRET)):
-            _take_out(draft, _keys(pointer), SECRET)
-
-
-def _readable(draft: Draft) -> Source:
-    """The draft as a spec is read, without sections of a config that are nested deeper, or are more, than a spec is."""
-    while True:
+    source = None
+    while source is None:  # without sections of a config that are nested deeper, or are more, than a spec may be
         try:
-            return plain_source(draft.spec)
+            source = plain_source(draft.spec)
         except UnreadableText as problem:
             keys = _keys(problem.finding.where.pointer)[:2]
             _take_out(draft, keys, problem.finding.message)
             draft.drop(keys)
+    found = {secret.pointer for secret in spec_secrets(source)}
+    found |= {at for at, value in walk("", draft.spec) if isinstance(value, str) and draft.hide(value) != value}
+    for pointer in sorted(found, key=_order, reverse=True):  # items of a list from its end
+        if not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, SECRET)):
+            _take_out(draft, _keys(pointer), SECRET)
 
 
 def prune(draft: Draft) -> None:
