@@ -22,17 +22,7 @@ S = TypeVar("S")
 #: files, or files read by the installed DeepSpeed's own parser.
 Checks = Literal["spec", "runs", "job", "layout", "fit", "files", "engine"]
 
-
 _SECTION: Final = re.compile(r"^ *(Prevents|Fix): ", re.MULTILINE)
-
-
-def _reader_reports(_: Any) -> Violations:
-    """The check of a rule on text: its reader reports the findings itself."""
-    yield from ()
-
-
-def _always(*_: Any) -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +31,11 @@ class Columns:
 
     reads: tuple[str, ...] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
     facts: tuple[str, ...] = ()  #: what it reads of the job, where a job is inferred and may lack some
-    holds: Callable[..., Any] = _always  #: from job, layout or columns, and ledger: a bool, or an array of bools
+    holds: Callable[..., Any] = lambda *_: (
+        True
+    )  #: from job, layout or columns, and ledger: a bool, or an array of bools
     explain: Callable[..., tuple[str, str]] = lambda *_: ("", "")  #: message with both numbers, hint that passes
-    binds: Callable[[Any], bool] = _always  #: whether the rule applies to a job
+    binds: Callable[[Any], bool] = lambda _: True  #: whether the rule applies to a job
 
 
 #: The documents that state the facts of a kind of file.
@@ -81,7 +73,7 @@ class Rule:
     text: str = field(repr=False)  #: the check's docstring: the requirement, what it prevents, and a fix
     checks: Checks = "files"
     reads: tuple[str, ...] = ()  #: the kinds of documents that it looks at
-    check: Callable[..., Any] = _reader_reports  #: the violations of a subject
+    check: Callable[..., Any] = lambda _: ()  #: the violations of a subject; none where a reader reports them itself
     subjects: Callable[..., Iterable[Any]] = field(default=lambda _: (), repr=False)  #: what is checked one by one
     since: Version = ()  #: first DeepSpeed version that it holds for; empty: all
     before: Version = ()  #: first DeepSpeed version that it no longer holds for; empty: none

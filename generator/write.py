@@ -32,6 +32,16 @@ except ImportError:  # Windows
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _WRITTEN_BY = re.compile(rb"^# Written by dsgen .*\n", re.MULTILINE)
+Tell = Callable[[str], object]  #: takes a line for the user
+NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
+PLAN: Final = "plan.json"  #: the last file of a set to come to its place: where it is, the set is whole
+PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
+_LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
+_LOOK: Final = "look at the file, then run the command again"
+_LACKING: Final = {errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}  #: errors of systems that can't
+#: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.
+_NO_LINK: Final = _LACKING | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
+_NO_SYNC: Final = _LACKING | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
 
 
 class Action(str, Enum):
@@ -166,15 +176,6 @@ def unified_diff(before: str, after: str, source: str, target: str) -> Iterator[
     old, new = (_LINE.findall(mask(text)) for text in (before, after))
     for line in difflib.unified_diff(old, new, source, target):
         yield hide(line) if line.endswith("\n") else f"{hide(line)}\n\\ No newline at end of file\n"
-
-
-Tell = Callable[[str], object]  #: takes a line for the user
-
-NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
-PLAN: Final = "plan.json"  #: the last file of a set to come to its place: where it is, the set is whole
-PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
-_LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"
-_LOOK: Final = "look at the file, then run the command again"
 
 
 def write(
@@ -426,12 +427,6 @@ def _clear_or_tell(work: Path, tell: Tell) -> None:
         return
     if others and not os.path.lexists(work / _RENAMING):
         tell(f"{work}: warning: cannot be removed: {others[0]} is not dsgen's; move it away")
-
-
-_LACKING: Final = {errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}  #: errors of systems that can't
-#: Errors of `link` on file systems without hard links, for files that may not have one more, and on a full disk.
-_NO_LINK: Final = _LACKING | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
-_NO_SYNC: Final = _LACKING | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
 
 
 def write_new(path: Path, contents: bytes, *, like: Path | None = None, executable: bool = False) -> None:

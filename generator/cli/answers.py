@@ -27,6 +27,20 @@ _REJECTED_SHOWN = 6
 SCREEN = 29  #: lines of a first screen; the name of the job is above them
 ALWAYS = 2  #: lines on ranges and MFU, the last of `further`, that every answer has
 NAMES = 6  #: columns of the longest name in front of a line
+#: Sizes of a layout that a batch lets grow.
+_DIVIDES: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
+_COUNTS, _REASONS = 9, 3  #: rows and reasons of an elastic job that are shown
+_WIDEST, _NARROWEST = 40, 16  #: characters for the whole card
+_EIGHTHS = "▏▎▍▌▋▊▉"
+_PARTS: Final = {
+    "parameters_bytes": ("parameters", BLUE),
+    "gradients_bytes": ("gradients", TEAL),
+    "optimizer_bytes": ("optimizer", PURPLE),
+    "activations_bytes": ("activations", ORANGE),
+    "output_bytes": ("logits and loss", OLIVE),
+    "buffers_bytes": ("buffers", GREY),
+}
+_BESIDE: Final = 38  #: columns that the rest of a row takes
 
 
 def answer_lines(plan: Plan, *more: Line, name: str = "Chosen") -> Lines:
@@ -147,10 +161,6 @@ def _changes_table(changes: Sequence[Suggestion]) -> Table:
     return table
 
 
-#: Sizes of a layout that a batch lets grow.
-_DIVIDES: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
-
-
 def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
     """Return the changes of one key that are clearly faster per GPU; of a layout or `training`, with their memory."""
     texts: dict[bool, list[str]] = {False: [], True: []}  # of other layouts, and of those that are cut like it
@@ -206,9 +216,6 @@ def _at(job: Job, pointer: str) -> str:
     return "" if where.line is None else f" ({where.path}:{where.line}:{where.column})"
 
 
-_COUNTS, _REASONS = 9, 3  #: rows and reasons of an elastic job that are shown
-
-
 def counts_report(elastic: Elastic) -> Iterator[Part]:
     """One row per count, then the others with why they are left out, those of one reason together."""
     first, shown = elastic.plans[0], elastic.plans[:_COUNTS]
@@ -239,19 +246,6 @@ def _some(counts: Sequence[int]) -> str:
     """The counts, or of many the first and the last."""
     shown = [f"{gpus:,}" for gpus in counts]
     return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:3])}, ..., {shown[-1]} ({len(shown)} counts)"
-
-
-_WIDEST, _NARROWEST = 40, 16  #: characters for the whole card
-_EIGHTHS = "▏▎▍▌▋▊▉"
-_PARTS: Final = {
-    "parameters_bytes": ("parameters", BLUE),
-    "gradients_bytes": ("gradients", TEAL),
-    "optimizer_bytes": ("optimizer", PURPLE),
-    "activations_bytes": ("activations", ORANGE),
-    "output_bytes": ("logits and loss", OLIVE),
-    "buffers_bytes": ("buffers", GREY),
-}
-_BESIDE: Final = 38  #: columns that the rest of a row takes
 
 
 class MemoryBars(NamedTuple):

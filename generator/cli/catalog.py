@@ -21,18 +21,15 @@ KINDS = ("accelerators", "node-types", "models")
 def catalog(kind: str | None, name: str | None, form: str) -> None:
     """List the entries of the catalog, or print entry NAME with its source, in SI units (bytes, seconds, FLOP/s)."""
     from ..catalog import load_catalog  # here, to save start-up time
+    from .catalog_text import entry, entry_lines, kind_of, listing
     from .tables import print_parts
 
     known = load_catalog()
     records = {"accelerators": known.accelerators, "node-types": known.node_types, "models": known.models}
     if kind is not None and kind not in KINDS:
-        from .catalog_text import kind_of
-
         kind, name = kind_of(kind, records, alone=name is None), name or kind
     kinds = [kind] if kind else KINDS
     if kind is not None and name is not None:
-        from .catalog_text import entry, entry_lines
-
         found = entry(kind, name, records[kind])
         if form == "json":
             print_json(found)
@@ -41,8 +38,6 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
     elif form == "json":
         print_json({kind: list(records[kind]) for kind in kinds})
     else:
-        from .catalog_text import listing
-
         for kind in kinds:
             print_parts(f"{kind} ({len(records[kind])})", listing(records[kind]), "")
 

@@ -20,6 +20,7 @@ _MOST_PLACES, _MOST_LINES = 5, 8  # in a list
 _SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
+_LATER = "dsgen.findings"  #: in the context of the command: what is printed at its end
 
 
 def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: int = 0) -> str:
@@ -109,9 +110,6 @@ def print_findings(findings: Iterable[Finding]) -> None:
 def _columns() -> int:
     """The columns of the terminal that findings are printed on, 0 where there is none."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 0
-
-
-_LATER = "dsgen.findings"  #: in the context of the command: what is printed at its end
 
 
 def print_below(findings: Iterable[Finding]) -> None:

@@ -26,6 +26,13 @@ _UNREAD: Final = frozenset(
         "PARSE016",
     }
 )
+_WHEN: Final = {
+    "parse": "when the config is read",
+    "init": "when the engine starts",
+    "training": "during training",
+    "launcher": "when the launcher starts",
+    "submit": "on submission",
+}
 
 
 @lru_cache(maxsize=1)
@@ -160,13 +167,6 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "TP": "tensor parallelism",
     "VER": "versions",
     "ZERO": "ZeRO",
-}
-_WHEN: Final = {
-    "parse": "when the config is read",
-    "init": "when the engine starts",
-    "training": "during training",
-    "launcher": "when the launcher starts",
-    "submit": "on submission",
 }
 
 

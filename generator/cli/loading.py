@@ -39,9 +39,6 @@ class _BuiltIn(io.StringIO):
     name = "<built-in job>"
 
 
-Beside = Callable[[Job], Iterable[Finding]]
-
-
 class JobLoader:
     """The job asked for, again and again with other values; a stream is read once."""
 
@@ -57,7 +54,9 @@ class JobLoader:
         given = self._overrides.get(path)
         return given.value if isinstance(given, Flag) else given
 
-    def reported(self, *, check_pins: bool = True, beside: Beside = lambda _: ()) -> tuple[Job, tuple[Finding, ...]]:
+    def reported(
+        self, *, check_pins: bool = True, beside: Callable[[Job], Iterable[Finding]] = lambda _: ()
+    ) -> tuple[Job, tuple[Finding, ...]]:
         """The job as it is asked for, with its warnings, printed. Errors end the program; `beside` adds some."""
         try:
             job, findings = check_job(self._again(), overrides=self._overrides, check_pins=check_pins)

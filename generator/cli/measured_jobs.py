@@ -23,6 +23,8 @@ from .options import DEFAULT_SPEC
 from .printing import BOLD, echo
 from .tables import Part, Table, Text, numbers, whole
 
+_RUNS_SHOWN, _FACTORS_SHOWN = 20, 8
+
 
 def fit(
     paths: Sequence[str], specs: Sequence[str], assignments: Mapping[str, object]
@@ -134,9 +136,6 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
         message = f"neither the run nor its job says which ZeRO stage its {layout.data * layout.context} replicas had"
         hint = "add --set layout.zero_stage=N, the key to the spec of --job, or a column zero_stage to the table"
         yield RUNS_ZERO_STAGE.at(run.where, message, f"{hint} (Megatron's distributed optimizer is 1)")
-
-
-_RUNS_SHOWN, _FACTORS_SHOWN = 20, 8
 
 
 def report_parts(report: CalibrationReport) -> Iterator[Part]:

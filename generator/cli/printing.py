@@ -18,6 +18,19 @@ import click
 from ..findings import HIDDEN, printable
 from ..secrets import mask
 
+#: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's theme makes of them.
+RED: Final = 160
+ORANGE: Final = 130
+GREEN: Final = 28
+TEAL: Final = 30
+BLUE: Final = 32
+PURPLE: Final = 133
+OLIVE: Final = 100
+GREY: Final = 244
+PALETTE: Final = frozenset({RED, ORANGE, GREEN, TEAL, BLUE, PURPLE, OLIVE, GREY})
+_EVERY_S: Final = 1.0
+_MOST_OFFERED = 12  # names in a hint
+
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print text that has no colours: lines and tabs as they are, escapes for what else acts on a terminal."""
@@ -59,18 +72,6 @@ def shown_errors() -> Iterator[None]:
         raise
 
 
-#: Numbers of the 256 fixed colours, of medium brightness; the first 16 are whatever a terminal's theme makes of them.
-RED: Final = 160
-ORANGE: Final = 130
-GREEN: Final = 28
-TEAL: Final = 30
-BLUE: Final = 32
-PURPLE: Final = 133
-OLIVE: Final = 100
-GREY: Final = 244
-PALETTE: Final = frozenset({RED, ORANGE, GREEN, TEAL, BLUE, PURPLE, OLIVE, GREY})
-
-
 def style(colour: int | None = None, *, bold: bool = False) -> str:
     """The parameters of the control sequence that sets a style (ECMA-48, SGR)."""
     return ";".join((*(["1"] if bold else []), *([f"38;5;{colour}"] if colour is not None else [])))
@@ -85,9 +86,6 @@ BOLD: Final = style(bold=True)
 def wanted() -> bool:
     """Return whether a terminal's text may be coloured: not with NO_COLOR (https://no-color.org) or TERM=dumb."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-_EVERY_S: Final = 1.0
 
 
 @contextmanager
@@ -120,9 +118,6 @@ def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
     finally:
         done.set()
         thread.join()
-
-
-_MOST_OFFERED = 12  # names in a hint
 
 
 class ExitStatus(IntEnum):

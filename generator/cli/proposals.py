@@ -26,6 +26,8 @@ _BESIDE: Final = (
     *(f"launch.slurm.{key}" for key in ("container_mounts", "gres_type", "gpu_request", "modules")),
     "launch.slurm.virtual_environment",
 )
+_GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:(\d+)")
+_MOST_LINES: Final = 1000
 
 
 @dataclass(slots=True)
@@ -101,10 +103,6 @@ def _from_slurm(found: Proposals) -> None:
         found.add("cluster", described_node(kind, partition.gpus), source)
     if "nodes" not in found.values:
         found.add("gpus", partition.gpus, source)
-
-
-_GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:(\d+)")
-_MOST_LINES: Final = 1000
 
 
 class Partition(NamedTuple):

@@ -27,6 +27,9 @@ RATE: Final = "cluster.network_gbits_per_s_per_node"
 #: Sequences of a batch by purpose. **Source**: Taori et al., Stanford Alpaca (README, 128); Dettmers et al. 2023, QLoRA
 #: (arXiv:2305.14314, appendix B.4, 16).
 BATCHES: Final = {"fine-tuning": 128, "lora": 16}
+_MODEL = "Model: a preset (dsgen catalog models), or a folder with a config.json"
+_MACHINES = "Machines: a node type (dsgen catalog node-types), or GPUs per node, as in 4xa100-40gb"
+_LENGTH = "Train on (tokens, as in 300B; or sequences and passes over them, as in 50000 x 3; or none yet)"
 
 
 class Question(NamedTuple):
@@ -101,9 +104,6 @@ def _choice(key: str, kind: str, text: str, names: Iterable[str], usual: str, *,
     return Question(key, f"--{kind}", read, f"{text} ({', '.join(known)})", usual=usual, is_needed=is_needed)
 
 
-_MODEL = "Model: a preset (dsgen catalog models), or a folder with a config.json"
-_MACHINES = "Machines: a node type (dsgen catalog node-types), or GPUs per node, as in 4xa100-40gb"
-_LENGTH = "Train on (tokens, as in 300B; or sequences and passes over them, as in 50000 x 3; or none yet)"
 QUESTIONS: Final = (
     Question("model", "--model", _read_model, _MODEL),
     Question("cluster", "--cluster", read_cluster, _MACHINES),

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
 _RANGE = re.compile(r"(?P<low>\d[^.:]*(?:\.\d+)?)\.\.(?P<high>[^.:]+(?:\.\d+)?)(?::(?P<times>x?)(?P<step>[^:]+))?\Z")
-_BROKEN_RANGE = re.compile(r"\d[^/]*\.\.")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MOST_POINTS = 200  #: of one sweep
 _USUAL = 9  #: of a sweep without a key, at most: eight counts to a doubling become four
@@ -63,7 +62,7 @@ def read_term(word: str) -> Term:
         unknown("key", key, paths)
     path = paths.get(key, key)
     parts = tuple((part.strip(), _RANGE.match(part.strip())) for part in text.split(","))
-    if not all(part and (match or not _BROKEN_RANGE.match(part)) for part, match in parts):
+    if not all(part and (match or not re.match(r"\d[^/]*\.\.", part)) for part, match in parts):
         raise click.UsageError(f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C")
     return Term(path, text, parts)
 

@@ -20,6 +20,10 @@ from .printing import ASIDE, BAD, BOLD
 from .tables import Lines, Part, Table, Text, asides, height, numbers, plan_table, whole, words
 
 _MANY = 16  #: points, beyond which those without a plan are counted below the table
+WIDTH, HEIGHT, LEAST_HEIGHT = 72, 14, 5  #: of the axes, at most and at least
+_AROUND = 7  #: lines above and below a curve
+_MARKS = "*ox+#%@&$="
+_WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a logarithmic axis
 
 
 def sweep_report(found: Sweep) -> Iterator[Part]:
@@ -155,12 +159,6 @@ def _named(point: Point) -> str:
         return values if plan is None else f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
     price = price_of(plan.job, plan.run)
     return f"{values}: {long_time(plan.run.wall_s)} ({time_range(plan.run.wall_s, wall_band(plan, plan.run))}), {price}"
-
-
-WIDTH, HEIGHT, LEAST_HEIGHT = 72, 14, 5  #: of the axes, at most and at least
-_AROUND = 7  #: lines above and below a curve
-_MARKS = "*ox+#%@&$="
-_WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a logarithmic axis
 
 
 def chart(

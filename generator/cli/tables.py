@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _GAP = 2
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
+PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]  #: cells before and after a plan's dimensions
+#: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for both.
+_WORDS = (re.compile(r"\s*(?:(?<!\S)(?:[\d.,]+ (?=[A-Za-z×])|ZeRO (?=\d)))?\S+"), re.compile(r"\s*\S+"))
 
 
 class Text(NamedTuple):
@@ -155,9 +158,6 @@ def _cut(text: str, width: int) -> str:
     return (text[:end].rstrip(" ,;:") if end >= 0 else text[: width - 1]) + "…"
 
 
-PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]  #: cells before and after a plan's dimensions
-
-
 def plan_table(labels: Sequence[Column], figures: Sequence[Column], rows: Iterable[PlanRow]) -> Table:
     """Labels, a column for each dimension that any plan uses, and figures; a row without a plan is grey."""
     from ..search.summary import dimension_cells  # here, to save the start-up time of tables without plans
@@ -208,10 +208,6 @@ class Noted:
                 names.setdefault(text, []).append(name)
         yield [Text("")]
         yield from Lines([*said.items(), *((", ".join(rows), text) for text, rows in names.items())]).lines(width)
-
-
-#: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for both.
-_WORDS = (re.compile(r"\s*(?:(?<!\S)(?:[\d.,]+ (?=[A-Za-z×])|ZeRO (?=\d)))?\S+"), re.compile(r"\s*\S+"))
 
 
 def wrapped(text: str, room: int) -> list[str]:

@@ -213,8 +213,7 @@ def report(loader: JobLoader, folder: Path, form: str) -> None:
     trials = _trials(loader, folder)
     measured = [one for one in trials if one.step_time_s is not None]
     files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
-    calibration = calibration_of(measured)
-    files += [calibration] if calibration else []
+    files += [calibration] if (calibration := calibration_of(measured)) else []
     write_files(files, folder, force=True, hint="")
     if form == "json":
         paths = [str(folder / file.path) for file in files]

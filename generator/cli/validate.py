@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
 MOST_GPUS: Final = 2**20  #: `programs.world.MOST_GPUS`, which would take long to import
-_NAMED: Final = 3  #: files that are left alone for one reason and named
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
@@ -196,7 +195,7 @@ def _left_alone(files: Mapping[str, str]) -> str:
     for path, reason in files.items():
         by_reason.setdefault(reason, []).append(path)
     parts = [
-        f"{len(paths):,} {reason}" + (f": {', '.join(paths)}" if len(paths) <= _NAMED and reason[:3] != "of " else "")
+        f"{len(paths):,} {reason}" + (f": {', '.join(paths)}" if len(paths) <= 3 and reason[:3] != "of " else "")
         for reason, paths in sorted(by_reason.items())
     ]
     return f"left alone: {counted(len(files), 'file')} ({'; '.join(parts)})"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: What became of a file.
 ACTIONS = {"create": "written", "identical": "unchanged", "conflict": "overwritten"}
 OVERWRITE = "use --force to overwrite, or -o for another folder"
+tell = partial(echo, err=True)  #: says what became of files that an interrupted run left
+MAX_ROUNDS: Final = 10
 
 
 def write_files(files: Sequence[RenderedFile], folder: Path, *, force: bool, hint: str) -> tuple[Change, ...]:
@@ -54,9 +56,6 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
     echo("nothing was written" if text else f"{folder} is up to date", err=True)
 
 
-tell = partial(echo, err=True)  #: says what became of files that an interrupted run left
-
-
 def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folder with -o") -> NoReturn:
     """Report what the file system refuses, with the problem's own hint or `hint`; exit with `ExitStatus.FINDINGS`."""
     outcome = "nothing was written"
@@ -66,9 +65,6 @@ def refuse_unwritable(problem: CannotWrite, hint: str = "choose a writable folde
     echo(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}", err=True)
     echo(f"hint: {hint}", err=True)
     raise click.exceptions.Exit(ExitStatus.FINDINGS)
-
-
-MAX_ROUNDS: Final = 10
 
 
 class FixedFile(NamedTuple):

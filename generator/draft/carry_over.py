@@ -25,6 +25,11 @@ from .refused import Outcome, leave_secrets, planned_draft, prune, without_refus
 _WRITTEN_FOR: Final = "core_v0.16.1"
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
+#: Keys whose value the layout has, in other words than the plan's config.
+_OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
+#: Keys that the Trainer fills in from its arguments, and refuses other values of.
+_OF_TRAINER: Final = {"/gradient_clipping", *(f"/optimizer/params/{n}" for n in ("lr", "betas", "eps", "weight_decay"))}
+_MISSING: Final = object()
 
 
 def carry_over(draft: Draft) -> Outcome:
@@ -191,13 +196,6 @@ def _carry_unplanned(draft: Draft) -> None:
         elif one.key not in decided and one.name not in scripts.CONFIGS:
             words += one.words
     draft.set("launch.arguments", words)
-
-
-#: Keys whose value the layout has, in other words than the plan's config.
-_OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
-#: Keys that the Trainer fills in from its arguments, and refuses other values of.
-_OF_TRAINER: Final = {"/gradient_clipping", *(f"/optimizer/params/{n}" for n in ("lr", "betas", "eps", "weight_decay"))}
-_MISSING: Final = object()
 
 
 def _config_patch(

@@ -28,6 +28,8 @@ SECRET: Final = "it may be a secret, which a spec doesn't hold"
 #: What is left out of a shell script; the lines of dsgen's own that this is true of are written again by `generate`.
 _OF_SCRIPTS: Final = ("its value is not in the files", "whether it is given depends", "a command of the script")
 _WIDTH: Final = 160  #: of what is left out, in a message
+#: A place that AzureML mounts, as a command and a spec have it.
+_MOUNTED: Final = re.compile(r"[\"']?(\$\{\{(?:inputs|outputs)\.\w+\}\})[\"']?([^$`\"'\s]*)[\"']?")
 
 
 class LeftOut(NamedTuple):
@@ -158,10 +160,6 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
             group = []
         if word is not None:
             group.append(word)
-
-
-#: A place that AzureML mounts, as a command and a spec have it.
-_MOUNTED: Final = re.compile(r"[\"']?(\$\{\{(?:inputs|outputs)\.\w+\}\})[\"']?([^$`\"'\s]*)[\"']?")
 
 
 def _mounted(word: Word) -> str | None:

@@ -26,6 +26,7 @@ _MOST_NEAR, _NEAR = 1200, (0.25, 0.1, 0.04, 0.02, 0.01, 0.0)
 #: Of the others, the fastest of each cell of such a grid over the logarithms of memory and time.
 _CELLS = (48, 36)
 PARTS = ("parameters", "gradients", "optimizer", "activations", "output", "buffers")
+STACK = (*PARTS, "other", "context")  #: what a stage's peak is made of, from the bottom up
 
 
 class Points(NamedTuple):
@@ -112,9 +113,6 @@ def _six(column: Any, count: int) -> list[float]:
     """Six digits of each number; whole numbers as such."""
     numbers = np.broadcast_to(np.asarray(column, float), count)
     return [int(short) if (short := float(f"{number:.6g}")).is_integer() else short for number in numbers.tolist()]
-
-
-STACK = (*PARTS, "other", "context")  #: what a stage's peak is made of, from the bottom up
 
 
 def at_peak(ledger: Memory) -> dict[str, float]:

@@ -17,6 +17,10 @@ from ..estimate.step_time import Passes, passes
 from ..search.plan import Plan
 
 Floats = NDArray[np.float64]
+#: A row shows this many passes; of longer steps, what repeats in the middle is left out.
+_MOST_PASSES = 160
+#: Of more stages, or passes in all, every second, third, ... stage is drawn.
+_FEW_ROWS, _MOST_ROWS, _MOST_DRAWN = 8, 24, 5000
 
 
 class Pass(NamedTuple):
@@ -105,12 +109,6 @@ def _ready(shape: Shape, stage: int, each: Pass, ends: list[dict[Pass, float]]) 
     if chunk == (shape.chunks - 1 if backward else 0):  # the model's end: its own forward pass; its beginning: nothing
         return ends[stage].get(each._replace(backward=False)) if backward else 0.0
     return ends[0 if backward else final].get(each._replace(chunk=chunk + step))
-
-
-#: A row shows this many passes; of longer steps, what repeats in the middle is left out.
-_MOST_PASSES = 160
-#: Of more stages, or passes in all, every second, third, ... stage is drawn.
-_FEW_ROWS, _MOST_ROWS, _MOST_DRAWN = 8, 24, 5000
 
 
 class Timeline(NamedTuple):
