@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 import dsgen
-from dsgen.cli.answers import counts_report, explained, obstacle, report
+from dsgen.cli.answers import MemoryBars, answer_lines, counts_report, explained, obstacle, report
 from dsgen.cli.asked_text import comparisons
 from dsgen.cli.findings_text import finding_text
 from dsgen.cli.known_rules import rules_table
 from dsgen.cli.printing import PALETTE
-from dsgen.cli.answers import MemoryBars, answer_lines
 from dsgen.cli.sweep_text import sweep_report
 from dsgen.cli.tables import Lines, Part, Table, asides, lines_of, numbers, whole, words
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute, differing
