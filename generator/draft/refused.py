@@ -6,16 +6,18 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from .. import check_job
 from ..check.validate import check_rendered
 from ..findings import Finding, InvalidJob, Severity
 from ..job.arguments import grouped
-from ..job.load import spec_secrets
+from ..job.load import load_with_findings, spec_secrets
 from ..job.overrides import plain_source
+from ..job.records import Job
 from ..job.source import escape
 from ..job.text import UnreadableText
 from ..job.wording import walk
 from ..programs.deepspeed.write import FILE_NAME
+from ..programs.frameworks import FRAMEWORKS
+from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
 from .draft import SECRET, Draft
@@ -33,6 +35,15 @@ class Outcome(NamedTuple):
     findings: tuple[Finding, ...] = ()
     infeasible: Infeasible | None = None
     added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
+
+
+def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
+    """The job of a spec with its findings; the search says what is wrong with its layout. Raises `InvalidJob`."""
+    job, findings = load_with_findings(spec, FRAMEWORKS)
+    findings = (*findings, *check_job(job))
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise InvalidJob(findings)
+    return job, findings
 
 
 def leave_secrets(draft: Draft) -> None:
@@ -57,7 +68,7 @@ def prune(draft: Draft) -> None:
     leave_secrets(draft)
     for _ in range(5):
         try:
-            check_job(draft.spec, check_pins=False)
+            _checked(draft.spec)
             return
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
@@ -94,7 +105,7 @@ def _take_out(draft: Draft, keys: list[str], why: str) -> None:
 def planned(spec: Mapping[str, Any]) -> Outcome:
     """The best plan of a spec, else its layout as it is; or what is wrong with it."""
     try:
-        job, findings = check_job(spec, check_pins=False)
+        job, findings = _checked(spec)
     except InvalidJob as invalid:
         return Outcome(findings=invalid.findings)
     answer = search(job, top=1, explain=False)
