@@ -277,10 +277,7 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
 
     The head stays in 16 bit under fp8.
     """
-    return once_each(job, layout, ("tensor",), _head_time_s, local_tokens(job, layout))
-
-
-def _head_time_s(job: Job, layout: LayoutLike, tokens: Any) -> Any:
+    tokens = local_tokens(job, layout)
     rows = vocabulary_rows(job, layout)
     traffic, usual = job.framework.loss_traffic_bytes, job.framework.cross_entropy
     loss = stream_s(job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual]))

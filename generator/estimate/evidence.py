@@ -124,7 +124,6 @@ UNSEEN: Final[Mapping[str, tuple[Any, str]]] = {
 
 #: Fields on which traits depend.
 _COMPARED = (*FIELDS[: FIELDS.index("recompute")], "offload", "expert_tensor", "expert_overlap")
-_COMBINATION = "each part was measured, but not together"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,5 +233,5 @@ def evidence(job: Job, layout: Layout) -> Evidence:
         runs=0 if unseen else like,
         level=0 if unseen or _is_far(job, layout) else int(same.any()) + (like > 0),
         octaves=float(totals.min()) + len(unseen) * _OTHER_KIND_OCTAVES,
-        beyond=tuple(beyond + unseen or ([] if like else [_COMBINATION])),
+        beyond=tuple(beyond + unseen or ([] if like else ["each part was measured, but not together"])),
     )

@@ -10,30 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from . import activations, adapters, model_size
-from .buffers import (
-    bucket_elements,
-    freed_bytes,
-    layer_elements,
-    max_live_elements,
-    prefetch_elements,
-    reduction_bytes,
-    returning_bytes,
-    sent_bytes,
-    step_bytes,
-)
+from . import activations, adapters, buffers, model_size, stages
 from .layout import FIELDS, Layout, LayoutLike, Offload, distinct, once_each, spread
 from .ledgers import Memory
 from .rates import rates
-from .stages import (
-    HELD_BY,
-    StageContents,
-    expert_replicas,
-    in_flight,
-    overlapped_layers,
-    stage_contents,
-    vocabulary_rows,
-)
+from .stages import StageContents
 from .states import FP32, has_flat_gradients, host_bytes, state_bytes, summed_bytes, weight_bytes
 
 _GATHERS_IN_PLACE = (0, 13)  #: DeepSpeed's first release with pull request 4705
@@ -78,25 +59,25 @@ def lasting(job: Job, layout: LayoutLike) -> dict[str, Any]:
     These are four: the first (embedding, most micro-batches in flight), the second (no embedding, but possibly one
     layer more), the first without dense layers (experts are larger), and the last (logits).
     """
-    stages, held = once_each(job, layout, HELD_BY, _fullest)
+    stage, held = once_each(job, layout, stages.HELD_BY, _fullest)
     first = StageContents(**{f.name: getattr(held, f.name)[0] for f in fields(held)})
-    return _lasting(job, layout, stages, held, first)
+    return _lasting(job, layout, stage, held, first)
 
 
 def _fullest(job: Job, layout: LayoutLike) -> tuple[Any, StageContents]:
     """The stages that can be the fullest, and what they hold."""
     last, model = layout.pipeline - 1, job.model
-    stages = [0 * last, np.minimum(1, last), last]
+    each = [0 * last, np.minimum(1, last), last]
     if model.is_moe and model_size.dense_layers(model):
         per_chunk = model.layers / (layout.pipeline * layout.virtual_pipeline)
         all_moe = np.ceil(model_size.dense_layers(model) / per_chunk).astype(np.int64)
-        stages.append(np.minimum(all_moe, last))
-    return np.stack(stages), stage_contents(job, layout, np.stack(stages))
+        each.append(np.minimum(all_moe, last))
+    return np.stack(each), stages.stage_contents(job, layout, np.stack(each))
 
 
 def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
     """Memory of each pipeline stage, first to last."""
-    held = [stage_contents(job, layout, stage) for stage in range(layout.pipeline)]
+    held = [stages.stage_contents(job, layout, stage) for stage in range(layout.pipeline)]
     found = (_lasting(job, layout, stage, each, held[0]) for stage, each in enumerate(held))
     return tuple(_whole(job, parts | _peaks(job, layout, parts)) for parts in found)
 
@@ -109,15 +90,15 @@ def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, firs
     """Bytes of stages with what they hold, and of the host: states, buffers, activations a token."""
     trained = adapters.trained(job, held)
     states = _states(job, layout, held, trained)
-    rows = vocabulary_rows(job, layout)
+    rows = stages.vocabulary_rows(job, layout)
     embedding = _first_gradient_bytes(job, layout, stage, rows)
     buckets = bucket_bytes(job, layout, trained.shared + trained.experts)
     # A step's end needs copies to reduce, and to update, beside the states, less the gradients that are gone.
     parts = tuple(zip(_sharers(layout), (trained.shared, trained.experts), strict=True))
-    reduction = sum(reduction_bytes(job, layout, d, count) for d, count in parts)
-    step = sum(step_bytes(job, layout, d, count) for d, count in parts)
-    net = step - freed_bytes(job, layout, sum(count / d for d, count in parts), states["gradients_bytes"])
-    sent = sent_bytes(job, layout, bucket_elements(job, layout))
+    reduction = sum(buffers.reduction_bytes(job, layout, d, count) for d, count in parts)
+    step = sum(buffers.step_bytes(job, layout, d, count) for d, count in parts)
+    net = step - buffers.freed_bytes(job, layout, sum(count / d for d, count in parts), states["gradients_bytes"])
+    sent = buffers.sent_bytes(job, layout, buffers.bucket_elements(job, layout))
     reduction = reduction + sent + (embedding * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0)
     # A quantized model is loaded whole on every rank, before ZeRO-3 shards it (transformers 5.23, modeling_utils.py,
     # get_init_context: no zero.Init for it).
@@ -128,7 +109,7 @@ def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, firs
         **activations.workspace_per_token(job, layout),
         "stage": stage,
         "whole": sum(states.values()),
-        "ahead": overlapped_layers(layout, held),
+        "ahead": stages.overlapped_layers(layout, held),
         "kept": activations.kept_per_token(job, layout, held) + activations.ends_per_token(job, layout, stage),
         "vocabulary": rows,
         "embedding": embedding,
@@ -137,7 +118,7 @@ def _lasting(job: Job, layout: LayoutLike, stage: Any, held: StageContents, firs
         "step": step,
         "end": np.maximum(buckets + reduction, net),
         "reduced": buckets + reduction,
-        "due": returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts),
+        "due": buffers.returning_bytes(job, layout, states["gradients_bytes"], trained.shared + trained.experts),
         "loaded": loaded,
         "context": rates(job).context_bytes + rates(job).nccl_bytes * (layout.world > 1),
         "host": _host_bytes_per_node(job, layout, first),
@@ -158,7 +139,7 @@ _AFTER_PEAK = (
 def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, Any]:
     """Bytes of activations and logits of stages of which `_lasting` was found, and the peak that these come to."""
     stage, embedding, due = found["stage"], found["embedding"], found["due"]
-    flying = in_flight(layout, stage) + found["ahead"]
+    flying = stages.in_flight(layout, stage) + found["ahead"]
     stored = flying * activations.local_tokens(job, layout) * found["kept"]
     backward = activations.workspace_bytes(job, layout, found)
     output = (stage == layout.pipeline - 1) * activations.output_bytes(job, layout, found["vocabulary"])
@@ -174,7 +155,7 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
 
 def _sharers(layout: LayoutLike) -> tuple[Any, Any]:
     """Ranks over which a parameter's states are sharded: of what all replicas share, and of an expert."""
-    group, experts = layout.data * layout.context, expert_replicas(layout)
+    group, experts = layout.data * layout.context, stages.expert_replicas(layout)
     return group / layout.zero_copies, experts / np.minimum(layout.zero_copies, experts)
 
 
@@ -210,11 +191,11 @@ def bucket_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     """
     if not job.framework.runs("DeepSpeed engine"):
         return 0.0
-    gather = np.minimum(bucket_elements(job, layout), parameters) * (job.deepspeed_version < _GATHERS_IN_PLACE)
+    gather = np.minimum(buffers.bucket_elements(job, layout), parameters) * (job.deepspeed_version < _GATHERS_IN_PLACE)
     stage, element = layout.zero_stage, weight_bytes(job)
     summed = np.where(stage == 1, summed_bytes(job), element)
     count = np.where(stage >= 1, np.where((stage >= 3) | (layout.pipeline > 1), 1, 2), 0)
-    buckets = np.where(has_flat_gradients(job, layout), 0, count * summed * bucket_elements(job, layout))
+    buckets = np.where(has_flat_gradients(job, layout), 0, count * summed * buffers.bucket_elements(job, layout))
     return buckets + np.where(stage >= 1, element * gather, 0)
 
 
@@ -231,12 +212,12 @@ def _gathered_bytes(job: Job, layout: LayoutLike, count: StageContents, rows: An
     table = activations.table_gradient_bytes(job, rows)
     if job.framework.runs("DeepSpeed engine"):
         held = adapters.base_share(job) * (count.shared + count.experts)
-        live = element * np.minimum(max_live_elements(job, layout), held)
+        live = element * np.minimum(buffers.max_live_elements(job, layout), held)
         widest = activations.weight_gradient_bytes(job, layout)
-        arriving = np.minimum(element * prefetch_elements(job, layout) + widest, live)
+        arriving = np.minimum(element * buffers.prefetch_elements(job, layout) + widest, live)
         gathered = np.maximum(live + arriving, np.maximum(table, widest))
     else:
-        gathered = 2 * np.maximum(element * layer_elements(job.model) / layout.tensor, table)
+        gathered = 2 * np.maximum(element * buffers.layer_elements(job.model) / layout.tensor, table)
     return np.where((layout.zero_stage >= 3) & np.logical_not(alone), gathered, 0.0)
 
 

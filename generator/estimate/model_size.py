@@ -108,16 +108,12 @@ def mean_keys(model: Model, sequence: int) -> float:
 
 def parameter_count(model: Model) -> int:
     """All parameters, tied weights once."""
-    outside = embedding_parameters(model) + position_parameters(model) + head_parameters(model)
+    outside = (
+        embedding_parameters(model) + position_parameters(model) + head_parameters(model) + final_parameters(model)
+    )
     every = model.layers * (attention_parameters(model) + norm_parameters(model))
     experts = router_parameters(model) + model.experts * expert_parameters(model) + shared_expert_parameters(model)
-    return (
-        outside
-        + final_parameters(model)
-        + every
-        + dense_layers(model) * mlp_parameters(model)
-        + moe_layers(model) * experts
-    )
+    return outside + every + dense_layers(model) * mlp_parameters(model) + moe_layers(model) * experts
 
 
 def active_parameter_count(model: Model) -> int:
@@ -188,8 +184,8 @@ def final_parameters(model: Model) -> int:
     """Parts after the last layer beside the head's matrix: final norm, biases, projection down, BERT's heads."""
     # An untied BERT keeps the tied one's separate bias beside its decoder's own.
     bias = model.vocab * (2 if model.mlm_head and not model.tied_embeddings else 1) if model.head_bias else 0
-    pooler = _linear(model.hidden, model.hidden, bias=True) + _linear(model.hidden, 2, bias=True) if model.pooler else 0
-    transform = _linear(model.hidden, model.hidden, bias=True) + _norm(model, model.hidden) if model.mlm_head else 0
+    pooler = (model.hidden + 1) * (model.hidden + 2) if model.pooler else 0  # two products with biases
+    transform = (model.hidden + 1) * model.hidden + _norm(model, model.hidden) if model.mlm_head else 0
     return _norm(model, model.final_norms * model.hidden) + bias + pooler + transform + _width_projection(model)
 
 
@@ -200,13 +196,8 @@ def padded_vocab(vocab: int, tensor: Any, multiple: int | None) -> Any:
     return -(-vocab // (multiple * tensor)) * (multiple * tensor)
 
 
-def _linear(inputs: int, outputs: int, *, bias: bool) -> int:
-    return inputs * outputs + (outputs if bias else 0)
-
-
 def _mlp(hidden: int, width: int, *, gated: bool, bias: bool) -> int:
-    up = _linear(hidden, width, bias=bias)
-    return up * (2 if gated else 1) + _linear(width, hidden, bias=bias)
+    return (hidden + bias) * width * (1 + gated) + (width + bias) * hidden
 
 
 def _norm(model: Model, width: int) -> int:

@@ -10,7 +10,6 @@ from ..catalog.records import read_yaml
 from ..dataclass import dataclass
 from ..job.records import Job
 
-_BY = ("any", "generation", "fabric", "network", "framework", "kernels")
 #: A share or fraction never exceeds what it is a share of.
 _AT_MOST_ONE = ("_fraction", "_share", "_overlap")
 #: Constants whose `default` is a share of the part's own best measured product.
@@ -42,14 +41,15 @@ class Family:
 
 @cache
 def constants() -> Mapping[str, Family]:
-    """All constants of the package by name. Raises `ValueError` for one without `by` or default."""
-    families = {}
-    for name, entry in read_yaml(__package__, "constants.yaml").items():
-        by_key = {key: Constant(**value) for key, value in entry.items() if key not in ("by", "says")}
-        if entry["by"] not in _BY or "default" not in by_key:
-            raise ValueError(f"constants.yaml: {name} needs `by`, one of {', '.join(_BY)}, and a `default`")
-        families[name] = Family(by=entry["by"], says=entry["says"], by_key=by_key)
-    return families
+    """All constants of the package by name."""
+    return {
+        name: Family(
+            by=entry["by"],
+            says=entry["says"],
+            by_key={key: Constant(**value) for key, value in entry.items() if key not in ("by", "says")},
+        )
+        for name, entry in read_yaml(__package__, "constants.yaml").items()
+    }
 
 
 def selectors(job: Job) -> dict[str, str]:

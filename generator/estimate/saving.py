@@ -169,7 +169,11 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
     fail independently, each as often whatever it has of accelerators: all sources have eight.
     """
     write_s, limit_s = float(save_s(job, layout)), job.launch.time_limit_s
-    between_s = node_s_between_failures(job) / job.nodes
+    days = ["node_days_between_failures"]
+    if job.reliability.preemptible:  # nodes are taken away, too
+        days.append("spot_node_days_between_preemptions")
+    node_s = job.reliability.node_s_between_failures or DAY / sum(1 / assumed(name) for name in days)
+    between_s = node_s / job.nodes
     restart_s = job.reliability.restart_s
     if restart_s is None:  # the usual minutes, and reading
         restart_s = assumed("restart_minutes") * MINUTE + write_s
@@ -191,14 +195,6 @@ def saving(job: Job, layout: Layout, step_s: float) -> Saving:
         interval_steps=said or job.output.save_interval or best,
         saves_at_limit=at_limit,
     )
-
-
-def node_s_between_failures(job: Job) -> float:
-    """Mean seconds that a node runs until it fails or, where it is preemptible, is taken away; the job's own first."""
-    days = ["node_days_between_failures"]
-    if job.reliability.preemptible:
-        days.append("spot_node_days_between_preemptions")
-    return job.reliability.node_s_between_failures or DAY / sum(1 / assumed(name) for name in days)
 
 
 def saves_at_limit(job: Job) -> bool:

@@ -43,7 +43,12 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     work = slowest * parts["compute"] + last + balance
     back = slowest * parts["backward"] + (last + balance) * BACKWARD_SHARE
-    sums = _gradient_sum_s(job, layout, stages)
+    # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written; ZeRO 2 and 3 sum
+    # only their part.
+    summed = (weight_bytes(job) + 2 * summed_bytes(job)) * np.where(
+        layout.zero_stage >= 2, stages.updated, stages.trained
+    )
+    sums = 0.0 if job.framework.sums_in_product else np.where(m > 1, stream_s(job, summed), 0.0)
     # The update is memory traffic: gradient, master weight and moments are read, all but the gradient written.
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
     updated = stages.updated * here
@@ -173,18 +178,6 @@ def _own_parameters(layout: LayoutLike, held: StageContents) -> Any:
     cut = layout.zero_copies * (held.shared / (layout.data * layout.context) + held.experts / expert_replicas(layout))
     cut = np.minimum(cut, held.shared + held.experts)
     return np.where(layout.zero_stage >= 1, cut, held.shared + held.experts)
-
-
-def _gradient_sum_s(job: Job, layout: LayoutLike, stages: _Stages) -> Any:
-    """Adding one micro-batch's gradients to the sum, where the product doesn't; ZeRO-2 and 3 sum only their part.
-
-    The gradient is read, the sum read and written.
-    """
-    if job.framework.sums_in_product:
-        return 0.0 * layout.data
-    whole = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
-    traffic = (weight_bytes(job) + 2 * summed_bytes(job)) * whole
-    return np.where(layout.gradient_accumulation > 1, stream_s(job, traffic), 0.0)
 
 
 def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any) -> Any:

@@ -84,16 +84,6 @@ def unbeaten(seconds: Floats, required: Floats) -> Rows:
     return order[np.diff(np.minimum.accumulate(required[order]), prepend=np.inf) < 0]
 
 
-def _by_time(seconds: Floats, required: Floats) -> Rows:
-    """Places of rows by time, of equal ones by memory: few are, and these alone are sorted by more than one number."""
-    order = np.argsort(seconds)
-    equal = np.diff(seconds[order], prepend=np.nan, append=np.nan) == 0
-    again = np.flatnonzero(equal[1:] | equal[:-1])
-    rows = order[again]
-    order[again] = rows[np.lexsort((rows, required[rows], seconds[rows]))]
-    return order
-
-
 def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: float = TIME_BAND) -> list[int]:
     """Row numbers of the `top` best, best first: what is chosen, then what would be if all before it weren't there.
 
@@ -129,7 +119,7 @@ def first_measured(job: Job, found: Estimates, rows: Rows) -> Rows:
         last = min(_AT_ONCE, len(rows)) - 1
         most = np.partition(seconds, last)[last]
         piece = rows[seconds <= most]
-        piece = piece[_by_time(found.total_s.take(piece), found.required_bytes.take(piece))]
+        piece = piece[np.lexsort((found.required_bytes.take(piece), found.total_s.take(piece)))]
         measured: Rows = piece[of_measured_kind(job, found.layouts.take(piece))]
         if len(measured):
             return measured[:1]

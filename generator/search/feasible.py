@@ -227,15 +227,15 @@ def joined_estimates(parts: Iterable[Estimates]) -> Estimates:
 
 def _joined(parts: Sequence[Estimates]) -> dict[str, Any]:
     """The fields of all parts together."""
-    none = np.zeros(0)
+
+    def column(values: Iterable[Floats]) -> Floats:
+        return np.concatenate([np.zeros(0), *values])
+
+    names = ("total_s", "required_bytes", "device_bytes")
     return {
         "layouts": joined(part.layouts for part in parts),
-        "total_s": np.concatenate([none, *(part.total_s for part in parts)]),
-        "savable": {
-            cause: np.concatenate([none, *(part.savable[cause] for part in parts)]) for cause in (*SAVABLE, "bubble_s")
-        },
-        "required_bytes": np.concatenate([none, *(part.required_bytes for part in parts)]),
-        "device_bytes": np.concatenate([none, *(part.device_bytes for part in parts)]),
+        "savable": {cause: column(part.savable[cause] for part in parts) for cause in (*SAVABLE, "bubble_s")},
+        **{name: column(getattr(part, name) for part in parts) for name in names},
     }
 
 
