@@ -28,6 +28,7 @@ from .states import has_flat_gradients
 
 Floats = NDArray[np.float64]
 _FAR = 1000.0  #: more octaves than there are between any two values
+_AT_ONCE = 1024  #: rows that are compared with all runs at a time
 #: Distance between having a trait and lacking it.
 _OTHER_KIND_OCTAVES = 1.0
 
@@ -207,7 +208,8 @@ def likeness(job: Job, layouts: Layouts) -> NDArray[np.int64]:
 def _is_like_runs(job: Job, layout: LayoutLike) -> NDArray[np.bool_]:
     (counts, kinds, runs), count = _measured(), len(layout.data)
     same = np.broadcast_to(kind(job, layout), count)[:, None] == kinds
-    like = (octaves_beyond(traits(job, layout, count), runs) == 0).all(axis=2)
+    pieces = np.array_split(traits(job, layout, count), count // _AT_ONCE + 1)
+    like = np.concatenate([(octaves_beyond(piece, runs) == 0).all(axis=2) for piece in pieces])
     return np.asarray((like & same & (counts > 0)).any(axis=1))
 
 

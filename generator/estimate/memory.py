@@ -26,10 +26,7 @@ def memory(
     found: Mapping[str, Any] | None = None,
     number: NDArray[np.intp] | None = None,
 ) -> Memory:
-    """Memory of the fullest stage.
-
-    `found` is what `lasting` says of these rows or, with a `number` for each, of fewer.
-    """
+    """Memory of the fullest stage; `found`: what `lasting` says of these rows or, by a `number` for each, of fewer."""
     if found is None:
         # Of the micro-batches, all but activations depends on no more than whether a step has several.
         rows = replace(layout, gradient_accumulation=np.minimum(layout.gradient_accumulation, 2))

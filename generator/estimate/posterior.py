@@ -164,8 +164,8 @@ def _left_out(
     for group in np.unique(groups):
         others = groups != group
         noise = np.full(int(others.sum()), _NOISE)
-        settling = {} if len(noise) >= _FEW else {"rounds": 1}
-        without = settled(slopes[others], at_none[others], noise, spreads, weights=noise**-2, **settling)
+        rounds = _ROUNDS if len(noise) >= _FEW else 1
+        without = settled(slopes[others], at_none[others], noise, spreads, weights=noise**-2, rounds=rounds)
         for i in np.flatnonzero(~others):
             errors[i] = residuals(without, int(i))[0]
     return errors

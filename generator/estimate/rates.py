@@ -72,10 +72,7 @@ _latest: tuple[Job | None, SimpleNamespace] = (None, SimpleNamespace())
 
 
 def rates(job: Job) -> SimpleNamespace:
-    """The constants of `job`'s accelerator, fabric, network and framework, times its calibration's factors.
-
-    Floats by their names in `constants.yaml`, which has their meaning, unit and source.
-    """
+    """The constants of `job`, times its calibration's factors: floats by their names in `constants.yaml`."""
     global _latest
     if _latest[0] is not job:
         chosen, factors = selectors(job), dict(job.calibration.factors)

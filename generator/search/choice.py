@@ -100,7 +100,8 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
     while len(picked) < top and len(rows):
         front = rows[unbeaten(found.total_s.take(rows), found.required_bytes.take(rows))]
         own = found.take(front)
-        facts = _facts(job, own)
+        # Seconds, bytes, level of evidence and parts of rows: 4 × n.
+        facts = np.stack([own.total_s, own.required_bytes, likeness(job, own.layouts), parts(own.layouts)])
         tied = _tied(job, own, facts, band, found.take(surest[left[surest]]))
         if not picked:
             first, room = facts[:, tied[:1]], np.flatnonzero(own.device_bytes <= roomy_bytes(job))[:1]
@@ -136,13 +137,8 @@ def _surest(job: Job, found: Estimates, rows: Rows) -> Rows:
     return np.union1d(fastest, near[unbeaten(found.total_s.take(near), found.required_bytes.take(near))])
 
 
-def _facts(job: Job, rows: Estimates) -> Floats:
-    """Seconds, bytes, level of evidence and parts of rows: 4 × n."""
-    return np.stack([rows.total_s, rows.required_bytes, likeness(job, rows.layouts), parts(rows.layouts)])
-
-
 def _gives_way(one: Floats, other: Floats, band: float) -> Any:
-    """Ask whether rows give way to others, of which these are `_facts`."""
+    """Ask whether rows give way to others, of which these are seconds, bytes, evidence and parts."""
     slower = other[0] <= one[0] * (1 + band)
     return slower & (other[1] <= LESS * one[1]) & (other[2] >= one[2]) & (other[3] <= one[3])
 

@@ -12,7 +12,6 @@ runtime/engine.py:4750 @ 0.19.8). Spares are the smaller counts of nodes on whic
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -113,7 +112,6 @@ class Elastic:
     answer: SearchResult  #: on the most GPUs
     plans: tuple[Plan, ...]
     left_out: Mapping[int, str]  #: counts without a plan, and why
-    took_s: float
 
     @property
     def better_batch(self) -> tuple[int, tuple[int, ...]] | None:
@@ -137,7 +135,6 @@ class Elastic:
 
 def plan_counts(job: Job, *, top: int = 10, bold: bool = False, explain: bool = True) -> Elastic | Infeasible:
     """The plans of an elastic job; of `Infeasible` the one on the most GPUs, when no count has a plan."""
-    started = time.perf_counter()
     left_out: dict[int, str] = {}
     for gpus in reversed(job.elastic):
         most = replace(job, gpus=gpus, elastic=())
@@ -167,7 +164,7 @@ def plan_counts(job: Job, *, top: int = 10, bold: bool = False, explain: bool = 
                 continue
             why = _obstacle(fewer, found)
         left_out[fewer.gpus] = why
-    return Elastic(answer=answer, plans=tuple(plans), left_out=left_out, took_s=time.perf_counter() - started)
+    return Elastic(answer=answer, plans=tuple(plans), left_out=left_out)
 
 
 def _shared_layout(job: Job, found: Feasible, counts: tuple[int, ...], bold: bool) -> Layout:

@@ -120,12 +120,6 @@ class _Domain(NamedTuple):
     sizes: Column  #: how many values there are for each
     flat: Column  #: all values, one list after the other
 
-    def number(self, table: _Table) -> Column:
-        """Return the number of each row's list of values."""
-        if self.depends is None:
-            return np.zeros(len(table), np.int64)
-        return np.searchsorted(self.factors, table.columns[self.depends])
-
 
 def _domain(job: Job, variable: Variable, factors: Column, pin: int | None) -> _Domain:
     """The values of a variable, cut down to the pin; a pinned micro-batch has to divide the batch as any other."""
@@ -193,7 +187,9 @@ class Enumeration:
             yield table
             return
         name, domain = variables[0].name, self._domains[variables[0].name]
-        number = domain.number(table)
+        number = np.zeros(len(table), np.int64)  # of each row's list of values
+        if domain.depends:
+            number = np.searchsorted(domain.factors, table.columns[domain.depends])
         own = (column for name, column in table.columns.items() if name not in ALTERNATIVES)
         for piece in _pieces(domain.sizes[number], starts(own, len(table))):
             grown = self._judged(self._crossed(table.take(piece), name, domain, number[piece]), name)

@@ -94,9 +94,9 @@ class Detail:
     """One detail of a layout that the enumeration leaves alone."""
 
     turns: tuple[str, ...]  #: the fields that it sets; where one of them is pinned, the detail is the user's
-    of: Software  #: what has it
     settings: Callable[[Job, Layouts], Settings]
-    saves: str | None = None  #: the cause of the step time that it can shorten, where it is known by how much
+    saves: str  #: the cause of the step time that it can shorten
+    of: Software = "Megatron-LM"  #: what has it
     replaces: Mapping[str, Any] = field(default_factory=dict)  #: values for which it does a part
     largest: Mapping[str, Any] = field(default_factory=dict)  #: the fastest and largest that it can come to
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
@@ -112,14 +112,13 @@ def _node_choices(job: Job, rows: Layouts) -> Settings:
 def _switch(name: str, *, saves: str) -> Detail:
     """A detail of Megatron-LM that is on or off."""
     on = {name: True}
-    return Detail(turns=(name,), of="Megatron-LM", settings=lambda job, rows: iter([on]), saves=saves, best=on)
+    return Detail(turns=(name,), settings=lambda job, rows: iter([on]), saves=saves, best=on)
 
 
 #: In this order. Those that trade memory for time come first, and all that they make is kept, for others need memory.
 DETAILS: tuple[Detail, ...] = (
     Detail(
         turns=("recompute", "recompute_layers", "recompute_group", "recompute_modules"),
-        of="Megatron-LM",
         settings=recompute_choices,
         saves="recompute_s",
         replaces={"recompute": Recompute.FULL},
@@ -127,7 +126,6 @@ DETAILS: tuple[Detail, ...] = (
     ),
     Detail(
         turns=("offload", "offload_fraction"),
-        of="Megatron-LM",
         settings=lambda job, rows: ({"offload": Offload.OPTIMIZER, "offload_fraction": share} for share in _QUARTERS),
         saves="offload_s",
         replaces={"offload": Offload.OPTIMIZER},
@@ -135,14 +133,14 @@ DETAILS: tuple[Detail, ...] = (
     ),
     _switch("tensor_overlap", saves="tensor_s"),
     _switch("expert_overlap", saves="expert_s"),
-    Detail(turns=("context_heads",), of="Megatron-LM", settings=head_choices, saves="context_s"),
-    Detail(turns=("zero_copies",), of="Megatron-LM", settings=copy_choices, saves="data_s"),
+    Detail(turns=("context_heads",), settings=head_choices, saves="context_s"),
+    Detail(turns=("zero_copies",), settings=copy_choices, saves="data_s"),
     Detail(turns=("zero_copies",), of="DeepSpeed engine", settings=copy_choices, saves="data_s"),
     Detail(turns=("zero_hpz",), of="DeepSpeed engine", settings=_node_choices, saves="data_s"),
 )
 
 
-_CHUNKS = Detail(turns=("virtual_pipeline",), of="Megatron-LM", settings=chunk_choices, saves="pipeline_s")
+_CHUNKS = Detail(turns=("virtual_pipeline",), settings=chunk_choices, saves="pipeline_s")
 
 
 def open_details(job: Job) -> list[Detail]:
@@ -284,7 +282,7 @@ def _turned(job: Job, found: Estimates, details: Sequence[Detail], reach: Reach)
 
 def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
     """Least time of layouts when all that these details can save is saved."""
-    return found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details if d.saves})
+    return found.total_s - sum(found.savable[cause] for cause in {d.saves for d in details})
 
 
 def _floor_at(job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail]) -> Floats:
@@ -314,7 +312,7 @@ def _hidden(
     job: Job, tops: Estimates, detail: Detail, later: Sequence[Detail], reach: Reach
 ) -> tuple[Estimates, NDArray[np.int64]]:
     """The best that the detail makes of each layout where it makes it faster, and which layouts these are."""
-    matters = np.flatnonzero(tops.savable[detail.saves or ""] > _LEAST_GAIN * tops.total_s)
+    matters = np.flatnonzero(tops.savable[detail.saves] > _LEAST_GAIN * tops.total_s)
     made, at = _made(job, tops.take(matters), detail, later, reach, gain=_LEAST_GAIN)
     best = np.lexsort((made.total_s, at))
     own, first = np.unique(at[best], return_index=True)

@@ -45,10 +45,7 @@ _AWKWARD = 4
 
 
 class _Searches:
-    """Searches of changed jobs, which look at a bounded number of layouts in all.
-
-    Plans are of interest with more than `speed` tokens a second and GPU.
-    """
+    """Searches of changed jobs, bounded all together, for plans with more than `speed` tokens a second and GPU."""
 
     def __init__(self, speed: float = 0.0) -> None:
         self._left, self._speed = _MOST_LAYOUTS, speed

@@ -63,7 +63,7 @@ def parts_of(name: str) -> Iterator[Part]:
     yield from (*report(answer, 10, details=[*further(plan)]), answer_lines(plan), MemoryBars(plan), *explained(plan))
     question = Comparison(asked={"tensor": 8}, ours=plan, theirs=others[0], findings=(), overruled=(), kept=())
     yield from comparisons(plan, [question])
-    yield from counts_report(Elastic(answer=answer, plans=answer.plans, left_out={}, took_s=1.0))
+    yield from counts_report(Elastic(answer=answer, plans=answer.plans, left_out={}))
     points = [
         Point(values={"gpus": each.job.gpus}, plan=each) for each in sorted(answer.plans, key=lambda p: p.job.gpus)
     ]
