@@ -323,7 +323,10 @@ def text_can_be_read(config: Config) -> Violations:
         hint = "check here: quotes around texts, `:` after a key, one comma between two members, brackets in pairs"
         if opened := re.search(r"the `([{\[])` in line \d+ is not closed", broken.message):
             hint = f"add the missing `{'}' if opened[1] == '{' else ']'}`"
-
+        elif "quote is missing" in broken.message:
+            hint = 'add the missing `"`'
+        elif broken.message.startswith("`,` stands"):
+            hint = "remove a comma: there is one too many"
         yield Violation(config.json.lines.locate(broken.offset), f"the config can't be read: {broken.message}", hint)
 
 

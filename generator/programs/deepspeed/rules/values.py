@@ -9,6 +9,7 @@ from typing import Final
 from ....catalog import closest
 from ....facts.places import kind_of_value
 from ....findings import Severity
+from ....rules.violations import listed
 from ....shape import Mismatch
 from ...launching.program_options import sets_key
 from ..config import BATCH_KEYS, ZERO
@@ -152,9 +153,11 @@ def _no_object(place: Place, key: Key) -> Problem:
     if value is True and key.written in ("fp16", "bf16", "bfloat16"):
         return place.problem("PARSE011", message, answer={"enabled": True})
     section = place.config.schema.section(key.type.section or "-")
-    switch = '{"enabled": true}' if section is not None and "enabled" in section.keys else None
-    example = _EXAMPLES.get(key.written, switch)
-    hint = f"write {example or 'an object such as {}'}"
+    keys = () if section is None else tuple(section.keys)
+    example = _EXAMPLES.get(key.written, '{"enabled": true}' if "enabled" in keys else None)
+    hint = f"write {example or 'an object'}"
+    if example is None and keys:
+        hint += f" with keys such as {listed(keys[:3])}"
     if value is None or value is False:
         hint = "remove it" if example is None else f"remove it, or {hint}"
     return place.problem("PARSE011", message, hint)
@@ -167,8 +170,8 @@ def _passes(place: Place, key: Key) -> Problem:
         return place.problem("PARSE017", f"{place.name} must be a list of passes, not {place.shown}", 'write ["z3"]')
     odd, value = next((index, name) for index, name in enumerate(place.value) if name not in known)
     near = closest(value, known) if isinstance(value, str) else None
-    listed = ", ".join(shown(name) for name in known)
-    hint = f"use one of {listed}" if near is None else f"did you mean {shown(near)}? The passes are {listed}"
+    all_of = ", ".join(map(shown, known))
+    hint = f"use one of {all_of}" if near is None else f"did you mean {shown(near)}? The passes are {all_of}"
     item = Place(config=place.config, section=place.section, pointer=f"{place.pointer}/{odd}", value=value)
     return item.problem("CMP001", f"unknown pass {shown(value)} in {place.name}", hint)
 
