@@ -62,6 +62,8 @@ _LOADS_JSON: Final = re.compile(
 _MOST_FILES: Final = 60
 #: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
 _NEAR: Final = 3
+#: A call of DeepSpeed's engine up to an argument: brackets within it are closed.
+_INITIALIZED: Final = r"\bdeepspeed\.initialize\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?\b"
 _TELLS: Final = {
     "MPI": (re.compile(r"\bmpi4py\b|\bMPI\b"), ("README*", "requirement*", "*.py", "*.sh", "*.s*batch")),
     # A program that finds out its rank by itself.
@@ -74,6 +76,10 @@ _TELLS: Final = {
     ),
     # Programs without the Trainer, as transformers says; it compares the config with the arguments.
     "no Trainer": (re.compile(r"\bHfDeepSpeedConfig\("), ("*.py", "*/*.py")),
+    # What a program builds itself, which the engine takes in place of the config's.
+    # Source: deepspeedai/DeepSpeed runtime/engine.py:1884, :2329 @ 0.19.8
+    "an optimizer": (re.compile(_INITIALIZED + r"optimizer=(?!None\b)"), ("*.py", "*/*.py")),
+    "a schedule": (re.compile(_INITIALIZED + r"lr_scheduler=(?!None\b)"), ("*.py", "*/*.py")),
     "the engine": (re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE), ("*.py", "*/*.py")),
     # Programs that fill in what is "auto".
     "a filler": (

@@ -11,7 +11,7 @@ from ....rules.violations import deepspeed_now, listed, suggest, violation
 from ...launching.program_options import sets_key
 from ...subjects import Subject
 from ..config import PARAMS, Config, whole_of
-from .subjects import building, counted_from_1, said, shown
+from .subjects import counted_from_1, said, scheduling, shown
 
 _SCHEDULER: Final = "/scheduler"
 _TYPE: Final = "/scheduler/type"
@@ -35,11 +35,11 @@ _TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 def _of(*names: str) -> Subject[Config]:
     """The configs whose schedule DeepSpeed builds, and has one of these names."""
-    return building.where(lambda config: config.text(_TYPE) in names)
+    return scheduling.where(lambda config: config.text(_TYPE) in names)
 
 
 #: The configs that name a schedule, known or not.
-_named: Final = building.where(lambda config: config.text(_TYPE) is not None)
+_named: Final = scheduling.where(lambda config: config.text(_TYPE) is not None)
 _cycles: Final = _of("OneCycle")
 _range_tests: Final = _of("LRRangeTest")
 _ending: Final = _of("WarmupDecayLR", "WarmupCosineLR")
@@ -47,7 +47,7 @@ _rated: Final = _of("WarmupLR", "WarmupDecayLR")
 _warming: Final = _of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 
 
-@building.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
+@scheduling.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
 def scheduler_has_a_type(config: Config) -> Violations:
     """The scheduler block names its type: without one, DeepSpeed ignores the block.
     Prevents: There is no schedule: the rate silently stays as it is.

@@ -14,6 +14,7 @@ from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....job.wording import NOTHING, dotted
 from ....rules.violations import divisors, listed, violation
+from ...launching.program_options import tells
 from ...subjects import Subject, ds_configs
 from ...submission import Submission
 from ...world import World, world_of
@@ -60,8 +61,15 @@ class Run(NamedTuple):
 
 #: The configs that could be read to their end, so that what they leave out is known too; no empty file.
 configs: Final = ds_configs.where(lambda config: config.is_readable)
-#: Those whose optimizer and schedule DeepSpeed builds: Megatron-DeepSpeed passes its own in their place.
-building: Final = configs.where(lambda config: config.consumer != "megatron-deepspeed")
+
+
+def _built(what: str) -> Subject[Config]:
+    """The configs of whose optimizer or schedule DeepSpeed builds one: a program may pass its own in its place."""
+    of_programs = configs.where(lambda config: config.consumer != "megatron-deepspeed")
+    return of_programs.where(lambda config: config.consumer != "deepspeed" or not tells(what, config.path))
+
+
+building, scheduling = _built("an optimizer"), _built("a schedule")
 #: The readable configs, for rules that hold them against the rest of the submission.
 runs: Final = Subject[Run](configs.reads, lambda submission: (Run(one, submission) for one in configs(submission)))
 
