@@ -350,7 +350,7 @@ def _is_missing(path: str, launch: Launch, written: Word) -> bool:
     program = launch.program.value if launch.program else None
     found = program_of(launch) if program and not isabs(program) and not isabs(path) else None
     trains = launch.makes_steps or (launch.call("deepspeed") is not None and not written.variables)
-    if not found or not program or not trains or options_beside(found).reads(PurePath(path).name):
+    if not found or not program or not trains or PurePath(path).name in options_beside(found).strings:
         return False
     base = found.parents[len(PurePath(program).parts) - 1]
     return (base / path).parent.is_dir() and not (base / path).exists()

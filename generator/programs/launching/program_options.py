@@ -119,10 +119,6 @@ class ProgramOptions:
     of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
     is_checked: bool = False  #: whether it hands all that it is given to its Megatron's parser, which checks it
 
-    def reads(self, word: str) -> bool:
-        """Return whether an option, or a choice of one, is written in the program."""
-        return word in self.strings
-
     def lacks(self, option: str) -> bool:
         """Return whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
         beginning = option.partition("=")[0]

@@ -203,7 +203,7 @@ def _arguments(
     program: str | None = None,
 ) -> MegatronArguments:
     beside, lines = options_beside(program_of(launch)), launch.script.text.lines if launch else []
-    names = {name for name in _names(words) if not beside.reads(name)}
+    names = {name for name in _names(words) if name not in beside.strings}
     lm, mds = option_table("megatron-lm"), option_table("megatron-deepspeed")
     # Whose options they are: of two projects that read most of them, the one that alone has more.
     more = sum(mds.has(name) - lm.has(name) for name in names) > 0
@@ -228,7 +228,7 @@ def _arguments(
         complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
         unsure=parsed.unsure - {option.name for option in parsed.given},
         extended=parsed.extended,
-        varies=any(beside.reads(name) and not lm.has(name) and not mds.has(name) for name in _names(words)),
+        varies=any(name in beside.strings and not lm.has(name) and not mds.has(name) for name in _names(words)),
         fork=fork,
         beside=beside,
         parser=beside.parser,
@@ -242,7 +242,7 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
     strays = (
         stray
         for stray in parsed.strays
-        if not beside.reads(stray.word) and not IN_WORDS.search(_line_of(stray.where, lines))
+        if stray.word not in beside.strings and not IN_WORDS.search(_line_of(stray.where, lines))
     )
     return replace(parsed, given=tuple(given), strays=tuple(strays))
 
@@ -254,7 +254,7 @@ def _may_be(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -
     shell took it for a redirection.
     """
     integer = (option.problem or "").startswith("requires an integer")
-    if beside.reads(option.text) or (integer and beside.types.get(option.written, "int") != "int"):
+    if option.text in beside.strings or (integer and beside.types.get(option.written, "int") != "int"):
         return True
     after = _line_of(option.where, lines).partition(option.written)[2]
     return not option.text and re.match(r"[\s=\"']*[$<]", after) is not None

@@ -170,7 +170,7 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
     experts, top = run.experts, run.setting(_TOP, 2)
     beside = run.beside
     # the default is of one version, and an older router has other options
-    if top is None or not (run.has(_TOP) if beside.parser is None else beside.reads(_TOP)):
+    if top is None or not (run.has(_TOP) if beside.parser is None else _TOP in beside.strings):
         return
     place = _TOP if run.has(_TOP) else _EXPERTS
     if experts and not 1 <= top <= experts:
@@ -179,7 +179,7 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
     softmax = run.value("--moe-router-score-function", "softmax") == "softmax"
     balancing = run.value("--moe-router-load-balancing-type", ("aux_loss",))
     sinkhorn = balancing is None or (isinstance(balancing, tuple) and "sinkhorn" in balancing)
-    asks = beside.parser is None or beside.reads("--moe-router-pre-softmax")  # else its Megatron is older than that
+    asks = beside.parser is None or "--moe-router-pre-softmax" in beside.strings  # else its Megatron is older than that
     if top == 1 and softmax and not sinkhorn and asks and run.lacks("--moe-router-pre-softmax"):
         message = f"{_TOP} 1 is given without --moe-router-pre-softmax: a softmax over one expert has no gradient"
         yield at(run, place, message, "add --moe-router-pre-softmax")
