@@ -102,13 +102,14 @@ def ranking(job: Job, found: Estimates, top: int, *, bold: bool = False, band: f
         own = found.take(front)
         # Seconds, bytes, level of evidence and parts of rows: 4 × n.
         facts = np.stack([own.total_s, own.required_bytes, likeness(job, own.layouts), parts(own.layouts)])
-        tied = _tied(job, own, facts, band, found.take(surest[left[surest]]))
+        tied = _tied(job, own, facts, band, found.take(surest))
         if not picked:
             first, room = facts[:, tied[:1]], np.flatnonzero(own.device_bytes <= roomy_bytes(job))[:1]
             if _gives_way(first, facts[:, room], band).any():
                 first, tied = facts[:, room], np.concatenate([room, tied[tied != room]])
         picked += front[tied[~_gives_way(first, facts, band)[tied]]].tolist()
         left[front[tied]] = False
+        surest = surest if left[surest].all() else surest[:0]  # nothing gives way to what is picked already
         rows = rows[left[rows]]
     return picked[:top]
 
@@ -129,12 +130,13 @@ def first_measured(job: Job, found: Estimates, rows: Rows) -> Rows:
 
 
 def _surest(job: Job, found: Estimates, rows: Rows) -> Rows:
-    """The fastest of some rows that is of a measured kind, and those within its band that have most evidence."""
+    """The fastest of some rows that is of a measured kind, and of those in its band that none beats the best known."""
     fastest, seconds = first_measured(job, found, rows), found.total_s.take(rows)
     near = rows[seconds <= found.total_s.take(fastest).sum() * (1 + TIME_BAND)]
+    near = near[of_measured_kind(job, found.layouts.take(near))]
+    near = near[unbeaten(found.total_s.take(near), found.required_bytes.take(near))]
     level = likeness(job, found.layouts.take(near))
-    near = near[level == level.max(initial=1)]
-    return np.union1d(fastest, near[unbeaten(found.total_s.take(near), found.required_bytes.take(near))])
+    return np.union1d(fastest, near[level == level.max(initial=0)])
 
 
 def _gives_way(one: Floats, other: Floats, band: float) -> Any:

@@ -90,9 +90,8 @@ def test_names_equal_a_plain_loop(name: str) -> None:
     usual, given = of_measured_kind(own, layouts, detailed=False), np.zeros(len(rows), np.bool_)
     every = likeness(own, estimated.layouts)
     near = [i for i in sure if seconds[i] <= seconds[sure].min() * (1 + TIME_BAND)]
-    best = [i for i in near if every[i] == max(every[near])]
-    best = [i for i in best if not any(seconds[j] < seconds[i] and need[j] <= need[i] for j in best)]
-    for one in {*best, *sorted(near, key=lambda i: (seconds[i], need[i]))[:1]}:
+    best = [i for i in near if not any(seconds[j] < seconds[i] and need[j] <= need[i] for j in near)]
+    for one in (i for i in best if every[i] == max(every[best]) or seconds[i] == min(seconds[best])):
         beats = [(m <= need[one]) & (each[rows] <= each[one]) for each in (seconds, slow)]
         apart = (np.maximum(seconds[one] / seconds, slow[one] / slow) > spans * spans[one])[rows]
         if not (np.any(beats, axis=0) & (level == 0) & ~usual).any():
