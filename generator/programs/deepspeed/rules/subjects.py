@@ -78,7 +78,7 @@ def shown(value: object) -> str:
     """A value as it is written in JSON, shortened; a placeholder without the comma that hjson reads as a part of it."""
     if isinstance(value, str) and is_placeholder(value):
         value = value.strip().rstrip(",")
-    text = printable(json.dumps(value, ensure_ascii=False))
+    text = printable(json.dumps(value, ensure_ascii=False, default=str))  # a config in YAML may have dates
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
