@@ -252,7 +252,7 @@ def _problems(config: Config) -> Violations:
         value, least = _get(config, key), 0 if key == "min_time" else 1
         if not isinstance(value, int | float) or value < least:
             message = f"`elasticity.{key}` must be a number of at least {least}, not {shown(value)}"
-            yield violation(config, f"{_ELASTICITY}/{key}", message, f"write {least}")
+            yield violation(config, f"{_ELASTICITY}/{key}", message, f"set it to {least} or more")
     low, high = _get(config, "min_gpus"), _get(config, "max_gpus")
     if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
         message = f"`elasticity.max_gpus` {shown(high)} is less than `min_gpus` {shown(low)}"

@@ -167,7 +167,8 @@ def _passes(place: Place, key: Key) -> Problem:
     """DeepCompile's passes: the unknown one by its name."""
     known = [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
     if not isinstance(place.value, list):
-        return place.problem("PARSE017", f"{place.name} must be a list of passes, not {place.shown}", 'write ["z3"]')
+        hint = f"write [{shown(place.value if place.value in known else 'z3')}]"
+        return place.problem("PARSE017", f"{place.name} must be a list of passes, not {place.shown}", hint)
     odd, value = next((index, name) for index, name in enumerate(place.value) if name not in known)
     near = closest(value, known) if isinstance(value, str) else None
     all_of = ", ".join(map(shown, known))
