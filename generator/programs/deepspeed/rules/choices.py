@@ -16,7 +16,7 @@ from ...lookup import is_slip
 from ..config import DTYPES, OFFLOADED, OPTIMIZER, PARAMS, Config
 from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE
-from .subjects import configs, named, shown
+from .subjects import configs, is_placeholder, named, shown
 
 #: The first release of transformers whose Trainer hands the config to accelerate, which refuses an "auto" that is left.
 #: Source: src/transformers/trainer.py @ v4.30.0 (create_accelerator_and_postprocess).
@@ -35,6 +35,8 @@ def _one_of(
     if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
         return
     message = f"{named(pointer)} must be {listed(choices[:most])}, not {shown(value)}"
+    if is_placeholder(value):
+        message = f"{named(pointer)} is the unfilled placeholder {shown(value)}"
     yield violation(config, pointer, message, f'write a value such as "{choices[0]}"')
 
 
