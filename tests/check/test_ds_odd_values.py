@@ -97,6 +97,12 @@ def test_every_member_may_be_odd_at_once(version: tuple[int, ...], consumer: str
         assert count(json.dumps(config), gpus=8, deepspeed_version=version, consumer=consumer) > 0
 
 
+def test_a_product_may_be_too_small_for_a_number() -> None:
+    """A batch whose factors make 0, as a float rounds it, is no batch that a rule divides by."""
+    factors = {"train_micro_batch_size_per_gpu": 1e-200, "gradient_accumulation_steps": 1e-200}
+    assert count(json.dumps({"train_batch_size": 8, **factors}), gpus=8) > 0
+
+
 def _replaced(value: Any, odd: object) -> Any:
     if isinstance(value, dict):
         return {key: _replaced(inner, odd) for key, inner in value.items()}

@@ -148,9 +148,9 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
         yield batch.violation(_STEPS, message, batch.hint, batch.certainty)
 
 
-#: Batches whose numbers are all greater than 0, and finite.
+#: Batches whose numbers are all greater than 0, with products that are neither 0 nor infinite.
 _sound: Final = _batches.where(
-    lambda batch: all(0 < number < 1e300 for number in (*batch.given.values(), batch.replicas or 1))
+    lambda batch: all(1e-60 < number < 1e60 for number in (*batch.given.values(), batch.replicas or 1))
 )
 
 
