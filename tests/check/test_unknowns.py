@@ -597,6 +597,12 @@ def test_a_job_is_judged_by_what_is_known(
         pytest.param(
             "HF025", {"run.sh": _EPOHC, "t.py": "HfArgumentParser(A)\n"}, ["error"], id="transformers' parser"
         ),
+        pytest.param(
+            "HF025",
+            {"run.sh": _EPOHC, "t.py": "H4ArgumentParser(A)\nprint('--output_dir')\n"},
+            ["error"],
+            id="a parser after transformers'",
+        ),
         pytest.param("HF025", {"run.sh": _EPOHC, "other.py": "\n"}, ["note"], id="a program that is elsewhere"),
         pytest.param(
             "HF025",

@@ -44,6 +44,7 @@ _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
+_OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")  # and not `H4ArgumentParser(`, which takes TrainingArguments
 #: Parsers of other packages, and the standard library's.
 _OTHER_PARSER: Final = re.compile(
     r"\b(?:ArgumentParser\(|fire\.Fire\(|(?:tyro|typer|click|hydra|draccus|jsonargparse|absl)\b)"
@@ -165,7 +166,7 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
         return bool(given) and set(given) <= set(_BASELESS.findall(text))
     written = {word.lstrip("-").replace("-", "_") for word in _STRING.findall(text) if word.startswith("--")}
     by_signature = "fire.Fire(" in text  # which takes a function's arguments for options
-    return by_signature or ("ArgumentParser(" in text and not names.isdisjoint(written))
+    return by_signature or (_OWN_PARSER.search(text) is not None and not names.isdisjoint(written))
 
 
 def hands_options_on(program: Path) -> bool:
