@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
@@ -36,7 +37,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
         return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(assignment)
     has_image = any(map(launch.call, _CONTAINERS)) or any(one.options.has("--container-image") for one in launch.calls)
     in_pods = any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
-    if name in _NOT_SET.sub("", launch.script.text.content) or has_image or in_pods:
+    if name in _named(launch.script.text.content) or has_image or in_pods:
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
     for job in run.submission.azureml_jobs:
         name_in_job = f"environment_variables/{name}"
@@ -45,6 +46,12 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
     # other files that the script reads, or a container's own environment, may set anything
     sourced = any(word.raw in ("source", ".") for command in launch.script.commands for word in command.words[:1])
     return (_UNKNOWN if sourced or run.submission.environment_files else None), where
+
+
+@lru_cache(maxsize=2)
+def _named(content: str) -> str:
+    """A script less what names variables without setting them; the runs of one script follow each other."""
+    return _NOT_SET.sub("", content)
 
 
 @lm_runs.rule("MLM012", ERROR, "init", megatron_lm("training/arguments.py:1453-1479"))
