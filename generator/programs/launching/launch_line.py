@@ -117,7 +117,9 @@ def _exported(script: ShellScript, exports: Iterable[Assignment], command: Comma
     for name, one in found.items():
         if one.value is not None and script.value_of(name, command.index) != one.value:
             found[name] = replace(one, value=None, parts=(None,))
-    return found | {one.name: one for one in before if one.inside == command.inside is not None}
+    if command.inside is None:
+        return found
+    return found | {one.name: one for one in before if one.inside == command.inside}
 
 
 @dataclass(slots=True)

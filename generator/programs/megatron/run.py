@@ -40,7 +40,10 @@ _OTHER_CUTS: Final = (
 )
 _CUTS: Final = (*_OTHER_CUTS, *COUNTED_ENDS, FIRST_STAGE, LAST_STAGE, LAYERS_PER_CHUNK, CHUNKS)
 #: Options that give stages different numbers of layers, or another number of layers.
-UNEVEN: Final = (FIRST_STAGE, LAST_STAGE, *_OTHER_CUTS[:3], "--heterogeneous-layers-config-path")
+UNEVEN: Final = (
+    *(FIRST_STAGE, LAST_STAGE, STAGE_LAYOUT),
+    *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path"),
+)
 #: GPUs divided in ways beyond tensor × pipeline × context: encoders' own ranks, weight shards.
 _OTHER_SIZES: Final = (
     *("--encoder-tensor-model-parallel-size", "--encoder-pipeline-model-parallel-size"),

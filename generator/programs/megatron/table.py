@@ -418,7 +418,7 @@ def decoded(run: MegatronArguments) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def said_by() -> Mapping[str, tuple[str, ...]]:
     """Options that say in other words what options of the files say, with these."""
-    others = {other for row in ROWS for other in row.also}
+    others = dict.fromkeys(other for row in ROWS for other in row.also)
     return {other: tuple(row.option for row in ROWS if other in row.also) for other in others}
 
 

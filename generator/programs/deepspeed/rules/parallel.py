@@ -172,12 +172,13 @@ _CHOICES: Final = {
     "comm_backend": ("comm", "deepep"),
     "score_func": ("auto", "softmax", "sigmoid"),
 }
+_NEVER: Final[Version] = (1000,)
 #: Sizes that are refused with AutoEP at stage 3: from which value on, in which release first, and in which no more
 #: (deepspeed/runtime/engine.py:1771, :1781 @ 0.19.3; :2176 @ 0.19.7).
 _REFUSED_WITH_AUTOEP: Final[tuple[tuple[str, int, Version, Version], ...]] = (
-    (_ULYSSES, 2, (), (1000,)),
-    (f"{ZERO}/zero_hpz_partition_size", 2, (), (1000,)),
-    (f"{ZERO}/zero_quantized_gradients", 1, (), (1000,)),
+    (_ULYSSES, 2, (), _NEVER),
+    (f"{ZERO}/zero_hpz_partition_size", 2, (), _NEVER),
+    (f"{ZERO}/zero_quantized_gradients", 1, (), _NEVER),
     (_AUTOTP, 2, (0, 19, 3), (0, 19, 8)),
     (f"{ZERO}/mics_shard_size", 1, (0, 19, 3), (0, 19, 7)),
 )
