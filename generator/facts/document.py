@@ -99,7 +99,10 @@ _SCALARS: Final = frozenset(f"{_TAG}{name}" for name in ("null", "bool", "int", 
 
 
 def legacy_scalar(text: str, *, plain: bool, tag: str | None) -> object:
-    """A scalar as PyYAML reads it (`no` is false, `12:30` 750, `1e-5` text), or `ValueError`: tags it can't read."""
+    """A scalar as PyYAML reads it: `no` is false, `12:30` 750, `1e-5` text, `2026-01-31` a date.
+
+    Raises `ValueError` for a tag that `safe_load` doesn't know, and for what doesn't fit its tag.
+    """
     if tag in (None, "!"):
         tag = _RESOLVER.resolve(yaml.ScalarNode, text, (plain or tag == "!", True))
     if tag == f"{_TAG}str":
@@ -131,7 +134,10 @@ _JSON: Final = replace(LEGACY, scalar=resolve_scalar, merges=False, typed_keys=F
 
 
 def read_yaml(text: Text) -> Source:
-    """`text` as data with places, as PyYAML reads it; `findings` has all that is wrong, keys there twice too."""
+    """`text` as data with places. Never raises for bad text: `findings` has all that is wrong.
+
+    Of a key that is there twice the last counts, as for PyYAML; it is an error all the same. Dates stay dates.
+    """
     is_json = PurePath(text.path).suffix.lower() in (".json", ".hjson")
     return parse(text, _JSON if is_json else LEGACY)
 

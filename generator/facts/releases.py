@@ -88,7 +88,10 @@ def release_of(program: str, holder: str) -> Release | None:
 
 
 def is_of_copy(holder: str) -> bool:
-    """Return whether a file that nobody named is of a copy of a program that its project carries: it is others'."""
+    """Return whether a file is of a copy of a program that its project carries in a folder: it is others' file.
+
+    Not one that was named, itself or by a folder of the copy, nor one in a folder that the program's own releases lack.
+    """
     path = Path(holder).absolute()
     copies = (folder for folder in [*folders_above(path)][:-1] if _is_copy(folder))
     theirs = (folder for folder in copies if path.relative_to(folder).parts[0] in _OF_RELEASES)

@@ -75,7 +75,7 @@ def violations(source: Source, name: str = "job") -> Iterator[tuple[str, Any]]:
 
 
 def takes_text(path: tuple[str, ...]) -> bool:
-    """Ask whether text for the key at `path` needs no reading as YAML, as it takes any, neither list nor integer."""
+    """Ask whether the key at `path` takes any text as it is; not where it may be a list, which is read as YAML."""
     node = load_schema()
     for part in path:
         node = load_schema()["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
