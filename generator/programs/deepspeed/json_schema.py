@@ -88,8 +88,8 @@ def _key(release: DeepSpeedSchema, section: Section, key: Key) -> Schema:
     first, last = first_version_of(pointer, key.name), last_version_of(pointer, key.name)
     parts = [_words(pointer, key.written)]
     if key.default is not None:
-        default = str(key.default).lower() if isinstance(key.default, bool) else key.default
-        parts.append(f"Default: {f'{default:,}' if isinstance(default, int) else default}.")
+        default = f"{key.default:,}" if isinstance(key.default, int) else key.default
+        parts.append(f"Default: {str(key.default).lower() if isinstance(key.default, bool) else default}.")
     if first is not None and first != versions()[0]:
         parts.append(f"Since 0.{first[1]}.")
     if last is not None and last != versions()[-1]:

@@ -121,7 +121,9 @@ COMMENTS: Final[Mapping[str, Comment]] = {
     "optimizer": lambda p: "optimizer; its weight decay is decoupled, so adam means AdamW",
     "length": lambda p: "length, evaluation and schedule: cosine to a tenth after 1% of warm-up",
     "data": lambda p: f"data and tokenizer, of {p.model.vocab} tokens as planned",
-    "files": lambda p: "output" + "; a start resumes from the last checkpoint" * (p.saves and p.job.output.resume),
+    "files": lambda p: (
+        "output; a start resumes from the last checkpoint" if p.saves and p.job.output.resume else "output"
+    ),
 }
 
 

@@ -308,7 +308,8 @@ def gpus_are_elastic(run: Run) -> Violations:
     Prevents: ElasticityIncompatibleWorldSize: World size (N) is not valid with the current list of ...
     Fix: use one of the counts listed, or other micro batches"""
     config, pointer = run.config, f"{_ELASTICITY}/micro_batch_sizes"
-    sizes, most, low, high, each, parallel = (_get(config, name) for name in ("micro_batch_sizes", *_NUMBERS[:-1]))
+    sizes, most = _get(config, "micro_batch_sizes"), _get(config, "max_train_batch_size")
+    each, parallel = _get(config, "num_gpus_per_node"), _get(config, "model_parallel_size")
     gpus, by_node, larger = replicas_of(*run), _version(config) == 0.2, bool(_get(config, "prefer_larger_batch"))
     uneven = parallel > 1 and (not by_node or each % parallel)  # which another rule reports
     if gpus is None or uneven or most > _MOST or len(sizes) > _MOST_SIZES:
@@ -319,7 +320,7 @@ def gpus_are_elastic(run: Run) -> Violations:
         message += f" / {replicas} replicas of a node" if replicas > 1 else ""
         yield violation(config, pointer, message, f"use sizes of at most {int(most / replicas)}")
         return
-    low, high = (int(bound / (each if by_node else 1)) for bound in (low, high))
+    low, high = (int(_get(config, name) / (each if by_node else 1)) for name in ("min_gpus", "max_gpus"))
     batch, counts = chosen(tuple(sizes), int(most / replicas), low, high, larger)
     valid = [count * replicas for count in counts]
     # Version 0.2 counts nodes, and accepts any number of GPUs where there is no model parallelism.

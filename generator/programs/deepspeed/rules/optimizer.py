@@ -157,9 +157,10 @@ def optimizer_is_known(config: Config) -> Violations:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim.
     Prevents: `... is not a supported DeepSpeed Optimizer`
     Fix: use a known optimizer"""
-    name = config.text(OPTIMIZER) or ""
-    built = name in _TORCH or any(name.lower() in load_schema(version).optimizers for version in versions())
-    if not built and config.text(OPTIMIZER) is not None:
+    name = config.text(OPTIMIZER)
+    if name is None or name in _TORCH:
+        return
+    if not any(name.lower() in load_schema(version).optimizers for version in versions()):
         same = [known for known in _TORCH if known.lower() == name.lower()]
         message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
         hint = f"did you mean {same[0]}?" if same else suggest(name, (*_TORCH, "Lion", "Lamb"), 'use "AdamW"')

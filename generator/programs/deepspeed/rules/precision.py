@@ -309,6 +309,6 @@ def reduction_is_known(config: Config) -> Violations:
         "ZenFlow": isinstance(config.value(f"{ZERO}/zenflow"), dict),
         "DeepCompile": config.switch("/compile/deepcompile"),
     }
-    for name in filter(against.get, against) if operation.lower() == "sum" else ():
+    for name in (name for name, is_used in against.items() if is_used and operation.lower() == "sum"):
         message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
         yield violation(config, pointer, message, 'write "mean"')

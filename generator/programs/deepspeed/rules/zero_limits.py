@@ -38,7 +38,8 @@ def _scaled_before(config: Config, stage: int) -> Violations:
     """Gradients scaled before they are reduced, where reduce_scatter is on."""
     factor, scaled = "/gradient_predivide_factor", "/prescale_gradients"
     asked = {factor: config.number(factor) not in (1, None), scaled: config.switch(scaled)}
-    for pointer in filter(asked.get, asked) if config.stage == stage and config.switch(_SCATTER) else ():
+    refused = config.stage == stage and config.switch(_SCATTER)
+    for pointer in (pointer for pointer, is_asked in asked.items() if is_asked and refused):
         message = f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, which is its default"
         yield to_remove(config, pointer, message, f"remove {pointer[1:]}, or set reduce_scatter to false")
 

@@ -218,7 +218,8 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     Fix: use the options of one version"""
     table = run.table
     spans = {name: option.versions for name in run.values if (option := table.get(name)) and option.versions}
-    if run.parser is not None or set(range(len(table.versions))).intersection(*spans.values()):
+    with_all = set(range(len(table.versions))).intersection(*spans.values())  # versions
+    if run.parser is not None or with_all:
         return
     old = min(spans, key=lambda name: spans[name][-1])
     new = max(spans, key=lambda name: spans[name][0])
