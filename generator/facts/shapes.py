@@ -71,7 +71,10 @@ def read_schemas(program: str) -> Schema:
 def differences(
     document: object, program: str, kind: str, reader: Reader, odd_keys: Mapping[str, object] | None = None
 ) -> Iterator[Problem]:
-    """Every place where a document differs from the schema of its kind; `odd_keys`: of keys that aren't text."""
+    """Every place where a document differs from the schema of its kind, top down.
+
+    `odd_keys` has the pointers of keys that aren't text.
+    """
     definitions = read_schemas(program)
     yield from _Check(definitions, reader, odd_keys or {}).problems(document, definitions[kind], "", {})
 

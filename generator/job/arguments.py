@@ -19,7 +19,11 @@ class Option(NamedTuple):
 
 
 def key_of(option: str) -> str:
-    """An option's name; HfArgumentParser takes dashes and underscores. Source: transformers 5.23 hf_argparser.py."""
+    """The name of an option, which HfArgumentParser takes with dashes as with underscores.
+
+    Other parsers have one spelling, and no second option in the other. **Source**: huggingface/transformers
+    hf_argparser.py @ 5.23.
+    """
     return option.partition("=")[0].replace("_", "-")
 
 

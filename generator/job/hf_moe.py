@@ -104,7 +104,10 @@ def routed_experts(
     read: ConfigReader, shape: Shape, *, experts: int | None, top_k: int | None, moe_ffn: int, shared: int = 0,
     dense: int = 0, groups: int = 1, top: int = 1, scale: float = 1.0,
 ) -> Shape:  # fmt: skip
-    """DeepSeek's experts, in `groups` of which a token picks `top`, in all but the first layers; shared ones alike."""
+    """DeepSeek's experts: shared ones as wide as the routed ones, in all but the first layers.
+
+    They are in `groups`, of which a token picks `top`.
+    """
     found = read_experts(read, shape, experts=experts, top_k=top_k, width=moe_ffn)
     given = read.optional_integer("n_shared_experts", low=0)
     own = shared if given is None else given

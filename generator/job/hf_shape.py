@@ -366,7 +366,10 @@ _LATENT_YARN: Final = {"original_max_position_embeddings": 4096, "beta_fast": 32
 
 
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
-    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are reached."""
+    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are reached.
+
+    `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and `rope_scaling`.
+    """
     inner = read.mapping("rope_scaling") or read.mapping("rope_parameters")
     if isinstance(full := inner.get("full_attention"), Mapping):  # Gemma 3: local layers have a base of their own
         inner = full

@@ -83,8 +83,8 @@ def parse_value(text: str) -> object:
 def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     """`source` with each override in place, located at its flag, or `<flags>`; those that can't be set are findings.
 
-    Text is read as `parse_value` does unless the key takes text; `None` (`null` in text) takes the key out of the file.
-    Raises `UnreadableText` for a value that YAML couldn't hold.
+    Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes text. `None`
+    (`null` in text) takes the key out of the file. Raises `UnreadableText` for a value that YAML couldn't hold.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
     locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)

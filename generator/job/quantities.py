@@ -17,7 +17,10 @@ _SUFFIXES: Final = "kmbt"  #: the first to the fourth power
 
 
 def read_tokens(value: int | float | str) -> int:
-    """Tokens of `4000000`, `4e6` or `4M` (powers of a thousand), or `ValueError`: no integer of at least 1."""
+    """Tokens of `4000000`, `4e6` or `4M`; K, M, B, T are powers of a thousand.
+
+    Raises `ValueError` when it is no integer of at least 1.
+    """
     exact = _number(value, thousand=1000)
     if exact.denominator != 1 or exact < 1:
         raise ValueError(f"{value} is not an integer number of tokens, at least 1")
@@ -42,7 +45,10 @@ def _number(value: int | float | str, thousand: int) -> Fraction:
 
 
 def read_counts(value: int | float | str, unit: int) -> tuple[int, ...]:
-    """The counts of `1024`, `64,128`, `960..1024:32`, or `960..1024` (multiples of `unit`), else `ValueError`."""
+    """The counts of `1024`, `64,128`, `960..1024` or `960..1024:32`; without a step, the range's multiples of `unit`.
+
+    Raises `ValueError` for a range that has none, or more than `MOST_COUNTS`.
+    """
     if not isinstance(value, str):
         return (int(value),)
     if "," in value:

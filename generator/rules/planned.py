@@ -50,7 +50,8 @@ class LayoutSubject:
         """Make a rule of the generator below, which is given a job, a layout, and for `fit` its ledger.
 
         It yields what holds, a bool or an array of bools; then, asked of one layout that breaks the rule, the message
-        with both numbers and the hint with a value that passes. Above another rule, the judgement is the same.
+        with both numbers and the hint with a value that passes. Warnings never remove a layout from the search. Above
+        another rule, the judgement is the same.
         """
 
         def made(judge: Callable[..., Judgement] | Rule) -> Rule:

@@ -119,7 +119,10 @@ def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tupl
 
 
 def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
-    """Each open key of `training` that saves memory and may change results, a value that is legal, and the job so."""
+    """Each key of `training` that saves memory and may change results, its value, and the job with it.
+
+    Keys that the job sets, and values that framework or accelerator don't have, are left out.
+    """
     training, known = job.training, {finding.rule for finding in check_job(job)}
     keys: dict[str, tuple[bool, Any]] = {
         "kernels": (training.kernels is None and not job.fuses_kernels, "fused"),

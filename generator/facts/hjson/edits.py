@@ -75,7 +75,10 @@ def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...
 
 
 def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> tuple[Edit, ...]:
-    """The member at `pointer` goes to the end of the object at `parent_pointer`, made at the top level, as `name`."""
+    """The member at `pointer` goes to the end of the object at `parent_pointer`, as `name`, its value as written.
+
+    At the top level that object may be missing: it is then created.
+    """
     parent, (holder, new_key) = _split(pointer)[0], _split(parent_pointer)
     span, into = doc.spans.get(pointer), parent_pointer if doc.has(parent_pointer) else ""
     adds = f"{parent_pointer}/{escape(name)}"
