@@ -8,7 +8,7 @@ from typing import Final
 
 from ....facts.places import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
-from ....job.wording import show
+from ....job.wording import counted, show
 from ....rules.violations import slurm, slurm_manual
 from ...launching.options import TABLES, Table
 from ...launching.script import Argument, LaunchScript
@@ -231,7 +231,7 @@ def _variables(request: Request, *, named: bool) -> Violations:
     options = [found for found in request.valued() if (found.name in _NAMED) == named and found.name not in _FREE]
     matches = [(found, match[0]) for found in options if (match := _VARIABLE.search(found.value))]
     for found, variable in matches[:1]:  # who fills in one fills in the others
-        more = f", here and in {len(matches) - 1} more options" if len(matches) > 1 else ""
+        more = f", here and in {counted(len(matches) - 1, 'more option')}" if len(matches) > 1 else ""
         hint = f"write the value out, or give it on the command line: sbatch {found.name}=..."
         if found.name in _PATHS:
             hint = "use sbatch's own patterns, such as %x-%j.out, and a literal path"
