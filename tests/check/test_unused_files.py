@@ -196,6 +196,16 @@ def test_folders_that_a_pattern_ignores_are_there(tmp_path: Path) -> None:
     assert _severities(tmp_path, "SLM020") == ["note"]
 
 
+def test_gpus_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
+    """Fewer processes than GPUs are an error, and nothing where the script has another launch line."""
+    head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+    line = "srun accelerate launch --num_machines 2 --num_processes 8 --machine_rank $SLURM_NODEID train.py\n"
+    (tmp_path / "run.sh").write_text(head + line)
+    assert _severities(tmp_path, "SUB001") == ["error"]
+    (tmp_path / "run.sh").write_text(f"{head}srun python serve.py &\n{line}")
+    assert _severities(tmp_path, "SUB001") == []
+
+
 def test_nodes_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
     """Fewer nodes than are asked for are an error, and a note where the script has another launch line."""
     head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
