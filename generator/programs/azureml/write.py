@@ -53,7 +53,8 @@ class Command:
         held_back = [f"{name}={word}" for name, word in self._held_back()]
         words = [*(("env", *held_back) if held_back else ()), "python", self._word(self.program.script)]
         words += map(self._word, self.program.arguments)
-        return f'{self._find(resume)}{" ".join(words)} "$@"' if (resume := self.program.resume) else " ".join(words)
+        resume = self.program.resume
+        return " ".join(words) if resume is None else self._find(resume) + " ".join((*words, '"$@"'))
 
     @property
     def until_saved(self) -> str:
@@ -309,7 +310,8 @@ def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Comman
         folder = f"{expression('inputs', _trials_input(plan))}/{trial_folder(number)}"
         configs = {file.path: f"{folder}/{file.path}" for file in program.files}
         made.append(Command(plan=plan, program=program, bound=bindings(plan.job), configs=configs))
-    return [replace(each, apart=frozenset(each.variables.keys() - _shared(made).keys())) for each in made]
+    shared = _shared(made)
+    return [replace(each, apart=frozenset(each.variables.keys() - shared.keys())) for each in made]
 
 
 def _trials_input(plan: Plan) -> str:
