@@ -207,9 +207,10 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:
     """Return whether a file named hostfile is one: most lines have slots, unless the name says nothing else."""
+    if not name.startswith("hostfile"):
+        return False
     lines, says_no_more = _lines(content), not suffix or suffix[1:].isdigit()
-    mostly = 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
-    return name.startswith("hostfile") and (says_no_more or mostly)
+    return says_no_more or 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
 
 
 def _lines(content: str) -> list[str]:

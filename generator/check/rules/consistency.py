@@ -160,9 +160,10 @@ def named_files_are_there(submission: Submission) -> Violations:
     Prevents: The program stops at start because the file doesn't exist, or reads another one than was checked.
     Fix: use the name of a file of the submission"""
     for link in submission.references:
-        present, known = _beside(submission, link), ("accelerate config", "hostfile", "training arguments")
-        needed = link.near or link.sure or (present and link.kind == "hostfile")
-        if needed and not link.exists and link.kind in known:
+        if link.exists or link.kind not in ("accelerate config", "hostfile", "training arguments"):
+            continue
+        present = _beside(submission, link)
+        if link.near or link.sure or (present and link.kind == "hostfile"):
             yield _missing(link, present)
 
 
