@@ -31,9 +31,8 @@ class Columns:
 
     reads: tuple[str, ...] = ()  #: the fields of `Layout` that `holds` reads; the first is where a finding points
     facts: tuple[str, ...] = ()  #: what it reads of the job, where a job is inferred and may lack some
-    holds: Callable[..., Any] = lambda *_: (
-        True
-    )  #: from job, layout or columns, and ledger: a bool, or an array of bools
+    #: From job, layout or columns, and ledger: a bool, or an array of bools.
+    holds: Callable[..., Any] = lambda *_: True
     explain: Callable[..., tuple[str, str]] = lambda *_: ("", "")  #: message with both numbers, hint that passes
     binds: Callable[[Any], bool] = lambda _: True  #: whether the rule applies to a job
 

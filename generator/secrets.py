@@ -93,6 +93,7 @@ _PLAIN: Final = re.compile(rf"{_SHORT_WORD.pattern}|[a-z]+(?:[_.-][a-z]+)*[_.-]?
 _FILES: Final = re.compile(r"[\w.@:{},-]*(?:[*?/][\w.@:{},*?-]*)+")
 #: The name of a stored secret: `--secret HF_TOKEN=joes_HF_TOKEN`; an example's key: `token-abc123`.
 _EXAMPLE: Final = re.compile(r"([A-Za-z_]\w*)=(?:\w+[_-])?\1|(?i:token|key|secret|password)[_-]?(?:abc)?\d{0,3}")
+_SHORTEST, _SHORTEST_SURE = 6, 8  # characters of what is a secret by its looks
 _LONG: Final = 16
 _NO_WORD: Final = re.compile(r"[^a-z0-9]+")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]+")
@@ -114,13 +115,13 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
         if kind is not Likeness.SURE:
             return _is_random(text)
         mixed = re.search(r"\d", text) is not None and re.search(r"[A-Za-z]", text) is not None
-        return mixed and len(text) >= 8 and re.search(r"\s", text) is None
+        return mixed and len(text) >= _SHORTEST_SURE and re.search(r"\s", text) is None
     if _NUMBER.fullmatch(text):  # a password may be a number
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
     if kind is Likeness.SURE:
         return True
     plain = (_SHORT_WORD if variable else _PLAIN).fullmatch(text) or (_FILES.fullmatch(text) and not _is_random(text))
-    return len(text) >= 6 and not plain
+    return len(text) >= _SHORTEST and not plain
 
 
 def _says_where(text: str) -> bool:
@@ -229,7 +230,7 @@ def _is_token(rest: str, least: int) -> bool:
     part = max(re.split(r"[^A-Za-z0-9]", rest), key=len)
     changes = len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)|[a-z](?=[A-Z])", part))
     long = len(rest) >= least and len(part) >= min(least, _LONG)
-    return long and (len(part) >= 30 or changes >= max(2, len(part) // 6))  # no name has 30 letters in a row
+    return long and (len(part) >= 30 or changes >= max(2, len(part) // 6))  # no name has 30 letters and digits in a row
 
 
 def _of_form(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:

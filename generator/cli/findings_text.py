@@ -15,7 +15,8 @@ import click
 from ..findings import Finding, Location, Severity, printable
 from .printing import BLUE, ORANGE, RED, ExitStatus, wanted
 
-_MOST_PLACES, _MOST_LINES = 5, 8  # in a list
+_MANY_FILES = 4  # of which the same is said: shown once, with a list
+_MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their values.
 _SPECIFIC = re.compile(r"(?<!\S)\S*[\d/=`'\"$]\S*")  # from a word's start alone: words may be long
 _WIDTH = 110  # of an excerpt, in characters
@@ -68,7 +69,7 @@ def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
     first = {id(group[0]): group for group in shared.values()}
     many = set[int]()
     for group in shared.values():
-        if len({where.path for finding in group for where in (finding.where, *finding.again)}) >= 4:
+        if len({where.path for finding in group for where in (finding.where, *finding.again)}) >= _MANY_FILES:
             many |= {id(finding) for finding in group}
     texts = list[str]()
     for finding, *more in together(findings, alone=many):

@@ -96,8 +96,8 @@ def fix_files(
         contents = after
         seen.append(dict(contents))
         answer = check(contents)
-    changed = ((path, before[path], after) for path, after in sorted(contents.items()))
-    return tuple(FixedFile(*each) for each in changed if each[1] != each[2]), answer
+    changed = ((path, after) for path, after in sorted(contents.items()) if after != before[path])
+    return tuple(FixedFile(path, before[path], after) for path, after in changed), answer
 
 
 def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
@@ -107,8 +107,10 @@ def settled(paths: Iterable[str], tell: Callable[[str], object]) -> bool:
 
 
 def write_fixed(files: Sequence[FixedFile], tell: Callable[[str], object] = lambda line: None) -> None:
-    """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`, also
-    for a file that is no longer what was checked.
+    """Write every file, or none; links are followed, owner, mode and byte order mark kept. Raises `CannotWrite`.
+
+    A file that is read-only, has other hard links or could not keep its owner is refused, and so is one that is no
+    longer what was checked: that is compared again when it is replaced.
     """
     changes = {change.path: change for change in map(_change, files)}  # a file may have two names
     if changes:

@@ -203,7 +203,7 @@ def taken(column: NDArray[Any], rows: NDArray[np.intp] | slice) -> NDArray[Any]:
     return column[rows] if isinstance(rows, slice) else column.take(rows)
 
 
-#: Rows that differ have different sums of products with these: powers of a number of 63 bits without a pattern.
+#: Rows that differ have different sums of products with these: powers of an odd number without a pattern.
 _FACTORS = np.array([pow(0x1E3779B97F4A7C15, power, 2**63) for power in range(1, 32)], np.int64)
 
 

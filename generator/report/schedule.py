@@ -171,18 +171,23 @@ def _parts(whole: Shape, time: StepTime, spread: Passes) -> tuple[dict[str, floa
     compute, talk = float(time.compute_s) / m, float(time.tensor_s + time.context_s + time.expert_s) / m
     fill = 2 * (p - 1) * spread.send_s
     send = max(float(time.pipeline_s) - fill, 0.0) / (2 * m)
-    return {
+    forward = {
         "forward": compute * (1 - spread.backward_compute),
         "communication": talk * (1 - spread.backward_talk) + send,
-    }, {
+    }
+    backward = {
         "recompute": float(time.recompute_s) / m,
         "backward": compute * spread.backward_compute,
         "communication": talk * spread.backward_talk + send,
     }
+    return forward, backward
 
 
 def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Timed], float]:
-    """The rows on a clock that runs otherwise while the slowest stage waits: the last pass ends at `length_s`."""
+    """The rows on a clock that runs otherwise while the slowest stage waits, so that the last pass ends at `length_s`.
+
+    The clock never runs backwards, so that nothing starts before its input is there.
+    """
     end = max(float(row.end[-1]) for row in rows)
     busy = float((pace.end - pace.start).sum())
     waited = end - busy
@@ -229,7 +234,7 @@ def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
     rows = []
     for stage in sorted({*range(0, shape.stages, -(-shape.stages // most)), shape.stages - 1, line.pace}):
         row = line.rows[stage]
-        left = (shape.micro_batches - line.drawn) * (row.start >= cut_s * (1 - 1e-9))  # are counted behind the break
+        left = (shape.micro_batches - line.drawn) * (row.start >= cut_s * (1 - 1e-9))  # counted behind the break
         each = [[int(p.backward), p.chunk, p.micro_batch + int(n)] for p, n in zip(row.passes, left, strict=True)]
         times = {"start": row.start.round(digits).tolist(), "end": row.end.round(digits).tolist()}
         rows.append({"stage": stage, **times, "pass": each})

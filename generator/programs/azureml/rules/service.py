@@ -27,6 +27,7 @@ _JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
 _COMPUTE: Final = re.compile(
     r"(?:azureml:)?(?:[A-Za-z0-9][A-Za-z0-9._-]*\Z|/subscriptions/|virtual[Cc]lusters/)", re.ASCII
 )
+#: A path with a version or a label; else NAME@LABEL, or NAME:VERSION.
 _VERSIONED: Final = re.compile(r".*/(?:versions|labels)/.*|azureml:(?:[^/@]+@[^/]+|[^/:@]+:[^/@]+)", re.DOTALL)
 _COMPUTE_FIELD: Final = azureml("_schema/core/fields.py (ComputeField), operations/_job_operations.py:1445-1469")
 _SERVERLESS: Final = azureml("constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's")
