@@ -38,6 +38,7 @@ Path = str | os.PathLike[str]
 
 #: The place of another file at a message's end, which `findings.against` writes.
 _AGAINST: Final = re.compile(r" \([^\s()]+:\d+\)$")
+_WORD: Final = re.compile(r"\S+")
 _VERSION: Final = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
 
@@ -263,11 +264,9 @@ def _placed(finding: Finding, job: Job) -> Finding:
     """`finding` at the value of the spec that stands where it points, else that its message and its line quote."""
     values = [pair for pair in _values(job.launch) if pair[0] in job.origin.locations]
     where, line = finding.where, finding.where.excerpt or finding.message
-    word = (
-        re.compile(r"\S+").match(where.excerpt, where.column - 1)
-        if where.excerpt is not None and where.column
-        else None
-    )
+    word = None
+    if where.excerpt is not None and where.column is not None:
+        word = _WORD.match(where.excerpt, where.column - 1)
     at = word[0].strip("\"',") if word else None
     here = [pointer for pointer, value in values if value == at]
     here += [pointer for pointer, value in values if _quotes(finding.message, value) and _quotes(line, value)]

@@ -81,11 +81,12 @@ class Selection(NamedTuple):
     def keeps(self, finding: Finding) -> bool:
         """Return whether the finding is reported."""
         wanted = 0 if not self.select or finding.rule in _UNREAD else -1
-        selected, ignored = (
-            max((len(prefix) for prefix in prefixes if finding.rule.startswith(prefix)), default=-1)
-            for prefixes in (self.select, self.ignore)
-        )
-        return max(wanted, selected) > ignored
+        return max(wanted, _longest(self.select, finding.rule)) > _longest(self.ignore, finding.rule)
+
+
+def _longest(prefixes: tuple[str, ...], rule: str) -> int:
+    """The length of the longest prefix of a rule's id; -1 without any."""
+    return max((len(prefix) for prefix in prefixes if rule.startswith(prefix)), default=-1)
 
 
 def _planning_rules() -> Iterable[Rule]:

@@ -98,8 +98,8 @@ def _read_duration(text: str) -> Any:
 def _choice(key: str, kind: str, text: str, names: Iterable[str], usual: str, *, is_needed: bool = True) -> Question:
     known = tuple(names)
 
-    def read(text: str) -> str:
-        return text if text in known else unknown(kind, text, known)
+    def read(answer: str) -> str:
+        return answer if answer in known else unknown(kind, answer, known)
 
     return Question(key, f"--{kind}", read, f"{text} ({', '.join(known)})", usual=usual, is_needed=is_needed)
 

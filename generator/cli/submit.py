@@ -61,7 +61,6 @@ def submit(
 
     The job's working folder is the current one, as with the scheduler's own command.
     """
-
     folder = Path(request.spec) if request.spec is not None and Path(request.spec).is_dir() else None
     if folder is not None and (written := _plan_in(folder)) is not None:
         ready = _checked(folder, written, request)
@@ -289,7 +288,6 @@ def wait_for(launcher: Launcher, reply: Reply) -> None:
 
 def refuse(message: str, hint: str | None) -> NoReturn:
     """Report an error of the job's files or its scheduler, and end the program."""
-
     echo(f"dsgen: error: {message}", err=True)
     if hint:
         echo(f"hint: {hint}", err=True)

@@ -79,7 +79,8 @@ def axis_of(term: Term, job: Job) -> Axis:
         if any(isinstance(value, (dict, list)) for value in values):
             raise click.UsageError(f"{term.path}={term.text}: {part!r} is neither a number nor a word")
         found |= dict.fromkeys(values)
-    implied = [match and match["step"] is None for _, match in term.parts] == [True]
+    only = term.parts[0][1] if len(term.parts) == 1 else None
+    implied = only is not None and only["step"] is None
     return Axis(path=term.path, values=tuple(found), counts=counts if implied else None)
 
 
@@ -251,7 +252,6 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
 
 def _print_csv(found: Sweep) -> None:
     """One line per point: the values, the layout, step time, speed, the whole run, and the rule where there is none."""
-
     rows = []
     for point in found.points:
         flat = point.to_dict()

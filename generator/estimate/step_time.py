@@ -45,9 +45,8 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     back = slowest * parts["backward"] + (last + balance) * BACKWARD_SHARE
     # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written; ZeRO 2 and 3 sum
     # only their part.
-    summed = (weight_bytes(job) + 2 * summed_bytes(job)) * np.where(
-        layout.zero_stage >= 2, stages.updated, stages.trained
-    )
+    own = np.where(layout.zero_stage >= 2, stages.updated, stages.trained)
+    summed = (weight_bytes(job) + 2 * summed_bytes(job)) * own
     sums = 0.0 if job.framework.sums_in_product else np.where(m > 1, stream_s(job, summed), 0.0)
     # The update is memory traffic: gradient, master weight and moments are read, all but the gradient written.
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)

@@ -100,15 +100,11 @@ def _need(submission: Submission, facts: Facts, job: Job, device: str | None) ->
 
 def _is_partial(config: Config, submission: Submission) -> bool:
     """Ask whether only a part of the model is trained, or another optimizer than Adam keeps less for it."""
-    kind = config.value("/optimizer/type", "adamw")
+    kind = str(config.value("/optimizer/type", "adamw")).lower()
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
     for arguments in submission.training_arguments:
         texts += [f"{key} {value}" for key, value in arguments.values.items()]
-    return (
-        str(kind).lower() not in {"adam", "adamw"}
-        or any(map(_ADAPTERS.search, texts))
-        or world_of(submission).expert > 1
-    )
+    return kind not in ("adam", "adamw") or any(map(_ADAPTERS.search, texts)) or world_of(submission).expert > 1
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:

@@ -232,13 +232,10 @@ def _mounted(job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
         containers = [(at.rpartition("/containers/")[0], at) for at in named]
     for pod, container in containers:
         for at, volume in job.mappings(f"{pod}/volumes"):
-            here = [
-                one for _, one in job.mappings(f"{container}/volumeMounts") if one.get("name") == volume.get("name")
-            ]
-            of, known = (
-                job.block(f"{at}/configMap"),
-                (job.value(f"{at}/configMap/name"), job.value("metadata/namespace")),
-            )
+            mounts = (mount for _, mount in job.mappings(f"{container}/volumeMounts"))
+            here = [mount for mount in mounts if mount.get("name") == volume.get("name")]
+            of = job.block(f"{at}/configMap")
+            known = (of.get("name"), job.value("metadata/namespace"))
             for source, text in maps if here and of else ():
                 view = YamlDocument(source=source)
                 if (view.value("metadata/name"), view.value("metadata/namespace")) == known:

@@ -261,8 +261,8 @@ def host_path(path: str, options: Mapping[str, Any]) -> str:
 def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """Source and destination of the mount that `path` is in."""
     parts = [mount.split(":") for mount in options.get("container_mounts", ())]
-    pairs = ((part[0], part[min(1, len(part) - 1)]) for part in parts)
-    found = (pair for pair in pairs if PurePosixPath(path).is_relative_to(pair[1]))
+    pairs = ((source, rest[0] if rest else source) for source, *rest in parts)
+    found = ((source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to))
     return max(found, key=lambda pair: len(pair[1]), default=None)
 
 

@@ -191,11 +191,10 @@ class _Difference:
         return Violation(self.job.locate_key(at), message, hint)
 
     def _value_hint(self) -> str:
-        if not self.problem.choices:
-            return f"write {self.problem.expected}" + ", in quotes" * (self.problem.expected == "text")
-        return suggest(
-            self.value.lower().replace("-", "_") if isinstance(self.value, str) else "", self.problem.choices
-        )
+        choices, expected = self.problem.choices, self.problem.expected
+        if not choices:
+            return f"write {expected}, in quotes" if expected == "text" else f"write {expected}"
+        return suggest(self.value.lower().replace("-", "_") if isinstance(self.value, str) else "", choices)
 
 
 @subject("AzureML job")

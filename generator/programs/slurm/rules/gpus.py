@@ -50,9 +50,10 @@ def _fewer_than_ranks(request: Request) -> Violations:
     for launch in request.launches:
         step = launch.call("srun")
         for program, name in (("torchrun", "--nproc-per-node"), ("deepspeed", "--num_gpus")):
-            each = call.options.integer(name) or 0 if (call := launch.call(program)) else 0
+            call = launch.call(program)
+            each = call.options.integer(name) if call is not None else None
             on_all_nodes = nodes == 1 if step is None else not step.options.has("--nodes")
-            if each > 1 and on_all_nodes and job.value < nodes * each:
+            if each is not None and each > 1 and on_all_nodes and job.value < nodes * each:
                 ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
                 yield job.bad_value(f"{job} is the whole job's: fewer than {ranks}", f"write --gpus-per-node={each}")
                 return

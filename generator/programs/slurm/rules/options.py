@@ -24,7 +24,7 @@ _COUNTS: Final = (
 )
 _GPU_COUNTS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
 _UNITS_OF_TIME: Final = re.compile(
-    r"\s*(\d{1,6})\s*(d(?:ays?)?|h(?:(?:ou)?rs?)?|m(?:in(?:s|utes)?)?|s(?:ec(?:onds)?)?)\s*", re.I
+    r"\s*(\d{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*", re.IGNORECASE
 )
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as minutes.
@@ -141,7 +141,8 @@ def gres_is_read(request: Request) -> Violations:
     Fix: write --gres=gpu:8, or --gpus-per-node=8"""
     for gres in request.texts("--gres", last=True):
         items, text = slurm_values.gres_list(gres.value), gres.value
-        better = f"write --gres=gpu:{(re.findall(r'[0-9]+', text) or ['8'])[-1]}"
+        digits = re.findall(r"\d+", text)
+        better = f"write --gres=gpu:{digits[-1] if digits else 8}"
         if items is None or text == "":
             typed = re.fullmatch(r"gpu:(\d+):([A-Za-z]\w*)", text)
             better = f"write --gres=gpu:{typed[2]}:{typed[1]}" if typed else better

@@ -43,8 +43,8 @@ def _waits_for_others(step: Step) -> bool:
     srun = step.launch.call("srun")
     inner = [one for one in step.block.launches if srun and any(call.command is srun.command for call in one.calls)]
     programs = {call.program for launch in (step.launch, *inner) for call in launch.calls}
-    told = not _MEETING.isdisjoint(step.variables) or "init_process_group" in (program_text(step.launch) or "")
-    return not programs.isdisjoint(LAUNCHERS) or step.launch.makes_steps or (told and "python" in programs)
+    meets = not _MEETING.isdisjoint(step.variables) or "init_process_group" in (program_text(step.launch) or "")
+    return not programs.isdisjoint(LAUNCHERS) or step.launch.makes_steps or (meets and "python" in programs)
 
 
 def in_background(shell: ShellScript, command: Command) -> bool:
