@@ -185,10 +185,10 @@ def _machines(plan: Mapping[str, Any]) -> str:
 
 
 def _missing(ready: Ready) -> list[str]:
-    """What the plan lacks for a submission, and the script where it isn't found."""
+    """What the plan lacks for a submission, and the script where it isn't found; one at `/` may be in a container."""
     script = ready.plan["job"]["script"]
     lacks = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
-    absent = ready.launcher.in_folder and not Path(script).exists()
+    absent = ready.launcher.in_folder and not script.startswith("/") and not Path(script).exists()
     return [*lacks, f"{script} is not in this folder"] if absent else lacks
 
 

@@ -170,6 +170,14 @@ def test_a_script_that_is_not_here_is_named(workdir: Path) -> None:
     assert "train.py is not in this folder" in submit(workdir, "job.yaml", "-o", "o", "--dry-run").stderr
 
 
+def test_a_script_of_a_container_is_not_missing(workdir: Path) -> None:
+    """A script with a path from the root may be on the nodes or in the image alone: the job is submitted with --yes."""
+    stand_in(workdir, "sbatch", "42")
+    within = ("--set", "launch.script=/opt/Megatron-LM/train.py", "--set", "launch.slurm.container_image=./a.sqsh")
+    done = submit(workdir, "job.yaml", *within, "-o", "o", "--yes")
+    assert (done.returncode, "Missing" in done.stderr) == (0, False)
+
+
 def test_what_is_missing_is_submitted_only_on_demand(workdir: Path) -> None:
     """With --yes a job that lacks something is refused by name, unless --allow-missing says that it may."""
     stand_in(workdir, "sbatch", "1")
