@@ -82,6 +82,11 @@ def read_texts(texts: Iterable[Text]) -> Reading:
 def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     before, where = len(reading.documents) + len(reading.findings), Location(path=str(folder))
     found = list[Path]()
+    try:
+        os.scandir(folder).close()
+    except OSError as problem:
+        message = f"the folder can't be read: {(problem.strerror or 'no access').lower()}"
+        reading.findings.append(codes.UNREADABLE.at(where, message, "check its permissions"))
     for path in kinds.candidates(folder):
         if kinds.is_candidate(path):
             found.append(path)

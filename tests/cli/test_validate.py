@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -372,3 +374,19 @@ def test_a_folder_without_anything_known_is_a_note(workdir: Path) -> None:
     (workdir / "empty").mkdir()
     found = json.loads(run("validate", "empty", "--format", "json").stdout)["findings"]
     assert [(one["rule"], one["severity"]) for one in found] == [("FILE004", "note")]
+
+
+def test_a_folder_that_can_not_be_read_is_an_error(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without rights is not said to have nothing to check."""
+    (workdir / "closed").mkdir()
+    scandir = os.scandir
+
+    def refused(path: Any = ".") -> Any:
+        if str(path) == "closed":
+            raise PermissionError(13, "Permission denied", "closed")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    (found,) = json.loads(run("validate", "closed", "--format", "json").stdout)["findings"]
+    assert (found["rule"], found["severity"]) == ("FILE001", "error")
+    assert found["message"] == "the folder can't be read: permission denied"
