@@ -252,7 +252,8 @@ def check_rendered(files: Iterable[RenderedFile], job: Job, folder: pathlib.Path
         return (problem.finding,)
     whole, release = tuple(reading.documents), job.deepspeed_version
     found, coming = [*reading.findings], [folder / file.path for file in files] if folder else ()
-    with checking([folder] if folder else (), coming, alone=folder is None):
+    plans = {file.path: file.text for file in files if file.path.endswith("plan.json")}
+    with checking([folder] if folder else (), coming, plans, alone=folder is None):
         contexts = [(whole, Context(job=job, deepspeed_version=release))]  # as with --job, and as without
         contexts += [(part, Context(deepspeed_version=release)) for part in submissions_of(whole, Files(whole))]
         for documents, context in contexts:

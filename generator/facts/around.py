@@ -5,13 +5,14 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice, takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
 #: Folders of a file and above it that are looked into; 92 % of the configs and scripts of 230 public repositories
@@ -31,7 +32,8 @@ class _Checked(NamedTuple):
 
     named: tuple[Path, ...] = ()
     alone: bool = False  #: whether nothing around is read
-    coming: frozenset[str] = frozenset()
+    coming: frozenset[str] = frozenset()  #: files that are to be written, and the folders above them
+    texts: Mapping[str, str] = MappingProxyType({})  #: that are read instead of files, by path
     real: dict[str, str] | None = None  #: folders without links, by their path: each is asked for thousands of times
 
 
@@ -51,14 +53,22 @@ def until_next_check(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]
 
 @contextmanager
 def checking(
-    paths: Iterable[str | os.PathLike[str]], coming: Iterable[Path] = (), *, alone: bool = False
+    paths: Iterable[str | os.PathLike[str]],
+    coming: Iterable[Path] = (),
+    texts: Mapping[str, str] = MappingProxyType({}),
+    *,
+    alone: bool = False,
 ) -> Iterator[None]:
-    """While files at `paths` are checked, those around them are read, unless `alone`; `coming` ones count as there."""
+    """While files at `paths` are checked, those around them are read, unless `alone`; `coming` ones count as there.
+
+    `texts` are read instead of the files of their names.
+    """
     for forget in _forget:
         forget()
     named = tuple(Path(os.path.realpath(path)) for path in paths)
     there = frozenset(str(place) for path in map(_plain, coming) for place in (path, *path.parents))
-    token = _checked.set(_Checked(named, alone, there, {}))
+    instead = {str(_plain(Path(name))): text for name, text in texts.items()}
+    token = _checked.set(_Checked(named, alone, there, instead, {}))
     try:
         yield
     finally:
@@ -157,6 +167,8 @@ def files_below(folder: Path, left_out: Collection[str] = (), depth: int = _MAX_
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
     """The first `most` bytes of a file in the project of a folder; nothing of another."""
     try:
+        if (text := _checked.get().texts.get(str(_plain(path)))) is not None:
+            return text[:most]
         if is_readable(path, folder):
             with path.open("rb") as file:
                 return file.read(most).decode("utf-8", errors="replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,3 +42,22 @@ def test_one_hardware_queue_is_asked_for_by_the_plans_cards(
 def test_fp32_states_of_sgd_need_no_option() -> None:
     """SGD with a master copy in fp32, which is its own, gets no option that is Adam's alone."""
     assert found(training__optimizer="sgd", training__master_dtype="fp32") == {}
+
+
+def test_options_of_the_trainer_are_judged_by_the_release_that_the_files_are_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option that went with transformers 5 is a warning before the files are written, as it is afterwards."""
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--warmup_ratio", "0.03", "--overwrite_output_dir"]
+    launch = {"target": "slurm", "script": "train.py", "arguments": arguments}
+    training = {"sequence_length": 4096, "global_batch": 64, "duration": {"steps": 100}}
+    spec = {"framework": "huggingface", "model": "llama-3-8b", "cluster": H100, "nodes": 1, "training": training}
+    job = dsgen.load_job({**spec, "launch": launch})
+    files = dsgen.render(dsgen.search(job).plans[0])
+    before = [one for one in check_rendered(files, job, Path("out")) if one.rule == "HF023"]
+    (Path("out")).mkdir()
+    for file in files:
+        (Path("out") / file.path).write_text(file.text)
+    after = [one for one in dsgen.validate(Path("out")) if one.rule == "HF023"]
+    assert [one.severity for one in before] == [one.severity for one in after] == [Severity.WARNING] * 2
