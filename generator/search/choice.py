@@ -213,8 +213,9 @@ def named_rows(job: Job, found: Estimates, chosen: int) -> dict[str, int]:
 def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False) -> str:
     """The rule by which one of `count` layouts that fit has its name, in a sentence."""
     plan, fastest, chosen = plans[name], plans["fastest"], plans["chosen"]
-    if count == 1:
-        return "the only layout that fits"
+    if count == 1:  # `fastest` may have other details, such as overlap
+        alone, same = "the only layout that fits", "the same layout, with details that make it the fastest"
+        return alone if plan.layout == chosen.layout else same
     if name == "roomy":
         shown = f"{gib(plan.memory.device_bytes)} of {gib(plan.memory.capacity_bytes)} GiB"
         faster = float(plan.step_time.total_s) < float(chosen.step_time.total_s)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from tests.cli.running import run
 
 SMALL = ("--model", "gpt3-1.3b", "--cluster", "nvidia/dgx-h100", "--gpus", "8", "--global-batch", "256")
@@ -21,3 +24,16 @@ def test_a_job_that_lacks_nothing_says_nothing() -> None:
     given = (DURATION, "data.path=/d", "data.tokenizer.path=/t", "output.checkpoints=/c")
     result = run("plan", *SMALL, *(word for each in given for word in ("--set", each)))
     assert "Not ready" not in result.output
+
+
+def test_one_layout_with_two_sets_of_details_is_the_only_one_once(tmp_path: Path) -> None:
+    """Where one layout fits, the fastest of its details isn't called the only layout beside the chosen ones."""
+    pins = {"micro_batch": 2, "gradient_accumulation": 4, "recompute": "full", "zero_stage": 3, "offload": "none"}
+    spec = {
+        "framework": "huggingface", "model": "qwen2.5-7b", "cluster": "dgx-h100", "gpus": 16, "layout": pins,
+        "training": {"sequence_length": 4096, "global_batch": 128}, "launch": {"script": "train.py"},
+    }  # fmt: skip
+    (tmp_path / "job.yaml").write_text(json.dumps(spec))
+    shown = run("plan", str(tmp_path / "job.yaml")).stdout
+    assert shown.count("the only layout that fits") == 1
+    assert "fastest  the same layout, with details that make it the fastest" in shown
