@@ -138,7 +138,11 @@ def _context(
     consumer: str | None = None,
     deepspeed_version: str | None = None,
 ) -> tuple[Context, list[Finding]]:
-    """The context that these flags give, and an error for every unknown name, which is left out."""
+    """The context that these flags give as users write them, and an error for every unknown name, which is left out.
+
+    A node type of the catalog; a preset, or the path of a Hugging Face config.json; one of `CONSUMERS`; a release such
+    as 0.16.9, else the job's.
+    """
     findings, machines, shape = list[Finding](), None, None
     if cluster is not None:
         machines, problems = resolve_cluster(plain_source({"cluster": cluster}), cluster)

@@ -75,7 +75,8 @@ def _print(made: Prepared, changes: Sequence[Change], top: int, *, explain: bool
     rows = [*zip(("Files", *("" for _ in named[1:])), named, strict=True)]
     model = gated(best.job)
     token = [f"{model} is gated: accept its terms on the Hub, and {launcher.token}."] if model else []
-    lora, adapters = best.job.training.lora, list[str]()
+    lora = best.job.training.lora
+    adapters: list[str] = []
     adapts = re.compile(r"--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE)  # an option, or a file of them
     if lora is not None and not any(adapts.search(file.text) for file in made.files):
         values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"

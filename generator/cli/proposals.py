@@ -143,6 +143,7 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
     family = {key: one for key, one in whole.items() if key.split("-")[0] in words}
     if mib.strip().isdigit():
         bytes_ = int(mib) * MIB
+        # A driver keeps a part of a card's memory.
         family = {key: one for key, one in family.items() if abs(one.memory_bytes / bytes_ - 1) < 0.1}
     pcie = "pcie" in words
     return next(iter(sorted(family, key=lambda key: (("pcie" in key) is not pcie, len(key), key))), None)

@@ -166,9 +166,8 @@ def plan_table(labels: Sequence[Column], figures: Sequence[Column], rows: Iterab
     shown = iter(dimension_cells([plan for _, plan, _ in known if plan]))
     used = [(next(shown) if plan else {}) for _, plan, _ in known]
     headings = [*max(used, key=len, default={})]
-    sizes = [
-        numbers(name, gap=1 if name != headings[-1] else _GAP, drop=9 * (name == "recompute")) for name in headings
-    ]
+    last = {"recompute": 9}  # of the columns that go where there is no room
+    sizes = [numbers(name, gap=1 if name != headings[-1] else _GAP, drop=last.get(name, 0)) for name in headings]
     table = Table(*labels, *sizes, *figures)
     for (names, plan, values), own in zip(known, used, strict=True):
         table.add_row(*names, *(own.get(name, "") for name in headings), *values, style="" if plan else ASIDE)

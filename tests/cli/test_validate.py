@@ -126,6 +126,13 @@ def test_what_could_not_be_read_is_told_whatever_is_selected(workdir: Path) -> N
     assert rules_of("ds_config.json", "--select", "MLM") == ["PARSE016"]
 
 
+def test_an_empty_path_is_no_folder(workdir: Path) -> None:
+    """A variable that is empty names nothing, and not the current folder."""
+    (workdir / "ds.json").write_text(CONFIG)
+    result = run("validate", "")
+    assert "not a path [FILE001]" in result.output and result.exit_code == ExitStatus.FINDINGS
+
+
 def test_files_of_other_programs_can_be_left_out(workdir: Path) -> None:
     """With `--skip-unknown` a file of an unknown kind is no error; one that can't be read still is."""
     (workdir / "package.json").write_text('{"name": "x", "scripts": {}}')

@@ -51,8 +51,8 @@ _NODE: Final = "node"  # of a TrainJob's runtime. Source: kubeflow/trainer pkg/c
 
 def label_of(text: str, longest: int) -> str:
     """A label as of DNS that is like a text: small letters, digits and dashes, a letter first."""
-    plain = re.sub(r"[^a-z0-9]+", "-", text.lower())[:longest].strip("-")
-    return plain if plain[:1].isalpha() else f"job-{plain}".strip("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return (plain if plain[:1].isalpha() else f"job-{plain}")[:longest].strip("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,8 @@ def _of_pytorch_job(job: YamlDocument) -> Iterator[Role]:
 
 def _of_train_job(job: YamlDocument) -> Iterator[Role]:
     at, count_at = "spec/trainer", "spec/trainer/numNodes"
-    yield _role(job, "trainer", at, count_at, job.integer(count_at), at, at, f"{at}/resourcesPerNode")
+    count = job.integer(count_at)  # else the runtime's
+    yield _role(job, "trainer", at, count_at, count, at, at, f"{at}/resourcesPerNode")
 
 
 def _of_job_set(job: YamlDocument) -> Iterator[Role]:
