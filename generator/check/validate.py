@@ -133,16 +133,12 @@ def _context(
     *,
     gpus: int | None = None,
     gpus_per_node: int | None = None,
-    cluster: str | None = None,
-    model: str | None = None,
+    cluster: str | None = None,  # a node type of the catalog
+    model: str | None = None,  # a preset, or the path of a Hugging Face config.json
     consumer: str | None = None,
-    deepspeed_version: str | None = None,
+    deepspeed_version: str | None = None,  # such as 0.16.9; None: the job's
 ) -> tuple[Context, list[Finding]]:
-    """The context that these flags give as users write them, and an error for every unknown name, which is left out.
-
-    A node type of the catalog; a preset, or the path of a Hugging Face config.json; one of `CONSUMERS`; a release such
-    as 0.16.9, else the job's.
-    """
+    """The context that these flags give, and an error for every unknown name, which is left out."""
     findings, machines, shape = list[Finding](), None, None
     if cluster is not None:
         machines, problems = resolve_cluster(plain_source({"cluster": cluster}), cluster)
