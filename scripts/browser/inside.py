@@ -72,7 +72,7 @@ def prepare() -> None:
         "cli.sweep",
         "report.page",
         "search",
-        "check.rendered",
+        "check.validate",
     ):
         importlib.import_module(f"dsgen.{name}")
     for name in ("frameworks.FRAMEWORKS", "launchers.LAUNCHERS"):
