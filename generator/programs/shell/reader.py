@@ -5,6 +5,7 @@ What isn't understood is skipped; nothing in a script makes the reader fail.
 
 from __future__ import annotations
 
+import gc
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -54,7 +55,13 @@ def read_command_text(content: str, place: Callable[[int], Location], path: str 
 def read_script(text: Text, place: Callable[[int], Location] | None = None) -> ShellScript:
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())
-    Reader(shell).read()
+    collects = gc.isenabled()
+    gc.disable()  # a script's parts have no cycles, and Python would go through all of them often to look for some
+    try:
+        Reader(shell).read()
+    finally:
+        if collects:
+            gc.enable()
     script.history = shell.state.history
     return script
 

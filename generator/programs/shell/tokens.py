@@ -8,8 +8,11 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...facts.places import IN_WORDS
+from .values import HOLE
 
 WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
+
+
 _COMMENT_TEXT: Final = re.compile(r"#[^\n]*")
 _ANSI: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 #: By what is open, the characters that mean nothing there. What is open is named by the character that closes it;
@@ -39,11 +42,27 @@ _IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{\[])|{_NESTED})[^"\\$`]*)*'
 #: The most of a word that is easily passed over; it may go on.
 _EASY: Final = rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
 _OLD: Final = re.compile(_OLD_ARITHMETIC)
+EASY_EXPANSION: Final = re.compile(_NESTED)
+EASY_QUOTED: Final = re.compile(f'(?s:"{_IN_QUOTES}")')
 _EASY_WORD: Final = re.compile(rf"{_EASY}(?=([\s;&|()])?)")
 
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=,+@%-]+")
-_BLANKS: Final = re.compile(r"(?:[ \t\r]|\\\r?\n)*")
+_PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
+_PLAIN_WORD: Final = re.compile(_PLAIN)
+_AFTER: Final = r"[\s;&|)]|\Z"  # ends a word; what begins with another character needs a closer look
+#: The tokens that most scripts are made of, each a group; nothing but blanks where another one comes.
+_USUAL: Final = re.compile(
+    r"(?:[ \t\r]|\\\r?\n)*(?:"
+    rf"({_PLAIN})(?={_AFTER})"
+    rf'|"([^"\\$`{HOLE}]*)"(?={_AFTER})'
+    rf"|'([^'{HOLE}]*)'(?={_AFTER})"
+    r"|(\n)"
+    r"|(\#[^\n]*)"
+    r"|(;;&|;;|;&|&&|\|\||\|&|[;|)]|&(?!>)|\((?!\())"
+    rf"|((?!\[\[){_EASY})((?={_AFTER}))?"
+    r"|)"
+)
+_IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = range(1, 9)
 _OPERATOR: Final = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
 _REDIRECT: Final = re.compile(r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)")
 #: After these a command begins, so `[[` and `((` are what they seem.
@@ -62,14 +81,24 @@ class Body:
 
 @dataclass(slots=True)
 class Token:
-    """A token from `start` up to `end`; `words` are those of an array literal."""
+    """A token from `start` up to `end`; `words` are those of an array literal.
+
+    All operators and line ends of a kind are one object, and have no place: nothing asks for it, and scripts have many.
+    """
 
     kind: int
     start: int
     end: int
     text: str = ""  #: of an operator, and of a word in which bash has nothing to do
+    value: str = ""  #: of a word that is one quoted text without expansions; empty as well where that isn't so
     words: tuple[tuple[int, int], ...] = ()
     body: Body | None = None
+
+
+_NEWLINE: Final = Token(NEWLINE, 0, 0, "\n")
+_OPERATORS: Final = {
+    text: Token(OPERATOR, 0, 0, text) for text in (";;&", ";;", ";&", "&&", "||", "|&", ";", "&", "|", "(", ")")
+}
 
 
 class Tokens:
@@ -80,21 +109,41 @@ class Tokens:
         self.unterminated: int | None = None
         self._text = text
         self._waiting: list[tuple[Token, str, bool, bool]] = []  # here-documents whose bodies begin at the next line
-        position = 0
-        while (position := _BLANKS.match(text, position).end()) < len(text):  # type: ignore[union-attr]
-            position = self._next(position)
+        position: int | None = 0
+        while position is not None:
+            position = self._usual(position)
 
-    def _next(self, position: int) -> int:
-        """Reads the token at a place; the place behind it."""
-        text, character = self._text, self._text[position]
-        if character == "\n":
-            self.found.append(Token(NEWLINE, position, position + 1, "\n"))
-            return self._bodies(position + 1)
-        if character == "#":
-            end = _COMMENT_TEXT.match(text, position).end()  # type: ignore[union-attr]
-            if text.startswith("#SBATCH", position) and (position == 0 or text[position - 1] == "\n"):
-                self.found.append(Token(COMMENT, position, end))
-            return end
+    def _usual(self, position: int) -> int | None:
+        """Reads up to the first token that isn't usual, and that one; the place behind it, None at the text's end."""
+        add = self.found.append
+        for match in _USUAL.finditer(self._text, position):
+            group = match.lastindex
+            if group == _IS_PLAIN:
+                start, end = match.span(1)
+                add(Token(WORD, start, end, match[1]))
+            elif group == _IS_EASY:
+                start, end = match.span(_GOES_ON)
+                add(Token(WORD, start, end))
+            elif group == _IS_OPERATOR:
+                add(_OPERATORS[match[_IS_OPERATOR]])
+            elif group == _IS_NEWLINE:
+                add(_NEWLINE)
+                if self._waiting:
+                    return self._bodies(match.end())
+            elif group in (_IS_DOUBLE, _IS_SINGLE):
+                start, end = match.span(group)
+                add(Token(WORD, start - 1, end + 1, value=match[group]))
+            elif group == _IS_COMMENT:
+                start, end = match.span(_IS_COMMENT)
+                if match[_IS_COMMENT].startswith("#SBATCH") and (start == 0 or self._text[start - 1] == "\n"):
+                    add(Token(COMMENT, start, end))
+            else:
+                start = match.end() if group is None else match.start(group)
+                return self._other(start) if start < len(self._text) else None
+        return None
+
+    def _other(self, position: int) -> int:
+        text = self._text
         redirect = _REDIRECT.match(text, position)
         if redirect and not IN_WORDS.match(text, position):
             return self._redirect(redirect)
@@ -102,28 +151,38 @@ class Tokens:
             end = self._word_end(position + 2, ("=)", "=)"))
             self.found.append(Token(TEST, position, end))
             return end
-        if operator := _OPERATOR.match(text, position):
-            self.found.append(Token(OPERATOR, position, operator.end(), operator[0]))
+        operator = _OPERATOR.match(text, position)
+        if operator:
+            self.found.append(_OPERATORS[operator[0]])
             return operator.end()
         if text.startswith("[[", position) and text[position + 2 : position + 3].isspace() and self._begins_command():
-            start, last, position = position, "", position + 2
-            while position < len(text) and last != "]]":
-                end = self._word_end(position)
-                last, position = text[position:end], max(end, position + 1)
-            self.found.append(Token(TEST, start, position))
-            return position
+            return self._test(position)
         end = self._word_end(position)
-        if end == position:
-            return position + 1  # what begins nothing is skipped
-        if text[end : end + 1] == "(" and text[end - 1] == "=" and ASSIGNMENT.fullmatch(text, position, end):
-            return self._array(position, end)
-        plain = _PLAIN.fullmatch(text, position, end)
-        self.found.append(Token(WORD, position, end, plain[0] if plain else ""))
+        return self._word(position, end) if end > position else position + 1  # what begins nothing is skipped
+
+    def _word(self, start: int, end: int) -> int:
+        """A word, or an array where it is `NAME=` with a bracket behind it."""
+        text = self._text
+        if text[end : end + 1] == "(" and text[end - 1] == "=" and ASSIGNMENT.fullmatch(text, start, end):
+            return self._array(start, end)
+        plain = _PLAIN_WORD.fullmatch(text, start, end)
+        self.found.append(Token(WORD, start, end, plain[0] if plain else ""))
         return end
 
     def _begins_command(self) -> bool:
-        last = self.found[-1] if self.found else Token(NEWLINE, 0, 0)
+        last = self.found[-1] if self.found else _NEWLINE
         return last.kind in (OPERATOR, NEWLINE, COMMENT) or self._text[last.start : last.end] in _BEFORE_COMMAND
+
+    def _test(self, position: int) -> int:
+        start = position
+        position += 2
+        last = ""
+        while position < len(self._text) and last != "]]":
+            end = self._word_end(position)
+            last = self._text[position:end]
+            position = max(end, position + 1)
+        self.found.append(Token(TEST, start, position))
+        return position
 
     def _redirect(self, match: re.Match[str]) -> int:
         token = Token(REDIRECT, match.start(), match.end(), match[1] or match[2])
@@ -158,7 +217,8 @@ class Tokens:
             if character.isspace() or text.startswith("\\\n", position):
                 position += 1 + (character == "\\")
             elif character == "#":
-                position = _COMMENT_TEXT.match(text, position).end()  # type: ignore[union-attr]
+                comment = _COMMENT_TEXT.match(text, position)
+                position = comment.end() if comment else position + 1
             else:
                 end = self._word_end(position)
                 if end > position:
@@ -170,13 +230,16 @@ class Tokens:
         return position
 
     def _word_end(self, position: int, closers: tuple[str, ...] = ()) -> int:
-        easy = None if closers else _EASY_WORD.match(self._text, position)
-        if easy and easy.lastindex:
-            return easy.end()
-        end, terminated = scan(self._text, position, closers)
+        end, terminated = scan(self._text, position, closers) if closers else _word_end(self._text, position)
         if not terminated and self.unterminated is None:
             self.unterminated = position
         return end
+
+
+def _word_end(text: str, position: int) -> tuple[int, bool]:
+    """Return where the word that begins at `position` ends, and whether everything in it is closed."""
+    easy = _EASY_WORD.match(text, position)
+    return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
 
 
 def _closing_line(text: str, position: int, delimiter: str, strips_tabs: bool) -> tuple[int, int] | None:
@@ -205,15 +268,18 @@ def _last_lines(text: str) -> dict[tuple[bool, str], int]:
 def _behind_bodies(text: str, position: int, waiting: list[tuple[str, bool]]) -> int:
     """Pass over the bodies of the waiting here-documents, which begin at a line; one that no line ends has none."""
     for delimiter, strips in waiting:
-        ends = _last_lines(text).get((strips, delimiter), -1) >= position
-        close = _closing_line(text, position, delimiter, strips) if ends else None
-        position = close[1] if close else position
+        if _last_lines(text).get((strips, delimiter), -1) >= position:
+            close = _closing_line(text, position, delimiter, strips)
+            position = close[1] if close else position
+    waiting.clear()
     return position
 
 
 def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, bool]:
-    """Return where the word that begins at `position` ends, and whether everything in it is closed. With `closers`
-    (innermost last) the position is inside these, and the end is past the last one's close."""
+    """Return where the word that begins at `position` ends, and whether everything in it is closed.
+
+    With `closers` (innermost last) the position is inside these, and the end is past the last one's close.
+    """
     size, stack, waiting = len(text), list(closers), list[tuple[str, bool]]()
     while position < size:
         context = stack[-1] if stack else ""
@@ -239,7 +305,7 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
             position = begun.end()
             waiting.append((_QUOTES.sub(r"\1", begun[2]), begun[1] == "-"))
         elif context and character == "\n" and waiting:
-            position, waiting = _behind_bodies(text, position + 1, waiting), []
+            position = _behind_bodies(text, position + 1, waiting)
         elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
             position = placeholder.end()
         elif not context:
