@@ -93,6 +93,7 @@ def fingerprint(path: Path) -> str | None:
 
 
 def fingerprint_of(contents: bytes, mode: int) -> str:
+    """The fingerprint of a regular file: the hash of its bytes, and its mode."""
     return f"{hashlib.sha256(contents).hexdigest()} {stat.S_IMODE(mode):o}"
 
 

@@ -204,10 +204,12 @@ def subject_pages(rules: Iterable[Rule], examples: Mapping[str, str]) -> Iterato
 
 
 def subject_of(rule: Rule) -> str:
+    """Return the prefix of a rule's id."""
     return rule.id.rstrip("0123456789")
 
 
 def heading(subject: str) -> str:
+    """Return a subject's prefix with its name."""
     return f"{subject}: {SUBJECTS[subject]}" if subject in SUBJECTS else subject
 
 

@@ -119,6 +119,7 @@ def say_range(job: Job, done: str = "planned") -> None:
 
 
 def planning(job: Job) -> str:
+    """Return the line that a terminal shows while a search takes long."""
     return f"planning {job.name} on {job.gpus:,} GPUs"
 
 

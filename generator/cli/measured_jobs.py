@@ -54,6 +54,7 @@ def fit(
 
 
 def rendered(report: CalibrationReport, name: str) -> RenderedFile:
+    """Return the calibration file."""
     return RenderedFile(path=name, text=json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
 
 

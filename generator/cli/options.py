@@ -60,6 +60,7 @@ def form_option(*forms: str) -> Callable[[Command], Command]:
 
 
 def top_option(default: int, text: str) -> Callable[[Command], Command]:
+    """Return `--top`, the number of plans that are shown."""
     return click.option("--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text)
 
 

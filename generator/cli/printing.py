@@ -59,6 +59,7 @@ def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def print_json(document: object) -> None:
+    """Print one JSON document, and nothing else."""
     click.echo(json_text(document))
 
 

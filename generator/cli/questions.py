@@ -116,6 +116,7 @@ QUESTIONS: Final = (
 
 
 def is_asked() -> bool:
+    """Return whether there is a terminal to ask."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

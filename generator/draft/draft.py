@@ -209,6 +209,7 @@ def values_of(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def same_values(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two options' values are read alike."""
     return len(one) == len(other) and all(map(same_value, one, other))
 
 

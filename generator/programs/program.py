@@ -192,6 +192,7 @@ def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
 
 
 def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
+    """A group of arguments in the mapping's order."""
     return ArgumentGroup(comment=comment, arguments=tuple(w for o, v in options.items() for w in _words(o, v)))
 
 

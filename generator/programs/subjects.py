@@ -64,12 +64,14 @@ def requests(submission: Submission) -> Iterator[Request]:
 
 @subject("launch script")
 def steps(submission: Submission) -> Iterator[Step]:
+    """Every launch through srun in the batch scripts."""
     for block in blocks(submission):
         yield from steps_of(block)
 
 
 @subject("launch script")
 def launcher_calls(submission: Submission) -> Iterator[LauncherCall]:
+    """Every call of torchrun, deepspeed or accelerate."""
     nodes = {id(block.shell): block.nodes for block in blocks(submission)}
     for launch in submission.launches:
         for call in launch.calls:

@@ -131,6 +131,7 @@ Fact = tuple[str, str, str]  #: a figure's name, the figure, and what is to be k
 
 
 def band(duration_s: Band) -> str:
+    """Both ends of a band of times: `18.3 s to 26.8 s`."""
     return f"{seconds(float(duration_s.low))} to {seconds(float(duration_s.high))}"
 
 

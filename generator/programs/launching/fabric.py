@@ -26,6 +26,8 @@ _PINS_MEMORY: Final = frozenset({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
+    """One entry of fabric.yaml: what a network needs on some types of nodes."""
+
     network: str
     nodes: str  #: node types, as a shell pattern
     source: str
@@ -37,6 +39,7 @@ class Setting:
 
 @cache
 def settings() -> tuple[Setting, ...]:
+    """Every entry, in the file's order."""
     entries: list[dict[str, Any]] = yaml.safe_load(read_text(__package__, "fabric.yaml"))
     return tuple(Setting(**entry) for entry in entries)
 
@@ -53,6 +56,7 @@ def needed(job: Job) -> tuple[Setting, ...]:
 
 
 def variables(job: Job) -> dict[str, str]:
+    """Variables of every process of a job."""
     return {name: value for each in needed(job) for name, value in each.variables.items()}
 
 

@@ -19,6 +19,8 @@ from ..shell.records import SHELLS, Word
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
+    """An option that a program has."""
+
     name: str  #: as we call it, with its dashes
     values: int  #: how many words follow it
     optional: bool = False  #: a value may be attached (`--name=value`, `-Xvalue`), never the next word

@@ -118,6 +118,7 @@ def libraries(program: Path) -> tuple[str, ...] | None:
 
 @until_next_check(4096)
 def lacks_word(program: Path, word: str) -> bool:
+    """Return whether a word is in none of a program's first modules."""
     return not any(word in text for text in _texts(program))
 
 

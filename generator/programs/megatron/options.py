@@ -148,6 +148,8 @@ def fork_of(flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], giv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenOption:
+    """An option as it is given."""
+
     name: str  #: the option's own, where an alias is written
     written: str  #: as written
     value: object  #: typed; None where it can't be known or is not of the option's type

@@ -45,6 +45,8 @@ _OLD_LAYERS: Final = "--activations-checkpoint-num-layers"
 
 
 class Mark(Flag):
+    """What is special about a row."""
+
     PLANNED = auto()  #: a plan decides it: where files have another value, that is named and not carried over
     FOLLOWS = auto()  #: it follows from other options where it is left out
     REQUIRED = auto()  #: a run needs it, and the parser has no default
@@ -77,6 +79,7 @@ class Row:
 
 
 def same(value: Any) -> Any:
+    """A number or text that the spec has as it is."""
     return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
 
 
@@ -86,11 +89,13 @@ def size(value: Any) -> int | None:
 
 
 def paths(value: Any) -> Any:
+    """One path, or several."""
     known = isinstance(value, tuple) and value
     return None if not known else list(value) if value[1:] else value[0]
 
 
 def ramp(value: Any) -> dict[str, int] | None:
+    """A batch ramp-up of three numbers."""
     if not isinstance(value, tuple) or len(value) != 3 or not all(str(one).isdecimal() for one in value):
         return None
     return dict(zip(("start", "increment", "samples"), map(int, value), strict=True))
@@ -393,6 +398,7 @@ DECIDED: Final = {row.option: row.key for row in ROWS if row.key.startswith(("tr
 
 @lru_cache(maxsize=2)
 def rows(flavour: Flavour) -> tuple[Row, ...]:
+    """The rows of a project's files."""
     return tuple(row for row in ROWS if row.encode(flavour) is not None)
 
 

@@ -158,6 +158,7 @@ def common_notes(job: Job, name: str) -> list[str]:
 
 
 def program(plan: Plan) -> Program:
+    """The Megatron-LM script and its arguments."""
     job, layout, p = plan.job, plan.layout, planned(plan)
     notes = common_notes(job, "Megatron-LM")
     if layout.offload == Offload.OPTIMIZER_AND_PARAMETERS:

@@ -43,6 +43,7 @@ def config(job: Job, layout: Layout) -> ds_config.Config:
 
 
 def program(plan: Plan) -> Program:
+    """The Megatron-DeepSpeed script, its arguments and the JSON."""
     job, layout = plan.job, plan.layout
     notes = common_notes(job, "Megatron-DeepSpeed")
     if layout.pipeline > 1 and job.model.layers % layout.pipeline:

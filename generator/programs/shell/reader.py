@@ -53,6 +53,7 @@ def read_command_text(content: str, place: Callable[[int], Location], path: str 
 
 
 def read_script(text: Text, place: Callable[[int], Location] | None = None) -> ShellScript:
+    """Read a bash script; `place` gives the place of an offset where the text is part of another document."""
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())
     collects = gc.isenabled()
@@ -67,6 +68,8 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
 
 
 class Reader:
+    """Reads the text of one shell."""
+
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._state = shell.state

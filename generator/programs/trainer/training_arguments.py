@@ -172,6 +172,7 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
 
 
 def from_file(path: str, read: JsonText | Source) -> TrainingArguments:
+    """The arguments of a JSON or YAML file."""
     values = read.data if isinstance(read.data, dict) else {}
     places = {name: read.locate(f"/{escape(name)}") for name in values}
     return TrainingArguments(path=path, values=values, places=places)

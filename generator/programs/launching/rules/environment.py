@@ -72,6 +72,7 @@ def settings(submission: Submission, wanted: Callable[[str], bool], *, with_azur
 
 
 def known(submission: Submission, *names: str, with_azureml: bool = True) -> Iterator[tuple[Setting, str]]:
+    """The settings of these variables whose value is known."""
     for setting in settings(submission, names.__contains__, with_azureml=with_azureml):
         if setting.value is not None:
             yield setting, setting.value
@@ -79,6 +80,7 @@ def known(submission: Submission, *names: str, with_azureml: bool = True) -> Ite
 
 @subject("launch script", "AzureML job", "environment file")
 def nccl_settings(submission: Submission) -> Iterator[Setting]:
+    """Variables that begin with NCCL_, wherever they are set."""
     return settings(submission, lambda name: name.startswith("NCCL_"))
 
 
