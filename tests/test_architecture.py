@@ -141,6 +141,17 @@ def test_functions_are_short() -> None:
     assert {name: number for name, number in lines.items() if number > LONGEST_FUNCTION} == {}
 
 
+def test_public_names_have_a_docstring() -> None:
+    """Every function and class of a module whose name has no underscore in front says what it is."""
+    bare = [
+        f"{shown(path)}: {node.name}"
+        for path in PATHS
+        for node in tree(path).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_" and not ast.get_docstring(node)
+    ]
+    assert bare == []
+
+
 def constants(node: ast.AST) -> set[object]:
     """The value of a constant, or those of a literal collection, of a dictionary the keys."""
     if isinstance(node, ast.Dict):
