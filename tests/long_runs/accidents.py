@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 
-from tests.long_runs.runs import INTERVAL, STEPS, Watched, whole_and_continuous
+from tests.long_runs.runs import INTERVAL, LIMIT_MINUTES, STEPS, Watched, whole_and_continuous
 from tests.slurm_cluster import SlurmCluster
-from tests.workers import slowness
 
 Losses = Mapping[int, float]
 
@@ -31,20 +29,24 @@ class Accident:
 
     def row(self, cluster: SlurmCluster, folder: Path, losses: Losses) -> str:
         """The row of the table, once it has happened."""
-        environment = dict(self.environment or {})
-        if "A_START" in environment:  # two minutes where a busy machine needs more than one for the steps of a start
-            environment["LIMIT_MINUTES"] = str(math.ceil(slowness() / 2.5))
         run = Watched(
             cluster=cluster, folder=folder, program=self.program, way=self.way,
-            slurm=self.slurm or {}, environment=environment,
+            slurm=self.slurm or {}, environment=self.environment or {},
         )  # fmt: skip
         run.write()
         return f"| {self.what} | {self.program} | {self.way} | {self.happens(run, losses)} |"
 
 
 def limit_hit(run: Watched, losses: Losses) -> str:
-    """A limit that allows 16 steps, and the one in flight if the program saves when told."""
+    """The limit comes after 16 steps of a start; the one in flight is saved if the program saves when told."""
     run.submit()
+    for start in count(1):
+        run.wait(lambda start=start: run.held() == start or run.reached(STEPS))
+        if run.reached(STEPS):
+            break
+        run.limit("endtime=now+60")
+        run.wait(lambda start=start: len(run.attempts()) > start)
+        run.limit(f"timelimit={LIMIT_MINUTES}")  # a job that queues again keeps what it had
     run.wait_for_end()
     whole_and_continuous(run, losses)
     starts = run.attempts()
@@ -139,7 +141,7 @@ def fill(path: Path) -> None:
 
 
 CALM = {"STEP_SECONDS": "0.5"}
-#: After so many steps of one start, the next lasts until the time limit.
+#: After so many steps of one start, the next lasts until the time limit, which comes then, however long it took.
 FIRST = 16
 LIMITED = {"A_START": str(FIRST)}
 KILLED, DEAD = {"DIES_AT": "14"}, {"DIES_AT": "2", "DIES_AGAIN": "1"}

@@ -1,7 +1,7 @@
 """What the training scripts of these tests share: steps of a known length, accidents, and the losses that they note.
 
-A step takes STEP_SECONDS. After A_START steps of one start, the next lasts until the process is told to stop or ended:
-a time limit that allows so many. At the step DIES_AT the last rank kills itself, once; with DIES_AGAIN each time.
+A step takes STEP_SECONDS. After A_START steps of one start, the next lasts until the process is told to stop or ended,
+and HELD gets a line. At the step DIES_AT the last rank kills itself, once; with DIES_AGAIN each time.
 The step HOLDS_AT lasts as long, once.
 """
 
@@ -16,6 +16,7 @@ import torch
 
 LOSSES = Path(os.environ["LOSSES"])
 MARK = LOSSES.with_suffix(".died")
+HELD = LOSSES.with_suffix(".held")
 WIDTH, BATCH = 16, 8
 LONGEST_S = 300
 told = False
@@ -45,7 +46,10 @@ def spend(step: int) -> None:
     holds = step == int(os.environ.get("HOLDS_AT", "-1")) and not MARK.exists()
     if last and holds:
         MARK.touch()
-    end = time.monotonic() + (LONGEST_S if holds or done > int(os.environ.get("A_START", "1000")) else 0)
+    limited = done == int(os.environ.get("A_START", "1000")) + 1
+    if limited and int(os.environ["RANK"]) == 0:
+        add(HELD, f"{step}\n")
+    end = time.monotonic() + (LONGEST_S if holds or limited else 0)
     while not told and time.monotonic() < end:
         time.sleep(0.1)
 
@@ -58,5 +62,10 @@ def batch(step: int, passes: int = 1) -> list[torch.Tensor]:
 
 def note(step: int, loss: float) -> None:
     """Add a step's loss to the curve."""
-    with LOSSES.open("a") as stream:
-        stream.write(f"{step} {loss:.6f}\n")
+    add(LOSSES, f"{step} {loss:.6f}\n")
+
+
+def add(path: Path, line: str) -> None:
+    """Append a line."""
+    with path.open("a") as stream:
+        stream.write(line)

@@ -22,6 +22,7 @@ from tests.workers import HANGS_S
 
 STEPS = 40
 INTERVAL = 4  # steps between checkpoints
+LIMIT_MINUTES = 30
 HERE = Path(__file__).parent
 #: Framework, script and its own arguments, by what the table calls them.
 PROGRAMS: dict[str, tuple[str, str, list[str]]] = {
@@ -55,7 +56,7 @@ def spec(folder: Path, program: str, slurm: Mapping[str, object], environment: M
             "script": str(HERE / script),
             "arguments": arguments,
             "environment": own,
-            "time_limit": environment.get("LIMIT_MINUTES", 30),
+            "time_limit": environment.get("LIMIT_MINUTES", LIMIT_MINUTES),
             "slurm": {"signal_seconds": 10, "exclusive": False, "memory": "1G", **slurm},
         },
     }
@@ -96,6 +97,12 @@ class Watched:
         result = self.cluster.run("env", path, "sbatch", "--parsable", "launch.sbatch", cwd=self.folder)
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
+
+    def limit(self, limit: str) -> None:
+        """Give the job that runs another time limit: `timelimit=MINUTES` or `endtime=now+SECONDS`."""
+        for job, state in self.queued().items():
+            if state == "RUNNING":
+                self.cluster.run("scontrol", "update", f"jobid={job}", limit)
 
     def queued(self) -> dict[str, str]:
         """The states of the run's jobs that Slurm hasn't done with."""
@@ -138,6 +145,11 @@ class Watched:
     def reached(self, step: int) -> bool:
         """Whether this step is done."""
         return any(done >= step for done, _ in self.losses())
+
+    def held(self) -> int:
+        """How many starts have come to the step that lasts until their end."""
+        path = self.folder / "losses.held"
+        return len(path.read_text().splitlines()) if path.exists() else 0
 
     def attempts(self) -> list[int]:
         """The steps that the attempts started from, as the batch scripts say."""
