@@ -237,7 +237,7 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
     better = elastic.better_batch
     if better is not None:
         yield f"a global batch of {better[0]:,} is whole on {len(better[1])} of the counts: {_some(better[1])}"
-    from ..programs.launching.call import across_counts  # here, to save start-up time: few jobs are elastic
+    from ..programs.launching.write import across_counts  # here, to save start-up time: few jobs are elastic
 
     yield across_counts(first)
 

@@ -8,7 +8,7 @@ from typing import Final
 from ..job.schema import launch_targets
 from ..search.plan import Plan
 from .frameworks import OnDemand
-from .launching.call import arguments_file
+from .launching.write import arguments_file
 from .program import Launcher, Program, RenderedFile
 
 DEFAULT_COMMAND: Final = "dsgen generate"

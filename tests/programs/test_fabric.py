@@ -9,7 +9,7 @@ import pytest
 
 from dsgen.estimate.layout import Layout
 from dsgen.programs.launching import fabric
-from dsgen.programs.launching.call import environment
+from dsgen.programs.launching.write import environment
 from dsgen.search.plan import Plan
 from tests.pages import shown_table
 from tests.programs.hand_built import plan, program

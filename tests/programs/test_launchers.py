@@ -12,7 +12,7 @@ import yaml
 
 from dsgen import load_job, search
 from dsgen.programs.launchers import LAUNCHERS, launch_files
-from dsgen.programs.launching.call import environment
+from dsgen.programs.launching.write import environment
 from dsgen.render import render
 from dsgen.search.plan import SearchResult
 from tests.needs import needs_shellcheck

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsgen.programs.launching import call
-from dsgen.programs.launching.call import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
+from dsgen.programs.launching import write
+from dsgen.programs.launching.write import Raw, comment, option_lines, plain_name, sbatch_word, shell_word
 from dsgen.programs.program import ConfigPath
 from tests.programs.hand_built import HOSTILE, plan, program
 
@@ -80,4 +80,4 @@ def test_a_missing_value_is_an_error() -> None:
     from jinja2 import UndefinedError
 
     with pytest.raises(UndefinedError):
-        call.fill("slurm/launch.sbatch.j2", plan("slurm"), program())
+        write.fill("slurm/launch.sbatch.j2", plan("slurm"), program())

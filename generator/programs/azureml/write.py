@@ -22,7 +22,7 @@ from ...job.records import Launch
 from ...search.plan import Plan
 from ...version import __version__
 from ..launching import fabric
-from ..launching.call import environment, launch_options, processes_per_node, shell_word, yaml_file
+from ..launching.write import environment, launch_options, processes_per_node, shell_word, yaml_file
 from ..program import TRIAL, ConfigPath, Launcher, Program, RenderedFile, Resume, Scheduler, step_to_reach, trial_folder
 
 _SCHEMA = "https://azuremlschemas.azureedge.net/latest/commandJob.schema.json"

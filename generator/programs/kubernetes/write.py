@@ -19,7 +19,7 @@ from ...job.needs import IMAGES
 from ...job.records import Job
 from ...search.plan import Plan
 from ...units import GIB
-from ..launching import call
+from ..launching import write
 from ..program import ConfigPath, Launcher, Program, RenderedFile, Scheduler, last_save_s, saves_on_term
 from .job import API_VERSIONS, label_of
 
@@ -60,13 +60,13 @@ Entry = dict[str, Any]
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yaml`, to be submitted with `kubectl apply -f job.yaml`: the configuration files as a ConfigMap, the job."""
-    job = _Job(plan, program, call.launch_options(plan))
+    job = _Job(plan, program, write.launch_options(plan))
     made = {"apiVersion": API_VERSIONS[job.kind], "kind": job.kind, "metadata": job.metadata()}
     parts = [{**made, "spec": _SPECS[job.kind](job)}]
     if program.files:
         data = {file.path: file.text for file in program.files}
         parts.insert(0, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": job.metadata("-config"), "data": data})
-    return (call.yaml_file("job.yaml", plan, program, command, job.notes(), *parts),)
+    return (write.yaml_file("job.yaml", plan, program, command, job.notes(), *parts),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class _Job:
         """
         start: tuple[str, ...] = ("torchrun",)
         if self.program.resume is not None or self.saves:
-            values = call.ending_values(self.plan, self.program)
-            text = call.fill("kubernetes/start.sh.j2", self.plan, self.program, saves_on_term=self.saves, **values)
+            values = write.ending_values(self.plan, self.program)
+            text = write.fill("kubernetes/start.sh.j2", self.plan, self.program, saves_on_term=self.saves, **values)
             start = ("bash", "-c", text, "bash")
         words = (*start, self.program.script, *self.program.arguments)
         return [f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w) for w in words]
@@ -138,13 +138,13 @@ class _Job:
 
     def environment(self) -> list[Entry]:
         """The variables, and those that come from secrets."""
-        of_pods = call.environment if self.on_host_network else call.pod_environment
+        of_pods = write.environment if self.on_host_network else write.pod_environment
         values = of_pods(self.plan, self.program)
         cpu = str(self.resources()["requests"].get("cpu", ""))
         number = cpu.removesuffix("m")
         cores = int(number) / (1000 if cpu.endswith("m") else 1) if number.isdecimal() else 0
-        if cores and call.own_threads(self.plan, self.program):  # a limit of cores holds for threads as for processes
-            values[call.THREADS] = str(max(1, int(cores / call.processes_per_node(self.plan))))
+        if cores and write.own_threads(self.plan, self.program):  # a limit of cores holds for threads as for processes
+            values[write.THREADS] = str(max(1, int(cores / write.processes_per_node(self.plan))))
         found: dict[str, Entry] = {name: {"value": _literal(value)} for name, value in values.items()}
         for text in self.options.get("variables_from", ()):
             place, _, name = text.rpartition(":")
@@ -156,13 +156,13 @@ class _Job:
         """Requests and limits, which have to be the same for devices; cores and memory by default have no limit."""
         name = self.options.get("gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor])
         given = {key: int(value) if value.isdecimal() else value for key, value in self._pairs("resources").items()}
-        amounts = {name: call.processes_per_node(self.plan), **given}
+        amounts = {name: write.processes_per_node(self.plan), **given}
         return {"requests": {**amounts, **self._shares()}, "limits": amounts}
 
     def _shares(self) -> Entry:
         """Requests of cores and memory that the spec hasn't: without any, a pod is the first to be evicted."""
         cluster = self.plan.job.cluster
-        share = _REQUESTED * call.processes_per_node(self.plan) / cluster.accelerators_per_node
+        share = _REQUESTED * write.processes_per_node(self.plan) / cluster.accelerators_per_node
         cores, memory = _allocatable(cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB)
         found = {"cpu": int(share * cores), "memory": f"{gib}Gi" if (gib := int(share * memory)) else 0}
         return {key: value for key, value in found.items() if value and key not in self._pairs("resources")}
@@ -290,7 +290,7 @@ def _lost(job: Job) -> Iterator[str]:
             f"Racks: the plan counts on NVLink between {job.nodes_together} nodes in rank order: add the claim of a "
             "ComputeDomain (NVIDIA's DRA driver for GPUs) to the pods, and place them rack by rack."
         )
-    yield from call.not_mounted(job, (path for _, path, _ in _claims(job.launch.options)), "launch.kubernetes.volumes")
+    yield from write.not_mounted(job, (path for _, path, _ in _claims(job.launch.options)), "launch.kubernetes.volumes")
 
 
 def _literal(text: str) -> str:
@@ -305,7 +305,7 @@ def _pytorch_job(job: _Job) -> Entry:
     # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails ends all.
     limit = job.restarts * nodes + 1 if job.restarts else 0
     return {
-        "nprocPerNode": str(call.processes_per_node(job.plan)),
+        "nprocPerNode": str(write.processes_per_node(job.plan)),
         "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": limit, **job.deadline()},
         "pytorchReplicaSpecs": specs,
     }
@@ -320,7 +320,7 @@ def _train_job(job: _Job) -> Entry:
     trainer = {
         "image": job.image,
         "numNodes": job.plan.job.nodes,
-        "numProcPerNode": call.processes_per_node(job.plan),
+        "numProcPerNode": write.processes_per_node(job.plan),
         **{key: words for key, words in zip(("command", "args"), parts, strict=True) if words},
         "env": job.environment(),
         "resourcesPerNode": job.resources(),
@@ -338,7 +338,7 @@ def _job_set(job: _Job) -> Entry:
     nodes = job.plan.job.nodes
     variables: tuple[Entry, ...] = (
         {"name": "PET_NNODES", "value": str(nodes)},
-        {"name": "PET_NPROC_PER_NODE", "value": str(call.processes_per_node(job.plan))},
+        {"name": "PET_NPROC_PER_NODE", "value": str(write.processes_per_node(job.plan))},
         {"name": "PET_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
         {"name": "PET_MASTER_ADDR", "value": f"{job.name}-node-0-0.{job.name}"},
         {"name": "PET_MASTER_PORT", "value": str(_PORT)},

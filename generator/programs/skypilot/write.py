@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...job.records import Job, Launch
 from ...search.plan import Plan
-from ..launching import call
+from ..launching import write
 from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder
 from .accelerators import accelerator_name
 
@@ -28,20 +28,20 @@ _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`task.yaml`, to be submitted with `sky launch task.yaml` from the folder that holds the script."""
-    return (call.yaml_file("task.yaml", plan, program, command, _notes(plan), _task(plan, program)),)
+    return (write.yaml_file("task.yaml", plan, program, command, _notes(plan), _task(plan, program)),)
 
 
 def _task(plan: Plan, program: Program) -> dict[str, object]:
-    options, limit = call.launch_options(plan), plan.job.launch.time_limit_s
+    options, limit = write.launch_options(plan), plan.job.launch.time_limit_s
     in_pods = options.get("infra", "").lower().startswith(("k8s", "kubernetes"))
     ends = ["END" + number * "_" for number in range(99)]  # of here-documents: no line of theirs
     written = tuple(
-        (file.path, call.Raw(file.text), call.Raw(next(end for end in ends if end not in file.text.split("\n"))))
+        (file.path, write.Raw(file.text), write.Raw(next(end for end in ends if end not in file.text.split("\n"))))
         for file in program.files
     )
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")}
-    variables = (call.pod_environment if in_pods else call.environment)(plan, program)
+    variables = (write.pod_environment if in_pods else write.environment)(plan, program)
     secret = options.get("passed_variables", ())
     return {
         "name": "-".join(_NAME.findall(plan.job.name)) or "job",
@@ -52,14 +52,14 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
         "envs": {name: value for name, value in variables.items() if name not in secret},
         "secrets": dict.fromkeys(secret),
         "setup": options.get("setup"),
-        "run": call.fill(
+        "run": write.fill(
             "skypilot/run.sh.j2",
             plan,
             program,
-            limit="" if limit is None else call.Raw(str(limit)),
+            limit="" if limit is None else write.Raw(str(limit)),
             port=_PORT,
             written=written,
-            **call.ending_values(plan, program),
+            **write.ending_values(plan, program),
         ),
     }
 
@@ -72,7 +72,7 @@ def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
 
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
-    cluster, gpus = plan.job.cluster, call.processes_per_node(plan)
+    cluster, gpus = plan.job.cluster, write.processes_per_node(plan)
     cloud = cluster.provider if cluster.provider in _CLOUDS else None
     found = {
         "infra": options.get("infra", cloud),
@@ -87,7 +87,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    options, script = call.launch_options(plan), plan.job.launch.script
+    options, script = write.launch_options(plan), plan.job.launch.script
     yield "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs in, not to this file."
     if "workdir" not in options:
         yield f"`workdir` is that folder, which is uploaded and holds {script}; launch.skypilot.workdir names another."
@@ -100,7 +100,7 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 def _lost(job: Job) -> Iterator[str]:
     mounted = (target for key in ("buckets", "file_mounts") for _, target in _pairs(job.launch.options, key))
-    return call.not_mounted(job, mounted, "launch.skypilot.buckets")
+    return write.not_mounted(job, mounted, "launch.skypilot.buckets")
 
 
 def _secrets(file: Path) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...job.needs import continuation
 from ...search.plan import Plan
 from ...units import GIB, clock
-from ..launching import call, fabric
+from ..launching import fabric, write
 from ..program import (
     TRIAL,
     TRIAL_LOG,
@@ -37,30 +37,30 @@ _ATTEMPTS: Final = 3  # in a row without a newer checkpoint: as many nodes don't
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`launch.sbatch`, to be submitted from the folder that holds the script, and `submit.sh` for a chain of jobs."""
-    options, way = call.launch_options(plan), continuation(plan.job)
+    options, way = write.launch_options(plan), continuation(plan.job)
     signal_s, form = _signal_s(plan), plan.job.framework.checkpoints
-    variables = call.environment(plan, program)
+    variables = write.environment(plan, program)
     # The catalog's cores are a guess where the job has the whole node.
-    threads = takes_nodes(plan, options) and "cpus_per_task" not in options and call.own_threads(plan, program)
-    given = {name: text for name, text in variables.items() if not (threads and name == call.THREADS)}
-    text = call.fill(
+    threads = takes_nodes(plan, options) and "cpus_per_task" not in options and write.own_threads(plan, program)
+    given = {name: text for name, text in variables.items() if not (threads and name == write.THREADS)}
+    text = write.fill(
         "slurm/launch.sbatch.j2",
         plan,
         program,
         directives=block(plan, options, way, signal_s),
-        header=call.header(plan, program, command, tuple(_notes(plan, program, options, signal_s))),
+        header=write.header(plan, program, command, tuple(_notes(plan, program, options, signal_s))),
         modules=tuple(options.get("modules", ())),
-        setup=tuple(map(call.Raw, options.get("setup", ()))),
+        setup=tuple(map(write.Raw, options.get("setup", ()))),
         virtual_environment="" if "container_image" in options else options.get("virtual_environment", ""),
         torchrun=torchrun(options),
         here=not program.script.startswith("/"),  # in the folder that the job is submitted from
         exclusive=takes_nodes(plan, options),
         threads=threads,
-        environment=tuple((call.Raw(name), text) for name, text in given.items()),
+        environment=tuple((write.Raw(name), text) for name, text in given.items()),
         sourced=tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
-        host_files=tuple((call.Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
+        host_files=tuple((write.Raw(name), path) for name, path in fabric.host_files(plan.job).items()),
         signal=signal_s > 0,
-        worker_signal=call.Raw("TERM" if saves_on_term(plan, program) else "USR1"),
+        worker_signal=write.Raw("TERM" if saves_on_term(plan, program) else "USR1"),
         # How long a job that was told waits for its workers before it queues again.
         grace_s=max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
         **_folders(plan, options),
@@ -82,7 +82,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 def _submit(plan: Plan, program: Program, command: str) -> RenderedFile:
     """`submit.sh`: a chain of jobs at once, for sites whose compute nodes may not submit."""
     jobs = plan.run.segments if plan.run else None
-    text = call.fill("slurm/submit.sh.j2", plan, program, header=call.header(plan, program, command), jobs=jobs)
+    text = write.fill("slurm/submit.sh.j2", plan, program, header=write.header(plan, program, command), jobs=jobs)
     return RenderedFile(path="submit.sh", text=text, executable=True)
 
 
@@ -93,7 +93,7 @@ def _folders(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
         "checkpoints": host_path(checkpoints or "", options),
         "logs": host_path(logs, options) if logs else "",
         "seen_logs": logs or "",
-        "tee": call.Raw(' --tee=3 --log-dir="$RANK_LOGS/node$SLURM_NODEID"' if logs else ""),
+        "tee": write.Raw(' --tee=3 --log-dir="$RANK_LOGS/node$SLURM_NODEID"' if logs else ""),
     }
 
 
@@ -119,7 +119,7 @@ def _notes(plan: Plan, program: Program, options: Mapping[str, Any], signal_s: i
 
 def _signal_s(plan: Plan) -> int:
     """Return how long before the time limit the job is told; 0: not at all."""
-    options, way = call.launch_options(plan), continuation(plan.job)
+    options, way = write.launch_options(plan), continuation(plan.job)
     if "signal_seconds" in options or way == "none":
         return int(str(options.get("signal_seconds", 0)))
     needed = _SECONDS_TO_STOP + _MOST_EARLY_S + last_save_s(plan)
@@ -132,27 +132,27 @@ def pick_file(plans: Sequence[Plan], largest: RenderedFile, command: str) -> tup
     lines = largest.text.splitlines()[1:]
     asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
     least, most = plans[-1].job.nodes, plans[0].job.nodes
-    nodes = call.Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
+    nodes = write.Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
     # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no more than these.
     own = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
     told = f"@{max(_signal_s(plan) for plan in plans)}"  # the plan that takes longest to save is told early enough
-    kept = (call.Raw(re.sub(r"(?<=:USR1)@\d+$", told, line)) for line in asked if not line.startswith(own))
-    text = call.fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
+    kept = (write.Raw(re.sub(r"(?<=:USR1)@\d+$", told, line)) for line in asked if not line.startswith(own))
+    text = write.fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
     return (RenderedFile(path="launch.sbatch", text=text),)
 
 
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
     """`tune.sbatch`: an array, whose every task runs the launch script of one trial in an allocation of its own."""
-    options = call.launch_options(plans[0])
+    options = write.launch_options(plans[0])
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
-    own = {"job-name": call.plain_name(f"{plans[0].job.name}-tune"), **({"time": clock(limit_s)} if limit_s else {})}
+    own = {"job-name": write.plain_name(f"{plans[0].job.name}-tune"), **({"time": clock(limit_s)} if limit_s else {})}
     own |= {"array": f"1-{len(plans)}%1", "output": "%x-%A_%a.out"}
-    text = call.fill(
+    text = write.fill(
         "slurm/tune.sbatch.j2",
         plans[0],
         programs[0],
         directives=block(plans[0], options, "none", 0, own),
-        header=call.header(
+        header=write.header(
             plans[0], programs[0], command, (f"Trials of {len(plans)} plans, the first of which follows.",)
         ),
         mark=TRIAL,
@@ -195,7 +195,7 @@ def container_values(plan: Plan, options: Mapping[str, Any], names: Iterable[str
     runtime = options.get("container_runtime", "pyxis")
     image = str(options["container_image"])
     folder = str(options.get("container_folder", ".")).rstrip("/")
-    pulled = "" if is_file(image) else f"{folder}/{call.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
+    pulled = "" if is_file(image) else f"{folder}/{write.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
     output = plan.job.output
     written = (folder for folder in (output.checkpoints, output.logs) if folder is not None and folder.startswith("/"))
     own = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
@@ -206,8 +206,8 @@ def container_values(plan: Plan, options: Mapping[str, Any], names: Iterable[str
         "pulled": pulled,
         "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
         "read": tuple(_read(plan, options)),
-        "gpu_flag": call.Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
-        "passed": call.Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
+        "gpu_flag": write.Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
+        "passed": write.Raw((" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))),
     }
 
 
@@ -266,11 +266,11 @@ def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     return max(found, key=lambda pair: len(pair[1]), default=None)
 
 
-def torchrun(options: Mapping[str, Any]) -> call.Raw:
+def torchrun(options: Mapping[str, Any]) -> write.Raw:
     """torchrun by PATH; in a container, which has its own PATH, from the virtual environment if there is one."""
     if "container_image" in options and "virtual_environment" in options:
-        return call.Raw(call.shell_word(f"{options['virtual_environment']}/bin/torchrun"))
-    return call.Raw("torchrun")
+        return write.Raw(write.shell_word(f"{options['virtual_environment']}/bin/torchrun"))
+    return write.Raw("torchrun")
 
 
 #: Keys of `launch.slurm` that are options of sbatch.
@@ -303,7 +303,7 @@ _FOR_JOBS: Final = 0.9  # of a node's memory; the system keeps the rest, and Slu
 
 def block(
     plan: Plan, options: Mapping[str, Any], way: str, signal_s: int, instead: Mapping[str, object] | None = None
-) -> tuple[call.Raw, ...]:
+) -> tuple[write.Raw, ...]:
     """The lines of the block, with the options of `instead` in the place of those."""
     pairs = dict(_resources(plan, options))
     pairs |= {key: options[key] for key in PASSED_ON if key in options}
@@ -319,17 +319,17 @@ def block(
     own = options.get("directives", {})
     pairs |= {key: None if value is True else value for key, value in own.items() if value is not False}
     pairs |= instead or {}
-    values = {option: "" if value is None else f"={call.sbatch_word(value).text}" for option, value in pairs.items()}
-    return tuple(call.Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
+    values = {option: "" if value is None else f"={write.sbatch_word(value).text}" for option, value in pairs.items()}
+    return tuple(write.Raw(f"#SBATCH --{option}{value}") for option, value in values.items())
 
 
 def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    yield "job-name", call.plain_name(plan.job.name)
+    yield "job-name", write.plain_name(plan.job.name)
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
     if (together := plan.job.nodes_together) > 1 and not plan.job.elastic:
         yield "segment", together
-    gpus = call.processes_per_node(plan)
+    gpus = write.processes_per_node(plan)
     request = options.get("gpu_request", "gpus-per-node")
     typed = f"{options['gres_type']}:{gpus}" if "gres_type" in options else gpus
     if request == "gres":
@@ -337,7 +337,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     elif request == "gpus-per-node":
         yield "gpus-per-node", typed
     exclusive = takes_nodes(plan, options)
-    cpus = options.get("cpus_per_task", None if exclusive else call.cores_per_node(plan))
+    cpus = options.get("cpus_per_task", None if exclusive else write.cores_per_node(plan))
     if cpus:
         yield "cpus-per-task", cpus
     if exclusive:
@@ -361,5 +361,5 @@ def shared_memory(plan: Plan) -> str | None:
     cluster = plan.job.cluster
     if cluster.host_memory_bytes is None:
         return None
-    share = call.processes_per_node(plan) / cluster.accelerators_per_node
+    share = write.processes_per_node(plan) / cluster.accelerators_per_node
     return f"{max(1, int(cluster.host_memory_bytes / GIB * share * _FOR_JOBS))}G"
