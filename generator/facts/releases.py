@@ -29,6 +29,8 @@ _PINNED_IN: Final = (
     *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
 )
 _TOLD_IN: Final = re.compile(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")  # prose, which may name several
+#: `pip install -r deploy/requirements.txt`, and a line `-r base.txt`
+_INSTALLED_FROM: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w][\w./-]*\.txt)\b")
 _MOST_FILES: Final = 40  # of a folder
 _MOST_PARSED: Final = 400_000  # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
@@ -249,9 +251,14 @@ def parsed(text: str) -> ast.Module:
 
 @until_next_check(256)
 def _texts(folder: Path) -> Mapping[Path, str]:
-    """The files of a folder that may name releases."""
+    """The files of a folder that may name releases, and those that they install from."""
     named = (path for inner in _FOLDERS for name in _PINNED_IN for path in matching(inner + name, folder, folder))
-    return {path: text_around(path, folder) for path in islice(dict.fromkeys(named), _MOST_FILES)}
+    paths, texts = list(dict.fromkeys(named)), dict[Path, str]()
+    for path in islice(paths, _MOST_FILES):  # which grow
+        texts[path] = text_around(path, folder)
+        further = (path.parent / inner for inner in _INSTALLED_FROM.findall(texts[path]))
+        paths += (inner for inner in further if inner not in paths and is_readable(inner, folder))
+    return texts
 
 
 def _line(text: str, match: re.Match[str]) -> int:

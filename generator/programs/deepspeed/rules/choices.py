@@ -160,14 +160,14 @@ _HANDED_ON: Final = (
 )
 _MOST: Final = 200  #: values; more tell nothing new
 _NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelerate"}
-#: What accelerate fills in: as its plugin (utils/dataclasses.py:1280-1292 @ 1.15.0), and when it prepares
+#: What accelerate fills in: as its plugin (utils/dataclasses.py:1280-1292, :1326 @ 1.15.0), and when it prepares
 #: (accelerator.py:2223-2356).
 _BY_ACCELERATE: Final = frozenset(
     [
         *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
         *("fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.weight_decay"),
         *(f"scheduler.params.{name}" for name in _RATES),
-        "zero_optimization.stage",
+        *("zero_optimization.stage", "steps_per_print"),
         *(f"zero_optimization.offload_{what}.{key}" for what in OFFLOADED for key in ("device", "nvme_path")),
         "zero_optimization.reduce_bucket_size",
         "zero_optimization.stage3_prefetch_bucket_size",

@@ -74,7 +74,8 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
     Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
-    if config.stage and config.offloads("optimizer") and steps_by_torch(config):
+    meant = config.switch("/zero_force_ds_cpu_optimizer") is False  # "and understand the performance impacts"
+    if config.stage and config.offloads("optimizer") and steps_by_torch(config) and not meant:
         message = "torch_adam: true steps the offloaded states with torch's Adam, which is several times slower"
         yield to_remove(config, _TORCH_ADAM, message)
 
