@@ -109,11 +109,11 @@ class _Graph:
         calls = [call for launch in _launches(self._units[number][0]) for call in launch.calls]
         if kind == "environment file":
             return not calls or any(call.program in _READ_VARIABLES for call in calls)
-        own = (call for call in calls if call.program == "accelerate" and call.options.has("--config_file"))
+        own = (call for call in calls if call.program == "accelerate" and call.has("--config_file"))
         if kind == "DeepSpeed config" and next(own, None):  # accelerate's config has the settings, or names their file
             return False
         options = _OPTIONS.get(kind)
-        return not calls or options is None or any(call.options.has(name) for call in calls for name in options)
+        return not calls or options is None or any(call.has(*options) for call in calls)
 
     def submissions(self) -> Iterator[tuple[Document, ...]]:
         """Each unit that no other names, with all that it names; of units in a ring, the first."""

@@ -13,7 +13,6 @@ from ..findings import ERROR, WARNING, Violation, Violations
 from ..job.wording import counted, dotted, show
 from .kubernetes.job import KubernetesJob
 from .launching.rules.ranks import TRAINING
-from .launching.script import CommandLine
 from .skypilot.read import SkyPilotTask
 
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
@@ -88,7 +87,7 @@ def one_process(job: KubernetesJob | SkyPilotTask) -> Violations:
         if start is not None and asked and start.command.shell is None and not start.command.guarded:
             message = f"python starts one process, and there are {job.gpus} GPUs"
             hint = f"write torchrun --nproc-per-node={job.gpus} in place of python"
-            yield Violation(launch.script.locate(start.word), message, hint)
+            yield Violation(start.where, message, hint)
 
 
 def miscounted(job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_nodes: str) -> Violations:
@@ -98,8 +97,7 @@ def miscounted(job: KubernetesJob | SkyPilotTask, node: str, per_node: str, of_n
         for call in launch.calls:
             if call.program != "torchrun" or call.command.guarded:
                 continue
-            line = CommandLine(shell=launch.script, options=call.options, program=call.program)
-            each, nodes = line.integer("--nproc-per-node"), line.integer("--nnodes")
+            each, nodes = call.integer("--nproc-per-node"), call.integer("--nnodes")
             if each and nodes and job.gpus and job.nodes and each.value * nodes.value != job.gpus * job.nodes:
                 continue
             if each and job.gpus and each.value != job.gpus:
@@ -116,11 +114,11 @@ def without_the_other_nodes(job: KubernetesJob | SkyPilotTask, hint: str) -> Vio
     calls = ((launch, call) for launch in job.launches for call in launch.calls if call.program in _OPTIONS)
     for launch, call in calls if (job.nodes or 1) > 1 else ():
         by_torchrun, (option, other) = call.program == "torchrun", _OPTIONS[call.program]
-        alone = by_torchrun and call.options.has("--standalone")
+        alone = by_torchrun and call.has("--standalone")
         by_variable = by_torchrun and "PET_NNODES" in launch.environment
-        told = not alone and (by_variable or call.options.has(option) or call.options.has(other))
-        if not (told or call.options.opaque or call.command.guarded):
+        told = not alone and (by_variable or call.has(option, other))
+        if not (told or call.opaque or call.command.guarded):
             lacks = "--standalone" if alone else f"without {option}"
             message = f"{call.program} {lacks} on {counted(job.nodes or 1, 'node')}: each node trains on its own"
             severity = ERROR if by_torchrun else WARNING
-            yield Violation(launch.script.locate(call.word), message, hint, severity=severity)
+            yield Violation(call.where, message, hint, severity=severity)

@@ -164,7 +164,7 @@ def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> It
     """Processes that a launch line starts, where it sets them itself. `alone`: no service runs it on several nodes."""
     for index, call in enumerate(launch.calls):
         line = LauncherCall.of(call, launch, submission)
-        part = any(one.program == "srun" and one.options.has("--nodelist") for one in launch.calls[:index])
+        part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])
         for options, quantity in _COUNTS:
             option = options.get(line.program, "")
             known = not line.is_argument(option) and not (part and quantity == "nodes")  # those of a step of some nodes

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from dsgen.job.text import Text
-from dsgen.programs.launching.launch_line import launches, sbatch_options
+from dsgen.programs.launching.launch_line import launches
 from dsgen.programs.launching.launcher_call import LauncherCall, fixed_port
-from dsgen.programs.launching.script import LaunchScript
+from dsgen.programs.launching.script import LaunchScript, sbatch_options
 from dsgen.programs.shell.reader import read_script
 from dsgen.programs.slurm.request import Request, steps_of
 from dsgen.programs.subjects import blocks, launcher_calls

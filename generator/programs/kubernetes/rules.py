@@ -261,7 +261,7 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
     calls = [call for launch in job.launches for call in launch.calls if call.program == "torchrun"]
     if not text.isdecimal() or not gpus or not calls or int(text) == gpus:
         return
-    if not any(call.options.opaque or call.options.has("--nproc-per-node") for call in calls):
+    if not any(call.opaque or call.has("--nproc-per-node") for call in calls):
         count, key = int(text), at.rpartition("/")[2]
         effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
         message = f"{key} is {count}; a pod has {gpus} GPUs: {effect}"

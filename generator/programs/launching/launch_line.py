@@ -8,8 +8,9 @@ from dataclasses import field, replace
 from typing import Final
 
 from ...dataclass import dataclass
+from ...findings import Location
 from ..shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
-from .options import BARE, PROGRAMS, TABLES, Options, basename, looks_like_program, program_name, read_options
+from .options import BARE, PROGRAMS, TABLES, CommandLine, basename, looks_like_program, program_name, read_options
 
 #: How many words are between a wrapper's options and the command that it starts.
 _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "taskset": 1, "ssh": 1}
@@ -28,14 +29,16 @@ _VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+@dataclass(frozen=True, kw_only=True)
+class Call(CommandLine):
     """One program of a launch line that starts the next."""
 
-    program: str  #: canonical: `mpirun` for mpiexec, `torchrun` for `python -m torch.distributed.run`
-    options: Options
     command: Command
     word: Word  #: that names the program
+
+    @property
+    def where(self) -> Location:
+        return self.shell.locate(self.word)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +78,13 @@ def launches(script: ShellScript) -> tuple[Launch, ...]:
     return tuple(_launches_of(script, script.commands) or whole)
 
 
-def sbatch_options(script: ShellScript) -> Options:
-    """The options of the `#SBATCH` lines that sbatch reads."""
-    words = [word for directive in script.directives if not directive.ignored for word in directive.words]
-    return read_options(TABLES["sbatch"], words, everywhere=True)
-
-
 def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launch]:
     found, walks = list[Launch](), dict[int, _Walk]()
     prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
     exports = [one for one in script.assignments if one.exported and id(one) not in prefixes]
     for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
-        walk = _Walk(command=command)
+        walk = _Walk(script=script, command=command)
         if outer is not None:
             walk.calls.extend(outer.calls)
             walk.environment.update(outer.environment)
@@ -126,6 +123,7 @@ def _exported(script: ShellScript, exports: Iterable[Assignment], command: Comma
 class _Walk:
     """A command line while it is followed from program to program."""
 
+    script: ShellScript
     command: Command
     calls: list[Call] = field(default_factory=list)
     environment: dict[str, Assignment] = field(default_factory=dict)
@@ -186,7 +184,7 @@ class _Walk:
             words = words[1:]
         options = read_options(TABLES[name], words)
         if name not in _WRAPPERS:
-            self.calls.append(Call(program=name, options=options, command=self.command, word=first))
+            self.calls.append(Call(shell=self.script, program=name, options=options, command=self.command, word=first))
         if name == "env":
             return self._env(options.rest)
         no_python = options.has("--no-python") or options.has("--no_python")
@@ -215,7 +213,7 @@ class _Walk:
 
     def _python(self, words: Sequence[Word]) -> Sequence[Word]:
         """Python's own options up to `-m`; the words of a launcher that it runs as a module."""
-        own, module = words[1:], list[Word]()
+        first, own, module = words[0], words[1:], list[Word]()
         for index, word in enumerate(own):
             value = word.value
             if value is None or not value.startswith("-") or value == "-c":
@@ -230,5 +228,5 @@ class _Walk:
             return module
         if not module and options.has("-c"):
             return ()
-        self.calls.append(Call(program="python", options=options, command=self.command, word=words[0]))
+        self.calls.append(Call(shell=self.script, program="python", options=options, command=self.command, word=first))
         return self._end(module or options.rest)

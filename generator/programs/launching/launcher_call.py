@@ -12,7 +12,6 @@ from ...findings import Location
 from ..submission import Submission
 from .hostfile import Hostfile
 from .launch_line import Call, Launch
-from .script import CommandLine
 
 #: Programs that start the rest of the line on every node.
 ON_EVERY_NODE: Final = frozenset({"srun", "mpirun", "pdsh", "ssh"})
@@ -29,34 +28,22 @@ _ENDPOINT_PORT: Final = re.compile(r":(\d{1,5})\Z", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LauncherCall(CommandLine):
+class LauncherCall(Call):
     """One call, with the launch line and the submission that it is part of."""
 
     launch: Launch
-    call: Call
     submission: Submission
     script_nodes: int | None = None  #: those of the script's #SBATCH block; None where it says none
 
     @classmethod
     def of(cls, call: Call, launch: Launch, submission: Submission, script_nodes: int | None = None) -> LauncherCall:
-        return cls(
-            shell=launch.script,
-            options=call.options,
-            program=call.program,
-            launch=launch,
-            call=call,
-            submission=submission,
-            script_nodes=script_nodes,
-        )
+        """Add to a call what is around it."""
+        return cls(**vars(call), launch=launch, submission=submission, script_nodes=script_nodes)
 
     @property
-    def where(self) -> Location:
-        return self.shell.locate(self.call.word)
-
-    @property
-    def opaque(self) -> bool:
-        """Return whether it may have options that can't be known."""
-        return bool(self.options.opaque)
+    def is_innermost(self) -> bool:
+        """Return whether it starts the training program itself."""
+        return self.launch.calls[-1].word is self.word
 
     @cached_property
     def nodes(self) -> int | None:
@@ -156,13 +143,12 @@ class Port:
 
 def fixed_port(launch: Launch) -> Port | None:
     """The port that a launch line always takes; None where it differs, or can't be known."""
-    calls = (call for program in PORTS if (call := launch.call(program)) is not None and not call.options.opaque)
-    call = next((call for call in calls if not call.options.has("--standalone")), None)
+    calls = (call for program in PORTS if (call := launch.call(program)) is not None and not call.opaque)
+    call = next((call for call in calls if not call.has("--standalone")), None)
     if call is None:
         return None
     name = PORTS[call.program]
-    line = CommandLine(shell=launch.script, options=call.options, program=call.program)
-    endpoint, given, number = line.argument("--rdzv-endpoint"), line.argument(name), line.integer(name)
+    endpoint, given, number = call.argument("--rdzv-endpoint"), call.argument(name), call.integer(name)
     if call.program == "torchrun" and endpoint is not None and endpoint.option.values:
         match = _ENDPOINT_PORT.search((endpoint.option.values[0].parts or ("",))[-1] or "")
         if match is None or match[1] == "0":
@@ -174,5 +160,5 @@ def fixed_port(launch: Launch) -> Port | None:
         return Port(number=used, text=str(given), where=given.where, call=call, option=name) if used else None
     if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
         return None
-    text, where = f"{call.program} uses port {_DEFAULT_PORT}", launch.script.locate(call.word)
-    return Port(number=_DEFAULT_PORT, text=text, where=where, call=call, option=name)
+    text = f"{call.program} uses port {_DEFAULT_PORT}"
+    return Port(number=_DEFAULT_PORT, text=text, where=call.where, call=call, option=name)

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Final, Generic, TypeVar
 
 from ...dataclass import dataclass
+from ...findings import NOTE, Edit, Location, Severity, Violation
 from ...resources import read_text
-from ..shell.records import SHELLS, Word
+from ..shell.records import SHELLS, ShellScript, Word
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,94 @@ class Options:
     @property
     def unknown(self) -> tuple[Option, ...]:
         return tuple(entry for entry in self.entries if not entry.known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument(Generic[T]):
+    """An option that is given, with its value as its program reads it."""
+
+    value: T
+    name: str  #: as messages write it, such as `--nodes`
+    command: str  #: that it is given to, as messages write it, such as `#SBATCH` or `torchrun`
+    option: Option
+    shell: ShellScript = field(repr=False)
+
+    def __str__(self) -> str:
+        """The option as one writes it: `#SBATCH --nodes=4`."""
+        words = f"{self.command} {self.name}"
+        return words if self.text is None else f"{words}={self.text}"
+
+    @property
+    def text(self) -> str | None:
+        """The option's, as it is written."""
+        return self.option.text
+
+    @property
+    def where(self) -> Location:
+        return self.shell.locate(self.option.written)
+
+    @property
+    def where_value(self) -> Location:
+        """The place of the value, else of the option."""
+        return self.shell.locate(self.option.values[0] if self.option.values else self.option.written)
+
+    def bad_value(
+        self, message: str, hint: str | None, severity: Severity | None = None, edits: tuple[Edit, ...] = ()
+    ) -> Violation:
+        """A violation at the value; a note where that is a variable which is empty, and so left to be set."""
+        unset = self.text == "" and "$" in self.option.values[0].raw
+        return Violation(self.where_value, message, hint, severity=NOTE if unset else severity, edits=edits)
+
+    def bad_option(self, message: str, hint: str) -> Violation:
+        return Violation(self.where, message, hint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandLine:
+    """A command's options, with their places."""
+
+    shell: ShellScript = field(repr=False)
+    options: Options
+    program: str  #: such as sbatch, srun, torchrun
+
+    @property
+    def title(self) -> str:
+        """Return what messages call it."""
+        return self.program
+
+    @property
+    def opaque(self) -> bool:
+        """Return whether it may have options that can't be known."""
+        return bool(self.options.opaque)
+
+    def name_of(self, option: Option) -> str:
+        return option.written.raw.partition("=")[0]
+
+    def has(self, *names: str) -> bool:
+        return any(self.options.has(name) for name in names)
+
+    def view(self, option: Option, value: V) -> Argument[V]:
+        """One of the options, with its value as the program reads it."""
+        return Argument(value=value, name=self.name_of(option), command=self.title, option=option, shell=self.shell)
+
+    def argument(self, *names: str) -> Argument[str | None] | None:
+        """The first of these options that is given; where it is given more than once, the last of them."""
+        option = next((self.options.get(name) for name in names if self.options.has(name)), None)
+        return self.view(option, option.text) if option is not None else None
+
+    def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
+        """An option with what `reader` makes of its text; None where it isn't given, or can't be known or read."""
+        option = self.options.get(name)
+        value = reader(option.text) if option is not None and option.text is not None else None
+        return None if option is None or value is None else self.view(option, value)
+
+    def text(self, name: str) -> Argument[str] | None:
+        """An option whose value is known."""
+        return self.read(name, str)
+
+    def integer(self, name: str) -> Argument[int] | None:
+        number = self.options.integer(name)
+        return self.read(name, lambda _: number)
 
 
 def value_part(word: Word, after: int) -> Word:

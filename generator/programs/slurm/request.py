@@ -11,8 +11,8 @@ from ...dataclass import dataclass
 from ...facts.places import is_placeholder
 from ...findings import Edit, Location
 from ..launching.launch_line import Call, Launch
-from ..launching.options import TABLES, Option, Options, Table
-from ..launching.script import Argument, CommandLine, LaunchScript
+from ..launching.options import TABLES, Argument, CommandLine, Option, Options, Table
+from ..launching.script import LaunchScript
 from ..shell.records import Word
 from .values import gpus, gpus_of, node_range, number, seconds
 
@@ -29,7 +29,7 @@ class Request(CommandLine):
     block: LaunchScript | None = None  #: the script whose `#SBATCH` block it is
 
     @property
-    def command(self) -> str:
+    def title(self) -> str:
         """Return what messages call it."""
         return "#SBATCH" if self.block else self.program
 
@@ -175,14 +175,13 @@ def steps_of(block: Request) -> Iterator[Step]:
             elsewhere = own.options.text("--jobid") is not None  # of $SLURM_JOB_ID it is not known
             job = replace(block, options=Options()) if elsewhere else block
             nodes = own.nodes if own.has("--nodes") else job.nodes if elsewhere or job.has("--nodes") else 1
-            tasks, where = _tasks(own, job, nodes)
-            place = launch.script.locate(srun.word)
-            yield Step(block=job, launch=launch, srun=own, where=place, nodes=nodes, tasks=tasks, where_tasks=where)
+            tasks, at = _tasks(own, job, nodes)
+            yield Step(block=job, launch=launch, srun=own, where=srun.where, nodes=nodes, tasks=tasks, where_tasks=at)
 
 
 def _tasks(own: Request, block: Request, nodes: int | None) -> tuple[int | None, Location | None]:
     """Tasks on each node. srun takes the job's number of tasks, and then its own --ntasks-per-node doesn't count."""
-    if own.options.opaque or own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
+    if own.opaque or own.has("--ntasks-per-gpu", "--gpus-per-task", "--multi-prog"):
         return None, None
     given, total = own.argument("--ntasks"), own.count("--ntasks")
     if given is not None:

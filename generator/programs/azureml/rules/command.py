@@ -131,8 +131,8 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
         calls = ((launch, call) for launch in job.launches for call in launch.calls if call.program in _OF_NODES)
         for launch, call in calls if job.nodes > 1 else ():
             option, hint = _OF_NODES[call.program]
-            by_file = call.program == "accelerate" and (several or call.options.has("--config_file"))
-            if not (by_file or call.options.opaque or call.options.has(option)):
+            by_file = call.program == "accelerate" and (several or call.has("--config_file"))
+            if not (by_file or call.opaque or call.has(option)):
                 message = f"{call.program} without {option} on {job.nodes} nodes: each node trains on its own"
                 yield Violation(launch.script.locate(call.word), message, hint.format(nodes=job.nodes))
 

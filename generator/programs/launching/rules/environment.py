@@ -234,9 +234,9 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     Fix: show as many GPUs as there are ranks"""
     visible, call, severity = launch.environment.get("CUDA_VISIBLE_DEVICES"), launch.call("torchrun"), ERROR
     ranks, option = call.options.integer("--nproc-per-node") if call else None, "--nproc-per-node"
-    if (started := launch.call("accelerate")) is not None and not started.options.has("--cpu"):
+    if (started := launch.call("accelerate")) is not None and not started.has("--cpu"):
         alone = started.options.integer("--num_machines") == 1
-        if alone or not (started.options.has("--num_machines") or started.options.has("--config_file")):
+        if alone or not started.has("--num_machines", "--config_file"):
             ranks, option = started.options.integer("--num_processes"), "--num_processes"
             severity = ERROR if alone else NOTE
     if visible is None or visible.value is None or ranks is None:

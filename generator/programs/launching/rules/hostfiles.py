@@ -16,7 +16,7 @@ from ...submission import Submission
 from ...world import FLAGS, world_of
 from ..hostfile import EnvironmentFile, HostEntry, Hostfile
 from ..launcher_call import ON_EVERY_NODE, LauncherCall
-from ..script import Argument
+from ..options import Argument
 
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 _DEFAULT: Final = "/job/hostfile"  # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
@@ -188,7 +188,7 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
                 message = f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh each trains by itself"
                 options = '--no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --hostfile ...'
                 hint = f"write deepspeed {options}"
-            branch = call.call.command.guarded  # its condition may be the count of nodes
+            branch = call.command.guarded  # its condition may be the count of nodes
             yield Violation(call.where, message, hint, severity=NOTE if branch else None)
         hostfile = call.text("--hostfile")
         if hostfile is None or not hostfile.value or hostfile.value in asked:

@@ -188,7 +188,7 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
         return
     if direct is not None:
         yield direct.bad_option(message, hint)
-    elif program and text and call.launch.calls[-1] is call.call and not _TAKES_MORE.search(text):
+    elif program and text and call.is_innermost and not _TAKES_MORE.search(text):
         if not _OWN_PARSER.search(text) or not _PARSES.search(text):
             return
         message += f", and {program.raw} has no such option"
@@ -275,7 +275,7 @@ def srun_starts_every_node(call: LauncherCall) -> Violations:
     nodes = call.script_nodes if of_job else number.value if (number := call.integer("--nnodes")) else None
     counts = [count for name in ("--nodes", "--ntasks") if (count := own.integer(name)) is not None]
     fewest = min(counts, key=lambda count: count.value, default=None)
-    if nodes is None or fewest is None or fewest.value >= nodes or own.has(*_PART) or own.options.opaque:
+    if nodes is None or fewest is None or fewest.value >= nodes or own.has(*_PART) or own.opaque:
         return
     counted = f"the job's {nodes} nodes" if of_job else f"{nodes} nodes"
     message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
@@ -341,7 +341,7 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     """--rdzv-id is the same on every node.
     Prevents: Every node waits in a rendezvous of its own.
     Fix: use the job's number"""
-    identifier, nodes, command = call.argument("--rdzv-id"), _several(call), call.call.command
+    identifier, nodes, command = call.argument("--rdzv-id"), _several(call), call.command
     if identifier is None or not nodes or command.shell is None or not command.single_quoted:
         return
     for word in identifier.option.values[:1]:
@@ -358,10 +358,10 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
     gpus = block.gpus_per_node
     for launch in block.launches if gpus is not None and gpus.value > 1 else ():
         call = launch.call("torchrun")
-        given = call is None or call.options.opaque or call.options.has("--nproc-per-node")
+        given = call is None or call.opaque or call.has("--nproc-per-node")
         if gpus is not None and call is not None and not given and "PET_NPROC_PER_NODE" not in launch.environment:
             message = f"torchrun without --nproc-per-node starts 1 process, and {gpus.name} gives {gpus.value}"
-            yield Violation(launch.script.locate(call.word), message, f"write --nproc-per-node={gpus.value}")
+            yield Violation(call.where, message, f"write --nproc-per-node={gpus.value}")
 
 
 @torchrun_calls.rule("LNCH034", NOTE, "init", torch("distributed/launch.py: deprecated in favour of torchrun"))
@@ -369,6 +369,6 @@ def old_launcher_passes_its_rank(call: LauncherCall) -> Violations:
     """torchrun replaces torch.distributed.launch, which passes --local-rank to the script.
     Prevents: unrecognized arguments: --local-rank=0.
     Fix: use torchrun"""
-    if "torch.distributed.launch" in call.call.word.raw and not call.has("--use_env", "--use-env"):
+    if "torch.distributed.launch" in call.word.raw and not call.has("--use_env", "--use-env"):
         message = "torch.distributed.launch is deprecated, and puts --local-rank=N before the script's own arguments"
         yield Violation(call.where, message, "use torchrun, with LOCAL_RANK from the environment")

@@ -18,7 +18,7 @@ from ..launch_line import Launch
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..options import TABLES
 from ..program_options import program_text
-from ..script import CommandLine, LaunchScript
+from ..script import LaunchScript
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
@@ -86,7 +86,7 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
     Prevents: One process; or error: unrecognized arguments, from the script. A note where its text isn't there.
     Fix: put options before the script"""
     program, text = call.launch.program, program_text(call.launch)
-    for word in call.launch.arguments if program and call.launch.calls[-1] is call.call else ():
+    for word in call.launch.arguments if program and call.is_innermost else ():
         stem = word.prefix.partition("=")[0]
         name = stem.lstrip("-").replace("-", "_") if stem.startswith("--") else ""
         if program and name in _MISPLACED[call.program] and (text is None or name not in text):
@@ -100,8 +100,7 @@ def ports_exist(launch: Launch) -> Violations:
     """A port is a number from 1024 to 65535.
     Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
     Fix: write 1024 to 65535"""
-    lines = [CommandLine(shell=launch.script, options=call.options, program=call.program) for call in launch.calls]
-    given = [port for line in lines if line.program in PORTS and (port := line.text(PORTS[line.program])) is not None]
+    given = [port for call in launch.calls if call.program in PORTS and (port := call.text(PORTS[call.program]))]
     for port in given:
         if (fault := _of_port(port.value, port.option.name)) is not None:
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
@@ -154,7 +153,7 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
     """The value of an option follows it: the next word, or what is behind the equals sign, without a blank.
     Prevents: expected one argument; an empty value, and the value taken for the script: can't open file 'hostfile'.
     Fix: write the value; remove the blank"""
-    words = [word for word in call.call.command.words if word.raw]
+    words = [word for word in call.command.words if word.raw]
     following = {id(word): after for word, after in pairwise(words)}
     for option in call.options.entries:
         after = following.get(id(option.written))
@@ -258,8 +257,8 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
     """A launcher is given the program to start.
     Prevents: error: the following arguments are required: training_script
     Fix: name the program after the launcher's options"""
-    launch, options = call.launch, call.call.options
-    if launch.calls[-1] is call.call and launch.program is None and not launch.arguments and not options.opaque:
+    launch, options = call.launch, call.options
+    if call.is_innermost and launch.program is None and not launch.arguments and not call.opaque:
         asks = options.unknown or call.has("--help", "--module", "--no-python", "--no_python", "--version")
         if not asks and options.entries:
             message = f"{call.program} is given options and no program: the command ends here"

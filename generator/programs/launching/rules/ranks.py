@@ -57,7 +57,7 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     """One launcher starts the ranks: none starts another, and it is started once on each node.
     Prevents: can't open file 'deepspeed'; or N × N processes on one port.
     Fix: use one launcher"""
-    launch, index = call.launch, call.launch.calls.index(call.call)
+    launch, index = call.launch, [each.word for each in call.launch.calls].index(call.word)
     outers, after = launch.calls[:index], launch.calls[index + 1 :]
     inner = next(((each.program, each.word) for each in after if each.program in LAUNCHERS), None)
     if launch.program is not None and not after:  # which may be a launcher as well, by its file or module
@@ -67,14 +67,14 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     if inner is not None:
         message = f"{call.program} starts {inner[0]}, and each of them starts a rank for every GPU"
         yield Violation(launch.script.locate(inner[1]), message, f"leave {call.program} out")
-    if call.call.command.shell is None and not any(outer.program in LAUNCHERS for outer in outers):
+    if call.command.shell is None and not any(outer.program in LAUNCHERS for outer in outers):
         for outer in outers:
             yield from _many_on_a_node(call, outer)
 
 
 def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
     """More launchers than nodes, by mpirun's or srun's own numbers; SLM001 reports those of batch scripts."""
-    if outer.program not in _TOTAL or outer.options.opaque or (outer.program == "srun" and own.shell.directives):
+    if outer.program not in _TOTAL or outer.opaque or (outer.program == "srun" and own.shell.directives):
         return
     if outer.options.integer(_TOTAL[outer.program]) == 1:  # however many may be on a node
         return
@@ -92,9 +92,9 @@ def _many_on_a_node(own: LauncherCall, outer: Call) -> Violations:
 
 def _nodes(outer: Call, own: LauncherCall) -> int | None:
     """The nodes that the outer call may be for; None where that can't be known."""
-    if outer.program == "srun" and outer.options.has("--nodes"):
+    if outer.program == "srun" and outer.has("--nodes"):
         return outer.options.integer("--nodes")
-    if outer.program == "mpirun" and any(outer.options.has(name) for name in _SPREAD):
+    if outer.program == "mpirun" and outer.has(*_SPREAD):
         return None
     if own.has(NODES[own.program]):
         return own.options.integer(NODES[own.program])
@@ -138,8 +138,8 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
             image = step.srun.has("--container-image") or step.block.has("--container-image")
             yield _Ranks(submission, step.launch, "srun", step.where, number, has_image=image)
     for launch, outer in _bare(submission):
-        where, number = launch.script.locate(outer.word), outer.options.integer("--np") or 1
-        yield _Ranks(submission, launch, outer.program, where, number)
+        number = outer.options.integer("--np") or 1
+        yield _Ranks(submission, launch, outer.program, outer.where, number)
 
 
 def _bare(submission: Submission) -> Iterator[tuple[Launch, Call]]:

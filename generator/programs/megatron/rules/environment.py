@@ -35,7 +35,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
         return _UNKNOWN, where
     if (assignment := launch.environment.get(name)) is not None:
         return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(assignment)
-    has_image = any(map(launch.call, _CONTAINERS)) or any(one.options.has("--container-image") for one in launch.calls)
+    has_image = any(map(launch.call, _CONTAINERS)) or any(one.has("--container-image") for one in launch.calls)
     in_pods = any(one.script is not None and one.script.shell is launch.script for one in run.submission.on_clusters)
     if name in _named(launch.script.text.content) or has_image or in_pods:
         return _UNKNOWN, where  # named in a way that isn't followed, or set by an image

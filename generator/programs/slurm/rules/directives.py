@@ -10,8 +10,8 @@ from ....facts.places import is_placeholder
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.wording import counted, show
 from ....rules.violations import slurm, slurm_manual
-from ...launching.options import TABLES, Table
-from ...launching.script import Argument, LaunchScript
+from ...launching.options import TABLES, Argument, Table
+from ...launching.script import LaunchScript
 from ...subjects import blocks, requests, scripts
 from ..request import GPU_OPTIONS, Request
 
@@ -86,7 +86,7 @@ def every_option_is_known(request: Request) -> Violations:
         may_be_added = name.startswith("--") and not (of_srun or near)
         refused = f"which refuses the {'script' if request.block else 'call'}"
         effect, severity = ("if no plug-in of the site adds it", NOTE) if may_be_added else (refused, ERROR)
-        message = f"{request.command} {name}: unknown option of {request.program}, {effect}"
+        message = f"{request.title} {name}: unknown option of {request.program}, {effect}"
         yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
 
 
@@ -104,7 +104,7 @@ def abbreviations_are_unambiguous(request: Request) -> Violations:
     for option in request.options.unknown:
         found = _matches(request, option.name)
         if len(found) > 1 and option.written.value is not None:
-            message = f"{request.command} {option.name} may stand for {len(found)} options: {', '.join(found[:4])}"
+            message = f"{request.title} {option.name} may stand for {len(found)} options: {', '.join(found[:4])}"
             hint = f"did you mean {_did_you_mean(option.name, request.table) or found[0]}?"
             yield Violation(request.shell.locate(option.written), message, hint)
 
@@ -118,7 +118,7 @@ def options_have_their_values(request: Request) -> Violations:
         if not option.known or (known := request.table.find(option.name)) is None:
             continue
         given, attached, edits = request.view(option, None), option.written.value or "", tuple[Edit, ...]()
-        if known.values and not option.values and not request.options.opaque:
+        if known.values and not option.values and not request.opaque:
             message = f"{given} has no value, and {request.program} requires one"
             hint = f"write {known.name}=VALUE"
         elif known.values and re.match(r"-[A-Za-z]=", attached):  # getopt takes the equals sign for part of the value

@@ -52,7 +52,7 @@ def _fewer_than_ranks(request: Request) -> Violations:
         for program, name in (("torchrun", "--nproc-per-node"), ("deepspeed", "--num_gpus")):
             call = launch.call(program)
             each = call.options.integer(name) if call is not None else None
-            on_all_nodes = nodes == 1 if step is None else not step.options.has("--nodes")
+            on_all_nodes = nodes == 1 if step is None else not step.has("--nodes")
             if each is not None and each > 1 and on_all_nodes and job.value < nodes * each:
                 ranks = f"{nodes} nodes × {program} {name} {each} = {nodes * each} ranks"
                 yield job.bad_value(f"{job} is the whole job's: fewer than {ranks}", f"write --gpus-per-node={each}")

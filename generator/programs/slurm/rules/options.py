@@ -12,7 +12,7 @@ from ....job.quantities import time_fields
 from ....job.wording import show
 from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
 from ....units import clock
-from ...launching.script import Argument
+from ...launching.options import Argument
 from ...subjects import requests
 from .. import values as slurm_values
 from ..request import Request

@@ -12,7 +12,7 @@ from ....job.records import Cluster
 from ....rules.violations import slurm, slurm_manual
 from ....units import MIB
 from ...launching.launch_line import Call, Launch
-from ...launching.script import Argument
+from ...launching.options import Argument
 from ...subjects import blocks, requests, subject
 from ...submission import Submission
 from ..request import GPU_OPTIONS, LAUNCHERS, Request
@@ -214,7 +214,7 @@ def gpus_are_asked_for(request: Request) -> Violations:
     """A script that starts training asks for GPUs.
     Prevents: RuntimeError: no CUDA devices are available. A note, as sbatch's command line may ask for them.
     Fix: add #SBATCH --gpus-per-node=8"""
-    asked = request.has(*GPU_OPTIONS, "--exclusive") or request.options.opaque or request.options.unknown
+    asked = request.has(*GPU_OPTIONS, "--exclusive") or request.opaque or request.options.unknown
     call = next((call for launch in request.launches if (call := _trains_without_gpus(launch))), None)
     if call is not None and not asked:
         message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
@@ -225,8 +225,7 @@ def gpus_are_asked_for(request: Request) -> Violations:
 def _trains_without_gpus(launch: Launch) -> Call | None:
     """The launcher of a line that says nothing of GPUs for its step, and isn't for CPUs."""
     call = next((call for call in launch.calls if call.program in LAUNCHERS), None)
-    steps = [outer.options for outer in launch.calls if outer.program == "srun"]
-    if call is None or any(step.has(name) for step in steps for name in GPU_OPTIONS):
+    if call is None or any(outer.program == "srun" and outer.has(*GPU_OPTIONS) for outer in launch.calls):
         return None
     words = [*(option.written for option in call.options.entries), *launch.arguments]
     return None if any("cpu" in word.raw or "gloo" in word.raw for word in words) else call

@@ -12,8 +12,8 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm_manual
 from ...launching.launch_line import Launch
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
+from ...launching.options import Argument
 from ...launching.program_options import program_text
-from ...launching.script import Argument
 from ...shell.records import Word
 from ...subjects import blocks, submissions
 from ...submission import Submission
@@ -144,7 +144,7 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
         elsewhere = any(call.program in (*ON_EVERY_NODE, "sbatch") for call in launch.calls)
         if port is None or elsewhere or command.guarded or command.shell is not None:
             continue
-        if port.call.options.has("--hostfile") or port.call.options.integer("--num_processes") == 1:
+        if port.call.has("--hostfile") or port.call.options.integer("--num_processes") == 1:
             continue
         before = next((other for other in running if other.number == port.number), None)
         if before is not None:

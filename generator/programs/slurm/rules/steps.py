@@ -92,7 +92,7 @@ def srun_is_told_the_cores(step: Step) -> Violations:
     Prevents: Ranks that are pinned to one core: the data loader is ten times slower. Other releases do pass it on.
     Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK"""
     cores, srun = step.block.count("--cpus-per-task"), step.srun
-    own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.options.opaque
+    own = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.opaque
     if cores is not None and cores.value > 1 and not own and "SRUN_CPUS_PER_TASK" not in step.variables:
         message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
         hint = 'write srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
@@ -121,7 +121,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     Fix: write srun --kill-on-bad-exit=1 --wait=60"""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
-    if several and not ends and not step.srun.options.opaque:
+    if several and not ends and not step.srun.opaque:
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
         effect = f"when one task fails, the others {wait} for it until the time limit"
         message, hint = f"srun without --kill-on-bad-exit=1: {effect}", "write srun --kill-on-bad-exit=1 --wait=60"
@@ -135,7 +135,7 @@ def tasks_are_counted_anew(step: Step) -> Violations:
     Fix: give srun --ntasks as well, or the job one task per node"""
     own, block = step.srun, step.block
     given, before = own.count("--ntasks-per-node"), block.count("--ntasks-per-node")
-    if given is None or before is None or own.options.opaque or own.has("--ntasks") or block.has("--ntasks"):
+    if given is None or before is None or own.opaque or own.has("--ntasks") or block.has("--ntasks"):
         return
     each, nodes = given.value, block.nodes if block.has("--nodes") else None
     if before.value != each:
@@ -218,7 +218,7 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
         call = next((call for call in launch.calls if call.program in ("torchrun", "accelerate")), None)
         if call is None or _ELSEWHERE & {outer.program for outer in launch.calls}:
             continue
-        if not call.options.opaque and call.command.words[0].value is not None and call.command.shell is None:
+        if not call.opaque and call.command.words[0].value is not None and call.command.shell is None:
             first = f"the batch script runs on the first of {request.nodes} nodes only"
             message, hint = f"{first}, and starts {call.program} there without srun", f"write srun {call.program} ..."
             yield Violation(launch.script.locate(call.word), message, hint)

@@ -49,7 +49,7 @@ _FILE: Final = "deepspeed_config/deepspeed_config_file"
 def pairs(submission: Submission) -> Iterator[Pair]:
     """TrainingArguments that have a DeepSpeed config: their own, else the one that accelerate is started with."""
     named = any(config.has(_FILE) for config in submission.accelerate_configs)
-    named = named or any(call.options.has(_FILE_OPTION) for call in accelerate_calls(submission))
+    named = named or any(call.has(_FILE_OPTION) for call in accelerate_calls(submission))
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
@@ -128,9 +128,9 @@ def accelerate_equals_the_arguments(submission: Submission) -> Violations:
             continue
         for key, name in ((steps, steps), ("gradient_clipping", "max_grad_norm")):
             theirs, ours = config.deepspeed.get(key), arguments.number(name)
-            if number_of_text(theirs) not in (None, ours) and ours is not None and not call.options.has(f"--{key}"):
+            if number_of_text(theirs) not in (None, ours) and ours is not None and not call.has(f"--{key}"):
                 message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments"
-                severity = None if call.options.has("--config_file") else WARNING
+                severity = None if call.has("--config_file") else WARNING
                 found = violation(
                     config, f"deepspeed_config/{key}", message, f"write {ours} in both", severity=severity
                 )
