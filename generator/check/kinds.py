@@ -1,19 +1,27 @@
-"""The kind of document that a file is: by its name where that is plain, else by its keys and lines."""
+"""The kind of document that a file is: by its name where that is plain, else by its keys and lines; and what reads it.
+
+`programs/kinds.json` has an entry for each kind. `reader` is the module below `programs` and the function that gives a
+file's documents, and findings on its text; job specs, which `dsgen.job` reads, and scripts, which have several
+documents, have none. The other keys are signs; a kind that is known by lines or names alone has none of them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache
+from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
 from ..dataclass import dataclass
 from ..facts.around import files_below
-from ..facts.document import Kind
-from ..programs.kinds import entries
+from ..facts.document import Document, FileText, Kind
+from ..findings import Finding
+from ..resources import read_text
 
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
@@ -41,6 +49,7 @@ _MOST_LINES: Final = 200  # that a file without a telling name is known by
 _MOST_CHARACTERS: Final = 100_000
 _LFS_POINTER: Final = "version https://git-lfs.github.com/"  # what git has where Git LFS has the file
 _OTHERS: Final = "other programs' files"
+_PROGRAMS: Final = f"{__package__.partition('.')[0]}.programs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +101,23 @@ def read_record(record: Callable[..., R], entry: Mapping[str, Any], *unread: str
     return record(**{key: value for key, value in values.items() if key not in unread})
 
 
-@lru_cache(maxsize=1)
+@cache
+def _entries() -> Mapping[Kind, Mapping[str, Any]]:
+    entries: Mapping[Kind, Mapping[str, Any]] = json.loads(read_text(_PROGRAMS, "kinds.json"))
+    return entries
+
+
+@cache
 def _all_signs() -> Mapping[Kind, _Signs]:
     """Return the signs of each kind that has keys for signs."""
-    return {kind: read_record(_Signs, entry, "reader") for kind, entry in entries().items() if "plain" in entry}
+    return {kind: read_record(_Signs, entry, "reader") for kind, entry in _entries().items() if "plain" in entry}
+
+
+def read_as(kind: Kind, file: FileText) -> Iterator[Document | Finding]:
+    """Read the documents of a file of a kind, and findings on its text."""
+    module, _, function = _entries()[kind]["reader"].partition(":")
+    documents: Iterator[Document | Finding] = getattr(import_module(f"{_PROGRAMS}.{module}"), function)(file)
+    return documents
 
 
 def is_candidate(path: PurePath) -> bool:

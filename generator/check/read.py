@@ -13,7 +13,6 @@ from ..facts.hjson.text import read_json
 from ..findings import NOTE, Finding, Location
 from ..job.text import Text, UnreadableText, read_content
 from ..programs.deepspeed.config import DsConfig
-from ..programs.kinds import read_as
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
 from ..programs.launching.program_options import reads_its_own_way
 from ..programs.launching.script import CommandDocument, LaunchScript
@@ -164,7 +163,7 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
         _read_launches(script.launches, reading)
         reading.documents += arguments_of_commands(shell)
     else:
-        for read in read_as(kind, file):
+        for read in kinds.read_as(kind, file):
             if isinstance(read, Finding):
                 reading.findings.append(codes.from_spec(read))
                 continue
