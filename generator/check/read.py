@@ -14,9 +14,9 @@ from ..findings import NOTE, Finding, Location
 from ..job.text import Text, UnreadableText, read_content
 from ..programs.deepspeed.config import DsConfig
 from ..programs.launching.launch_line import MOST_LAUNCHES, Launch
-from ..programs.launching.program_options import reads_its_own_way
 from ..programs.launching.script import CommandDocument, LaunchScript
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
+from ..programs.repository import reads_its_own_way
 from ..programs.shell.reader import read_script
 from ..programs.shell.records import ShellScript
 from ..programs.trainer.training_arguments import from_launches

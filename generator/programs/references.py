@@ -16,10 +16,11 @@ from ..facts.document import Document, Kind
 from ..findings import Location
 from .launching.launch_line import Launch
 from .launching.own_options import trained_by
-from .launching.program_options import options_beside, program_of, program_path
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, end_alike, is_written, place_of
 from .megatron.arguments import MegatronArguments
+from .megatron.parser import options_beside
+from .repository import program_of, program_path
 from .shell.records import Word
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from ..facts.releases import Release
 from ..job.records import Cluster, Job
 from ..job.text import Text
 from .launching.launch_line import Launch
-from .launching.program_options import hands_to_trainer, has_programs, release_for, tells
 from .launching.script import CommandDocument, LaunchScript
 from .lookup import Files, is_written, place_of
 from .references import Reference, configures_lightning, references_of
+from .repository import hands_to_trainer, has_programs, release_for, tells
 
 if TYPE_CHECKING:
     from .azureml.job import AzureMLJob

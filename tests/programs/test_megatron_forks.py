@@ -8,9 +8,9 @@ import pytest
 
 from dsgen.job.text import text_of
 from dsgen.programs.launching.launch_line import launches
-from dsgen.programs.launching.program_options import options_beside
 from dsgen.programs.megatron.arguments import MegatronArguments, from_launches, read_file
 from dsgen.programs.megatron.options import A_FORK, forks, option_table
+from dsgen.programs.megatron.parser import options_beside
 from dsgen.programs.shell.reader import read_script
 from tests.programs.places import read_by
 
@@ -79,7 +79,7 @@ def test_a_parser_beside_the_program_decides(tmp_path: Path) -> None:
     (tmp_path / "megatron" / "arguments.py").write_text("group.add_argument('--embed-layernorm')\n")
     (tmp_path / "pretrain_gpt.py").write_text("pretrain()\n")
     arguments = arguments_of("--embed-layernorm --goldfish-loss", path=str(tmp_path / "launch.sh"))
-    assert arguments.parser == (tmp_path / "megatron" / "arguments.py").as_posix()
+    assert arguments.beside.parser == (tmp_path / "megatron" / "arguments.py").as_posix()
     assert [stray.word for stray in arguments.strays] == ["--goldfish-loss"] and not arguments.fork
     (tmp_path / "pretrain_any.py").write_text("initialize_megatron(ignore_unknown_args=True)\n")
     assert options_beside(tmp_path / "pretrain_any.py").parser is None

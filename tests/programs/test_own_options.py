@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 import dsgen
-from dsgen.programs.launching import program_options
+from dsgen.programs import repository
 
 _SCRIPT: Final = "#!/bin/bash\ntorchrun --nproc-per-node=8 train.py --epochs 2 --batch 8 --lr 1e-4 --wrong 1\n"
 _ADDS: Final = "parser.add_argument('--epochs')\nparser.add_argument('--batch')\nparser.add_argument('--lr')\n"
@@ -117,4 +117,4 @@ def test_two_modules_with_parsers(tmp_path: Path) -> None:
 def test_a_variable_is_handed_over_in_its_own_function(tmp_path: Path, program: str, hands: bool) -> None:
     """A config's name in a variable goes to the Trainer from the same function, or from the module's own lines."""
     (tmp_path / "train.py").write_text(f"{program}\n")
-    assert program_options.hands_to_trainer(str(tmp_path / "ds.json")) is hands
+    assert repository.hands_to_trainer(str(tmp_path / "ds.json")) is hands

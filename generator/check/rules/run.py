@@ -14,8 +14,8 @@ from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.config import has_auto
 from ...programs.deepspeed.facts import says_layout
 from ...programs.file_rules import programs_of, rules_of_programs
-from ...programs.launching.program_options import is_named
 from ...programs.lookup import is_slip
+from ...programs.repository import is_named
 from ...programs.submission import Submission
 from ...rule import Rule, findings_by_rule, rules_in
 from ..codes import TOO_MUCH

@@ -16,8 +16,8 @@ from ...facts.around import folders_above, is_readable, names_in, text_around, u
 from ...facts.releases import COPIES, parsed
 from ...job.wording import whole_number
 from ..lookup import is_slip
+from ..repository import program_of, program_path, programs_in
 from .launch_line import Launch
-from .program_options import OF_DEEPSPEED, program_of, program_path, programs_in
 
 #: Of a program that are searched for its parser or a class of its arguments; 479 of 486 public ones have it in these.
 _MOST_MODULES: Final = 12
@@ -25,6 +25,10 @@ _MOST_DECLARING: Final = 100  # asked where none of the first has an option; LLa
 _MOST_ABOVE: Final = 6  # folders above a module in which those that it imports are looked for, as in `facts.around`
 _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _ORIGINS: Final = ("argparse", "transformers")
+#: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
+OF_DEEPSPEED: Final = frozenset(
+    {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
+)
 _MAIN: Final = "__main__"  # in a module that is a program of its own, with a parser for that
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
 _ALIASES: Final = "aliases"  # of options that fields make. Source: transformers 5.23, hf_argparser.py, HfArg

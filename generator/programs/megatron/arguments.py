@@ -14,7 +14,7 @@ from ...facts.places import IN_WORDS, Lines
 from ...findings import Location
 from ...job.wording import whole_number
 from ..launching.launch_line import Launch
-from ..launching.program_options import ProgramOptions, options_beside, program_of
+from ..repository import program_of
 from ..shell.records import Word
 from .options import (
     A_FORK,
@@ -28,6 +28,7 @@ from .options import (
     option_table,
     parse_words,
 )
+from .parser import ProgramOptions, options_beside
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
@@ -74,9 +75,7 @@ class MegatronArguments:
     extended: bool = False  #: whether whoever starts the script may add options, by `"$@"`
     varies: bool = False  #: whether an option is given that its program alone has, which may divide the model otherwise
     fork: str = ""  #: whose options they are, where the project itself lacks some
-    lacking: Mapping[str, str | None] = field(default_factory=dict)  #: options that its parser lacks; what it has
     beside: ProgramOptions = field(default_factory=ProgramOptions, repr=False)  #: what the program's own Python reads
-    parser: str | None = None  #: the file of the program's own parser, where it is there and has every option
 
     @property
     def table(self) -> OptionTable:
@@ -231,8 +230,6 @@ def _arguments(
         varies=any(name in beside.strings and not lm.has(name) and not mds.has(name) for name in _names(words)),
         fork=fork,
         beside=beside,
-        parser=beside.parser,
-        lacking={one.written: beside.near(one.written) for one in parsed.given if beside.lacks(one.written)},
     )
 
 

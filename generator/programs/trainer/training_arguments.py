@@ -20,7 +20,7 @@ from ...job.source import Source, escape
 from ...job.wording import whole_number
 from ...resources import read_text
 from ..launching.launch_line import Launch
-from ..launching.program_options import declares_its_own, find_programs, hands_options_on, has_programs, program_path
+from ..repository import declares_its_own, find_programs, hands_options_on, has_programs, program_path
 from ..shell.records import Word
 
 #: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them all.

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ....facts.document import Claim
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, listed, neighbours, violation
-from ...launching.program_options import sets_key
+from ...repository import sets_key
 from ...subjects import subject
 from ...submission import Submission
 from ...world import world_of

@@ -11,8 +11,8 @@ from ....findings import ERROR, Severity, Violations
 from ....job.wording import escape
 from ....rules.violations import accelerate, deepspeed, listed, violation
 from ....shape import Shape, Type
-from ...launching.program_options import sets_key
 from ...lookup import is_slip
+from ...repository import sets_key
 from ..config import DTYPES, OFFLOADED, OPTIMIZER, PARAMS, Config
 from ..schema import mismatch
 from .batch import FAILS_BY_SEQUENCE

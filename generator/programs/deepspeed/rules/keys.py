@@ -11,8 +11,8 @@ from ....facts.hjson.edits import move_member, rename_key, replace_value
 from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, printable
 from ....job.wording import dots, escape, show
-from ...launching.program_options import reads_key
 from ...lookup import is_slip
+from ...repository import reads_key
 from .. import schema as tables
 from ..config import HANDED_ON, OFFLOADED, ZERO, Config
 from ..schema import DeepSpeedSchema, Deprecation, Key, Section, Version, last_version_of, load_schema, versions

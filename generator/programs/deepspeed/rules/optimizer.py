@@ -9,7 +9,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import deepspeed, deepspeed_now, derived, megatron_deepspeed, suggest, violation
 from ....shape import Shape, Type
-from ...launching.program_options import reads_key
+from ...repository import reads_key
 from ...subjects import submissions
 from ...submission import Submission
 from ..config import OPTIMIZER, PARAMS, Config, number_of

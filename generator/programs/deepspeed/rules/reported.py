@@ -15,7 +15,7 @@ from ....job.text import text_of
 from ....job.wording import escape, walk
 from ....rule import Rule
 from ....rules.violations import deepspeed, deepspeed_now, violation
-from ...launching.program_options import loads_json, program_path
+from ...repository import loads_json, program_path
 from ...subjects import ds_configs, submissions
 from ...submission import Submission
 from ..config import Config, has_auto

@@ -8,7 +8,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import escape
 from ....rules.violations import deepspeed_now, listed, suggest, violation
-from ...launching.program_options import sets_key
+from ...repository import sets_key
 from ...subjects import Subject
 from ..config import PARAMS, Config, whole_of
 from .subjects import counted_from_1, said, scheduling, shown

@@ -14,7 +14,7 @@ from ....facts.hjson.text import JsonText
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....job.wording import NOTHING, dotted
 from ....rules.violations import divisors, listed, violation
-from ...launching.program_options import tells
+from ...repository import tells
 from ...subjects import Subject, ds_configs
 from ...submission import Submission
 from ...world import World, world_of

@@ -11,7 +11,7 @@ from ....facts.places import kind_of_value
 from ....findings import Severity
 from ....rules.violations import listed
 from ....shape import Mismatch
-from ...launching.program_options import sets_key
+from ...repository import sets_key
 from ..config import BATCH_KEYS, ZERO
 from ..schema import Key, mismatch
 from .running import is_endless

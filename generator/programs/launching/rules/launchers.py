@@ -9,10 +9,10 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
+from ...repository import program_text
 from ...slurm.request import Request
 from ...subjects import blocks, deepspeed_calls, launcher_calls, torchrun_calls
 from ..launcher_call import NODE_RANGE, LauncherCall
-from ..program_options import program_text
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")

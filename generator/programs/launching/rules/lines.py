@@ -12,12 +12,12 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.wording import show
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ...lookup import is_slip
+from ...repository import program_text
 from ...subjects import accelerate_calls, launcher_calls, launches, scripts
 from ...world import world_of
 from ..launch_line import Launch
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..options import TABLES
-from ..program_options import program_text
 from ..script import LaunchScript
 
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP

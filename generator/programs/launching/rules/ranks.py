@@ -15,7 +15,9 @@ from ....facts.around import folders_above
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import deepspeed_now, derived, transformers
 from ...lookup import is_slip
+from ...megatron.parser import options_beside
 from ...references import LIGHTNING_CONFIG
+from ...repository import find_programs, program_of, program_path, programs_in, tells
 from ...shell.records import Word
 from ...slurm.request import LAUNCHERS
 from ...subjects import launcher_calls, launches, steps, subject
@@ -26,7 +28,6 @@ from ..launch_line import Call, Launch
 from ..launcher_call import NODES, LauncherCall
 from ..options import PROGRAMS
 from ..own_options import own_options, slips
-from ..program_options import find_programs, options_beside, program_of, program_path, programs_in, tells
 
 #: Options of mpirun that put a number of processes on each node, or name the nodes.
 _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")

@@ -196,7 +196,7 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole"""
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
-    if run.has(_RAMP_UP) and run.parser is None and not run.fork:  # else of another version
+    if run.has(_RAMP_UP) and run.beside.parser is None and not run.fork:  # else of another version
         numbers, tokens, schedule = _numbers(run), run.size("--seq-length"), '"0:16 1B:32"'
         if numbers is not None and len(numbers) == 3 and run.global_batch and tokens:  # a schedule counts in tokens
             schedule = f'"0:{numbers[0]} {numbers[2] * tokens}:{run.global_batch}"'

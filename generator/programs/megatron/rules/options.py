@@ -31,7 +31,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     """Every option is one that the parser has: it accepts no abbreviations and refuses unknown ones.
     Prevents: error: unrecognized arguments, on every rank after the queue. A note where a fork may have it.
     Fix: spell the option as the parser has it"""
-    unknown = [stray for stray in run.strays if stray.is_option]
+    unknown, parser = [stray for stray in run.strays if stray.is_option], run.beside.parser
     if run.fork:
         shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
         shown += [(f"{one.written} {one.text}", one.where) for one in run.given if one.problem and one.is_choice]
@@ -45,10 +45,10 @@ def options_are_known(run: MegatronRun) -> Violations:
         message = f"{len(unknown):,} options are unknown; from here on they are not compared with the known ones"
         yield Violation(unknown[MOST_STRAYS].where, message, "give the training program its own options only")
     for option in run.given:
-        if option.written in run.lacking:
-            near = run.lacking[option.written]
+        if run.beside.lacks(option.written):
+            near = run.beside.near(option.written)
             hint = f"did you mean {near}?" if near else "remove it"
-            message = f"unknown option {option.written} in {run.parser}"
+            message = f"unknown option {option.written} in {parser}"
             yield Violation(option.where, message, hint, severity=_certainty(run, option.written, foreign=False))
     for stray in unknown[:MOST_STRAYS]:
         other = next(flavour for flavour in _PROJECTS if flavour != run.flavour)
@@ -57,10 +57,10 @@ def options_are_known(run: MegatronRun) -> Violations:
         severity = _certainty(run, stray.word, foreign=foreign)
         if severity is None:
             continue
-        project = f"in {run.parser}" if run.parser else f"in {_PROJECTS[run.flavour]}"
-        message = f"unknown option {stray.word} {project}" + ("" if severity == ERROR or run.parser else " itself")
+        itself = "" if severity == ERROR or parser else " itself"
+        message = f"unknown option {stray.word} in {parser or _PROJECTS[run.flavour]}{itself}"
         message += f": it is one of {_PROJECTS[other]}" if foreign else ""
-        remove = "remove it" if foreign or run.parser else "remove it, unless the script is a fork's"
+        remove = "remove it" if foreign or parser else "remove it, unless the script is a fork's"
         yield Violation(stray.where, message, f"did you mean {near}?" if near else remove, severity=severity)
 
 
@@ -68,7 +68,7 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
     """The certainty that the program refuses an option; None: programs of others may add it."""
     slip = run.table.near(name, slip=True) is not None
     slip = slip or (run.beside.is_checked and run.beside.near(name) is not None)
-    if run.parser is not None and (run.is_own_program or slip):
+    if run.beside.parser is not None and (run.is_own_program or slip):
         named = run.launch is not None and run.launch.program is not None and run.launch.program.value is not None
         return ERROR if named or slip else WARNING
     if not run.is_own_program:
@@ -111,7 +111,7 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             hint = _passing(option.text, known.choices if known else ())
             open_choices = {"--position-embedding-type"}.union(*(fork["choices"] for fork in forks().values()))
             extended = run.is_anothers or (option.name in open_choices and hint is None)
-            may_be = option.is_choice and extended and run.parser is None
+            may_be = option.is_choice and extended and run.beside.parser is None
             to_fill = not option.is_choice and is_to_fill(option.text, option.name)
             message = f"{given}{option.written} {option.problem}"
             yield Violation(option.where, message, hint, severity=NOTE if may_be or to_fill else None)
@@ -163,7 +163,7 @@ def removed_options_are_gone(run: MegatronRun) -> Violations:
     Fix: use the option that replaced it"""
     yield from _removed(run)
     name = "--checkpoint-activations"
-    if run.has(name) and run.parser is None:  # else of another version, which may have it
+    if run.has(name) and run.beside.parser is None:  # else of another version, which may have it
         hint = "use --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
         yield at(run, name, f"{name} is no longer valid: Megatron-LM prints so and exits", hint)
 
@@ -201,7 +201,7 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     Fix: add the option"""
     for name in (*REQUIRED, MICRO) if run.is_lm else REQUIRED:
         own = run.beside.required  # forks have other positions, and then don't ask for the number of them
-        if run.parser is None or name != "--max-position-embeddings" or name[2:].replace("-", "_") in own:
+        if run.beside.parser is None or name != "--max-position-embeddings" or name[2:].replace("-", "_") in own:
             yield from _missing(run, name)
     pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in ("BertWordPieceLowerCase", "BertWordPieceCase")
     if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):
@@ -219,7 +219,7 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     table = run.table
     spans = {name: option.versions for name in run.values if (option := table.get(name)) and option.versions}
     with_all = set(range(len(table.versions))).intersection(*spans.values())  # versions
-    if run.parser is not None or with_all:
+    if run.beside.parser is not None or with_all:
         return
     old = min(spans, key=lambda name: spans[name][-1])
     new = max(spans, key=lambda name: spans[name][0])

@@ -13,7 +13,7 @@ from ....rules.violations import deepspeed_now, slurm_manual
 from ...launching.launch_line import Launch
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ...launching.options import Argument
-from ...launching.program_options import program_text
+from ...repository import program_text
 from ...shell.records import Word
 from ...subjects import blocks, submissions
 from ...submission import Submission

@@ -7,7 +7,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import ml_engineering, slurm, slurm_manual
-from ...launching.program_options import program_text
+from ...repository import program_text
 from ...shell.records import Command, ShellScript
 from ...subjects import blocks, steps, submissions
 from ...submission import Submission

@@ -15,8 +15,8 @@ from ....job.records import Job
 from ....job.wording import show, whole_number
 from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
 from ...launching.own_options import lacks_word
-from ...launching.program_options import declares_field, program_of, release_for, tells
 from ...lookup import is_slip
+from ...repository import declares_field, program_of, release_for, tells
 from ...subjects import subject, training_arguments
 from ...submission import Submission
 from ...world import world_of

@@ -12,8 +12,8 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, 
 from ....job.wording import show, whole_number
 from ....rules.violations import accelerate, transformers, violation
 from ...deepspeed.config import FILLERS, ZERO, Config
-from ...launching.program_options import tells
 from ...lookup import is_slip
+from ...repository import tells
 from ...subjects import accelerate_calls, ds_configs, subject, submissions
 from ...submission import Submission, ds_config_of, used_accelerate_config, used_config
 from ...world import world_of

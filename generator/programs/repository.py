@@ -1,44 +1,19 @@
-"""Options that a training program's own Python adds: read from the files around it, where they are there."""
+"""The repository around a file: the programs that launch lines start, and what Python and prose say of a config."""
 
 from __future__ import annotations
 
-import os
 import re
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
-from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
-from ...catalog.names import most_like
-from ...dataclass import dataclass
-from ...facts.around import files_below, folders_above, ignored_in, is_readable, matching, text_around, until_next_check
-from ...facts.releases import Release, newest, release_of
-from .launch_line import Launch
+from ..facts.around import files_below, folders_above, ignored_in, is_readable, matching, text_around, until_next_check
+from ..facts.releases import Release, newest, release_of
+from .launching.launch_line import Launch
 
-#: Where Megatron's own parser is, from the folder that holds the package.
-_PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
-_STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
-_IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
-_TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
-_REQUIRED: Final = re.compile(r"required_args = \[([^\]]*)\]")
-_IS_NONE: Final = re.compile(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
-_JUDGED: Final = re.compile(r"\bargs\.(\w+)")
-_LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
-#: How a program starts Megatron, whose parser then checks the arguments; and what sets some of them before it does.
-_STARTS: Final = re.compile(r"^[ \t]*(?:initialize_megatron|pretrain)\(", re.MULTILINE)
-_SETS: Final = re.compile(r"external_args|parse_args\(|use_checkpoint_args|load_args_from_checkpoint")
-#: Functions that are handed the parser, and those of them whose options are known, written in the program or by others.
-_HANDED: Final = re.compile(r"^[ \t]+(?:\w+\s*=\s*)?([\w.]+)\(\s*parser\s*[,)]", re.MULTILINE)
-_KNOWN_TO_ADD: Final = ("extra_args_provider", "deepspeed.add_config_arguments")
-#: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @ 0.19.8
-OF_DEEPSPEED: Final = frozenset(
-    {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config", "--local_rank", "--local-rank"}
-)
-_SLIP: Final = 0.88  # likeness of names of which one is taken for the other
+STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
@@ -60,7 +35,7 @@ _LOADS_JSON: Final = re.compile(
     r"(?:[^\n]*\n){0,3}?[^\n]*(?<![\w.])json\.load\("
 )
 #: Of a folder; of 3,630 folders with Python in 230 public repositories 99.9 % have no more.
-_MOST_FILES: Final = 60
+MOST_FILES: Final = 60
 #: Folders up from a config whose programs are taken for its own: 436 of 473 public ones have Python on DeepSpeed there.
 _NEAR: Final = 3
 #: A call of DeepSpeed's engine up to an argument: brackets within it are closed.
@@ -105,38 +80,6 @@ _MOST_BEFORE: Final = 200  # characters of a line before a path
 _VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProgramOptions:
-    """The strings in a program's Python, options and choices among them, and whether that is all that it reads."""
-
-    strings: frozenset[str] = frozenset()
-    parser: str | None = None  #: the file of its Megatron's parser, where every option is written there or in it
-    types: Mapping[str, str] = field(default_factory=dict)  #: by option of its Megatron's parser: `int`, `float`, ...
-    refuses_removed: bool = True  #: whether that parser says of options that they are gone; True where it isn't there
-    required: frozenset[str] = frozenset()  #: the options that its Megatron's parser says must be given
-    cuts_pipeline: bool = False  #: whether its Megatron's parser makes the pipeline fit on the GPUs, as older ones do
-    left_out: frozenset[str] = frozenset()  #: names of options that it sets, or its Megatron's parser wants absent
-    judged: frozenset[str] | None = None  #: names of options that its Megatron's parser looks at; None without one
-    of_megatron: bool = True  #: whether its text or its parser is Megatron's; True where it isn't there
-    is_checked: bool = False  #: whether it hands all that it is given to its Megatron's parser, which checks it
-
-    def lacks(self, option: str) -> bool:
-        """Return whether an option is surely none: its name, or one that it may be short for, is written nowhere."""
-        beginning = option.partition("=")[0]
-        if self.parser is None or beginning in self.strings or beginning in OF_DEEPSPEED:
-            return False
-        after = bisect_left(self._sorted, beginning)
-        return not (after < len(self._sorted) and self._sorted[after].startswith(beginning))
-
-    @cached_property
-    def _sorted(self) -> list[str]:
-        return sorted(self.strings)
-
-    def near(self, option: str) -> str | None:
-        """The option of the program's that is spelt like this one."""
-        return most_like(option, tuple(string for string in self._sorted if string.startswith("--")), _SLIP)
-
-
 def program_path(launch: Launch | None) -> str | None:
     """The training script's path from the folder that it is run from, or from one that a variable names."""
     word = launch.program if launch is not None else None
@@ -164,7 +107,7 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
     given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
     if given or _USES_HF_PARSER.search(text):
         return bool(given) and set(given) <= set(_BASELESS.findall(text))
-    written = {word.lstrip("-").replace("-", "_") for word in _STRING.findall(text) if word.startswith("--")}
+    written = {word.lstrip("-").replace("-", "_") for word in STRING.findall(text) if word.startswith("--")}
     by_signature = "fire.Fire(" in text  # which takes a function's arguments for options
     return by_signature or (_OWN_PARSER.search(text) is not None and not names.isdisjoint(written))
 
@@ -283,7 +226,7 @@ def _has(folder: Path, pattern: re.Pattern[str], names: tuple[str, ...], word: s
 
 def _texts(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
     """The texts of the folder's files of these names that have the `word`."""
-    files = (path for name in names for path in islice(matching(name, folder, folder), _MOST_FILES))
+    files = (path for name in names for path in islice(matching(name, folder, folder), MOST_FILES))
     return (text for text in (text_around(path, folder) for path in files) if word in text)
 
 
@@ -312,43 +255,3 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
 def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
     """The Python files of a place in the project of `folder`, in order; none where it may not be read."""
     return list(matching(pattern, place, folder))
-
-
-@until_next_check(64)
-def options_beside(program: Path | None) -> ProgramOptions:
-    """What is written in a program, and in the Python that it imports and that lies beside it."""
-    if program is None:
-        return ProgramOptions()
-    text = text_around(program, program.parent)
-    folder, above = program.parent, tuple(folders_above(program))
-    parser = next((base / name for base in above for name in _PARSERS if is_readable(base / name, folder)), None)
-    modules = [module.replace(".", "/") for module in dict.fromkeys(_IMPORT.findall(text))]
-    ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
-    places = [[base / path for base in above for path in paths] for paths in ends]
-    imported = [next((place for place in each if is_readable(place, folder)), None) for each in places]
-    files = [*programs_in(folder, folder)[:_MOST_FILES], *filter(None, imported), *([parser] if parser else [])]
-    found = [_strings(path) for path in islice(dict.fromkeys(files), _MOST_FILES)]
-    rules = text_around(parser, folder) if parser else ""
-    handed = {name for name in _HANDED.findall(rules) if f"def {name}(" not in rules}.difference(_KNOWN_TO_ADD)
-    whole = parser is not None and not handed and not _LENIENT.search(text)
-    near = Path(os.path.relpath(parser)).as_posix() if parser else ""
-    shown = parser.as_posix() if parser and near.startswith("..") else near  # from the working folder, if below it
-    return ProgramOptions(
-        strings=frozenset[str]().union(*(strings for strings, _ in found)),
-        parser=shown if parser and whole else None,
-        types=dict(_TYPED.findall(rules)),
-        required=frozenset(_STRING.findall(listed[0])) if (listed := _REQUIRED.findall(rules)) else frozenset(),
-        refuses_removed=not rules or "no longer valid" in rules,
-        cuts_pipeline="args.pipeline_model_parallel_size = min(" in rules,
-        left_out=frozenset(_IS_NONE.findall(rules) + _STRING.findall(text)),
-        is_checked=whole and bool(_STARTS.search(text)) and not _SETS.search(text),
-        judged=frozenset(_JUDGED.findall(rules)) if rules else None,
-        of_megatron=parser is not None or any(of_megatron for _, of_megatron in found),
-    )
-
-
-@until_next_check(1024)
-def _strings(path: Path) -> tuple[frozenset[str], bool]:
-    """The strings in a file, which many programs may import, and whether it speaks of Megatron."""
-    text = text_around(path, path.parent)
-    return frozenset(_STRING.findall(text)), "megatron" in text.lower()
