@@ -257,5 +257,5 @@ def test_hostile_and_large_texts_are_read_soon(content: str) -> None:
     """Two megabytes, or what is made to be slow, take a moment of the processor."""
     start = time.process_time()
     doc = _read(content)
-    assert time.process_time() - start < 6
+    assert time.process_time() - start < 20
     assert doc.text.content is content
