@@ -8,12 +8,11 @@ from posixpath import dirname
 from typing import Final
 
 from ..facts.document import Document, Kind
-from ..programs.launching.launch_line import Launch
+from ..programs.launching.launch_line import LAUNCHERS, Launch
 from ..programs.launching.script import CommandDocument, LaunchScript
 from ..programs.lookup import Files, is_written, place_of
 from ..programs.references import references_of, templates_of
 from ..programs.repository import has_programs, is_named
-from ..programs.slurm.request import LAUNCHERS
 
 #: Files that a job may use without naming them. Where no job lies beside them, the first of these uses the others.
 _USED: Final[tuple[Kind, ...]] = (

@@ -180,7 +180,7 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
     if len(launches) == MOST_LAUNCHES:
         last = launches[-1]
         message = f"this is training program number {MOST_LAUNCHES}; none after it is checked"
-        where = last.script.locate(last.calls[0].word) if last.calls else last.script.locate(0)
+        where = last.calls[0].where if last.calls else last.script.locate(0)
         reading.findings.append(codes.TOO_MUCH.at(where, message, "check the script of one job at a time", NOTE))
 
 

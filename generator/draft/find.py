@@ -11,7 +11,7 @@ from ..check.read import Reading, read_documents
 from ..facts.document import Document, JobSpec
 from ..findings import Location
 from ..programs.deepspeed.config import Config
-from ..programs.launching.launch_line import Launch
+from ..programs.launching.launch_line import LAUNCHERS, Launch
 from ..programs.lookup import Files, end_alike
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
@@ -92,7 +92,7 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
 
 def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     """The run of a launch line that may be of a training: it uses a launcher, or names a config."""
-    launchers = {call.program for call in launch.calls} & {"torchrun", "deepspeed", "accelerate", "srun", "mpirun"}
+    launchers = {call.program for call in launch.calls} & {*LAUNCHERS, "srun", "mpirun"}
     if launch.program is None or not (launchers or submission.configs):
         return None
     arguments, words = submission.training_arguments, {word.value for word in launch.arguments}

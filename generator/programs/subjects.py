@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ..rule import Subject as Subject
 from .deepspeed.config import Config
 from .launching.hostfile import EnvironmentFile
-from .launching.launch_line import Launch
+from .launching.launch_line import LAUNCHERS, Launch
 from .launching.launcher_call import LauncherCall
 from .launching.script import LaunchScript
-from .slurm.request import LAUNCHERS, Request, Step, steps_of
+from .slurm.request import Request, Step, steps_of
 from .submission import Submission
 
 if TYPE_CHECKING:

@@ -120,7 +120,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     launch = programs[0]
     names = sorted({one.name for one in submission.files.beside(launch.script.text.path, "DeepSpeed config")})
     if len(names) > 1:
-        where = launch.script.locate(launch.calls[0].word if launch.calls else 0)
+        where = launch.calls[0].where if launch.calls else launch.script.locate(0)
         message = f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and this names none of them"
         yield Violation(where, message, "check the script with the config that it uses, or keep one job in a folder")
 

@@ -17,6 +17,7 @@ from ...facts.document import Claim, FileText, Kind
 from ...findings import Finding, Location
 from ...job.source import Source, escape
 from ...job.text import Text
+from ..launching.launch_line import LAUNCHERS
 from ..launching.script import CommandDocument, LaunchScript, places
 from ..shell.reader import read_command_text
 
@@ -139,7 +140,7 @@ class AzureMLJob(CommandDocument):
             return
         yield Claim("nodes", nodes, self.locate("resources/instance_count"), f"instance_count: {nodes}")
         processes = self.count(at)
-        if processes is not None and not (processes == 1 and self.runs("torchrun", "deepspeed", "accelerate")):
+        if processes is not None and not (processes == 1 and self.runs(*LAUNCHERS)):
             text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
             yield Claim("processes", nodes * processes, self.locate(at), text)
 

@@ -18,13 +18,14 @@ _OPERANDS: Final = {"singularity": 1, "docker": 1, "enroot": 1, "timeout": 1, "t
 _WRAPPERS: Final = frozenset(
     {"numactl", "nice", "timeout", "stdbuf", "time", "taskset", "exec", "nsys", "env", "uv", "conda", "poetry"}
 )
-_TAKES_SCRIPT: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 #: Options of optimizers and of the number of steps, which a program that only asks or converts a model has none of.
 _OF_STEPS: Final = frozenset(
     {"--lr", "--learning-rate", "--train-iters", "--train-samples", "--max-steps", "--num-train-epochs", "--epochs"}
 )
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
-_STARTS_JOBS: Final = frozenset({"srun", "mpirun", "torchrun", "deepspeed", "accelerate", "python"})
+#: Programs that start the ranks of a node themselves, by the script that they are given.
+LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
+_STARTS_JOBS: Final = LAUNCHERS | {"srun", "mpirun", "python"}
 _VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
 
@@ -54,6 +55,11 @@ class Launch:
     def call(self, program: str) -> Call | None:
         """The innermost call of a program."""
         return next((call for call in reversed(self.calls) if call.program == program), None)
+
+    @property
+    def launcher(self) -> Call | None:
+        """The program that starts a node's ranks; the outermost, where they start one another."""
+        return next((call for call in self.calls if call.program in LAUNCHERS), None)
 
     def is_left_empty(self, option: Word) -> bool:
         """Return whether the variable behind an option without a value is empty, as what is to be filled in."""
@@ -136,7 +142,7 @@ class _Walk:
         programs = {call.program for call in self.calls}
         if self.program is None:
             asks = any(word.value in ("--help", "--version", "-h") for word in self.command.words)
-            return "sbatch" not in programs and bool(programs & _TAKES_SCRIPT) and not asks
+            return "sbatch" not in programs and bool(programs & LAUNCHERS) and not asks
         return "sbatch" in programs or (
             bool(programs & _STARTS_JOBS) and basename(self.program) not in PROGRAMS["tools"]
         )
@@ -188,7 +194,7 @@ class _Walk:
         if name == "env":
             return self._env(options.rest)
         no_python = options.has("--no-python") or options.has("--no_python")
-        if name == "sbatch" or (name in _TAKES_SCRIPT and not no_python):
+        if name == "sbatch" or (name in LAUNCHERS and not no_python):
             return self._end(options.rest)
         return options.rest[_OPERANDS.get(name, 0) :]
 

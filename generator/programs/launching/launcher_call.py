@@ -18,8 +18,10 @@ ON_EVERY_NODE: Final = frozenset({"srun", "mpirun", "pdsh", "ssh"})
 NODES: Final = {"torchrun": "--nnodes", "deepspeed": "--num_nodes", "accelerate": "--num_machines"}
 PER_NODE: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus"}
 #: Options that set how many processes a launcher starts in all.
-_TOTALS: Final = {"accelerate": "--num_processes", "mpirun": "--np"}
+TOTALS: Final = {"accelerate": "--num_processes", "mpirun": "--np"}
 PORTS: Final = {"torchrun": "--master-port", "deepspeed": "--master_port", "accelerate": "--main_process_port"}
+#: Options for the address at which the nodes meet.
+ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
 #: torchrun's --nnodes: N or MIN:MAX.
 NODE_RANGE: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
 #: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
@@ -112,9 +114,9 @@ class LauncherCall(Call):
         hosts = [[slot.strip() for slot in host.partition(":")[2].split(",")] for host in include.split("@")]
         if all(slot.isdecimal() for slots in hosts for slot in slots):  # 6 of `a:0,1,2,3@b:0,1`
             return sum(len(set(slots)) for slots in hosts), f"--include {include}"
-        option = _TOTALS.get(self.program) or PER_NODE.get(self.program, "")
+        option = TOTALS.get(self.program) or PER_NODE.get(self.program, "")
         count = self.integer(option)
-        if count is None or self.program in _TOTALS:
+        if count is None or self.program in TOTALS:
             return (count.value, f"{option} {count.value}") if count else None
         nodes, name = self.integer(NODES[self.program]), NODES[self.program]
         if self.is_argument(name):

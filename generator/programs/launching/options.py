@@ -38,6 +38,7 @@ class Table:
     options: Mapping[str, Known]
     abbreviates: bool  #: whether an unambiguous beginning of a long name will do
     single_dash: bool  #: `-hostfile` is a long name, not letters
+    argparse: bool  #: no option takes the next option for its value; getopt's do
 
     def find(self, written: str) -> Known | None:
         """The option of a spelling, which may be abbreviated; None where there is none or more than one."""
@@ -62,8 +63,8 @@ def _table(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
         if entry.get("dashes"):
             spellings += [name.replace("_", "-") for name in spellings]
         options.update(dict.fromkeys(spellings, known))
-    abbreviates, single_dash = entry.get("abbreviates", True), entry.get("single_dash", False)
-    return Table(options=options, abbreviates=abbreviates, single_dash=single_dash)
+    traits = {"abbreviates": True, "single_dash": False, "argparse": False}
+    return Table(options=options, **{name: entry.get(name, usual) for name, usual in traits.items()})
 
 
 _ENTRIES: Final = json.loads(read_text(__package__, "launcher_options.json"))
@@ -75,8 +76,6 @@ TABLES: Final[Mapping[str, Table]] = {
 #: start for other ends than training, and builtins of the shell (bash(1)).
 PROGRAMS: Final[Mapping[str, Any]] = json.loads(read_text(__package__, "programs.json"))
 _PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
-#: Programs whose options never take the next option for their value; getopt's do.
-_ARGPARSE: Final = ("torchrun", "deepspeed", "accelerate")
 #: Wrappers without options of their own.
 BARE: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
 
@@ -310,8 +309,7 @@ class _Reader:
                     takes = int(len(following) > 1 and after[:1] != "-" and not looks_like_program(following[0]))
                 else:  # where the next option comes, the value is missing
                     next_option = re.match("--?[a-z]", after) is not None and self._table.find(after) is not None
-                    strict = any(self._table is TABLES[name] for name in _ARGPARSE)
-                    takes = 0 if strict and (next_option or after.endswith(".py")) else known.values
+                    takes = 0 if self._table.argparse and (next_option or after.endswith(".py")) else known.values
                 self._add(known, name, word, self._following(takes))
             return
         for index in range(1, len(word.prefix)):  # `-vN2`: letters, the last of which may have its value attached

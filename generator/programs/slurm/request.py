@@ -10,14 +10,12 @@ from typing import Final
 from ...dataclass import dataclass
 from ...facts.places import is_placeholder
 from ...findings import Edit, Location
-from ..launching.launch_line import Call, Launch
+from ..launching.launch_line import Launch
 from ..launching.options import TABLES, Argument, CommandLine, Option, Options, Table
 from ..launching.script import LaunchScript
 from ..shell.records import Word
 from .values import gpus, gpus_of, node_range, number, seconds
 
-#: They start the ranks of a node themselves.
-LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 #: Options that ask for GPUs.
 GPU_OPTIONS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket", "--gres", "--tres-per-task")
 
@@ -151,14 +149,9 @@ class Step:
     where_tasks: Location | None  #: of the option that says so
 
     @property
-    def launcher(self) -> Call | None:
-        """The program under srun that starts a node's ranks."""
-        return next((call for call in self.launch.calls if call.program in LAUNCHERS), None)
-
-    @property
     def starts_python(self) -> bool:
         """Return whether srun starts the training program itself, by python."""
-        return self.launcher is None and any(call.program == "python" for call in self.launch.calls)
+        return self.launch.launcher is None and any(call.program == "python" for call in self.launch.calls)
 
     @property
     def variables(self) -> set[str]:

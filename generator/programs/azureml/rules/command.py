@@ -8,7 +8,7 @@ from typing import Final
 from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import azureml, azureml_examples, deepspeed, derived, suggest, violation
-from ...slurm.request import LAUNCHERS
+from ...launching.launch_line import LAUNCHERS
 from ...subjects import submissions
 from ...submission import Submission
 from ..job import AzureMLJob
@@ -56,14 +56,13 @@ def processes_start_once(job: AzureMLJob) -> Violations:
     if count < 2 or job.distribution not in ("pytorch", "mpi"):
         return
     for launch in job.launches:
-        call = next((call for call in launch.calls if call.program in LAUNCHERS), None)
-        if call is not None:
+        if (call := launch.launcher) is not None:
             number = call.options.integer("--nproc-per-node" if call.program == "torchrun" else "--num_gpus")
             total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
             message = f"the service starts {count} processes on a node, and each runs {call.program}: {total} processes"
             program = launch.program.raw if launch.program else "train.py"
             hint = f"start python {program} ..., or set process_count_per_instance to 1"
-            yield Violation(launch.script.locate(call.word), message, hint)
+            yield Violation(call.where, message, hint)
 
 
 @jobs.rule("AML014", NOTE, "init", azureml_examples(f"{_BERT}:5"))
@@ -128,13 +127,13 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
     Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the service's processes"""
     several = any(config.integer("num_machines") != 1 for config in submission.accelerate_configs)
     for job in jobs(submission):
-        calls = ((launch, call) for launch in job.launches for call in launch.calls if call.program in _OF_NODES)
-        for launch, call in calls if job.nodes > 1 else ():
+        calls = (call for launch in job.launches for call in launch.calls if call.program in _OF_NODES)
+        for call in calls if job.nodes > 1 else ():
             option, hint = _OF_NODES[call.program]
             by_file = call.program == "accelerate" and (several or call.has("--config_file"))
             if not (by_file or call.opaque or call.has(option)):
                 message = f"{call.program} without {option} on {job.nodes} nodes: each node trains on its own"
-                yield Violation(launch.script.locate(call.word), message, hint.format(nodes=job.nodes))
+                yield Violation(call.where, message, hint.format(nodes=job.nodes))
 
 
 @jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)

@@ -15,8 +15,8 @@ from ....facts.around import is_there, matching, text_around
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.wording import counted, show
 from ....rules.violations import azureml, derived, suggest, violation
+from ...launching.launch_line import LAUNCHERS
 from ...references import Reference
-from ...slurm.request import LAUNCHERS
 from ...subjects import submissions
 from ...submission import Submission
 from ..job import AzureMLJob

@@ -12,7 +12,7 @@ from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
 from ...repository import program_text
 from ...slurm.request import Request
 from ...subjects import blocks, deepspeed_calls, launcher_calls, torchrun_calls
-from ..launcher_call import NODE_RANGE, LauncherCall
+from ..launcher_call import ADDRESSES, NODE_RANGE, LauncherCall
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
@@ -28,7 +28,6 @@ _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
 _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
 _LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
-_ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
 _OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _OWN_RANK: Final = ("--node-rank", "--machine_rank")
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
@@ -239,7 +238,7 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
     Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     alone, srun = call.argument("--standalone"), call.launch.call("srun")
-    apart = any(_LOOPBACK.fullmatch(address.value) for name in _ADDRESSES if (address := call.text(name)))
+    apart = any(_LOOPBACK.fullmatch(address.value) for name in ADDRESSES if (address := call.text(name)))
     nodes = call.nodes if call.has("--nnodes") else call.script_nodes if srun else None
     if nodes is None or nodes <= 1:
         return
@@ -308,7 +307,7 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     scripts = call.submission.files.beside(call.where.path, "launch script")
     others = (each.options for script in scripts for launch in script.launches for each in launch.calls)
     apart = 0 in own and any(options.integer(name) for options in others for name in _OWN_RANK)  # each has its line
-    for name in _ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
+    for name in ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)
         if address is not None and _LOOPBACK.fullmatch(address.value):
             hint = f"use the name of the first node: {call.first_node}"

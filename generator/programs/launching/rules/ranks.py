@@ -19,13 +19,12 @@ from ...megatron.parser import options_beside
 from ...references import LIGHTNING_CONFIG
 from ...repository import find_programs, program_of, program_path, programs_in, tells
 from ...shell.records import Word
-from ...slurm.request import LAUNCHERS
 from ...subjects import launcher_calls, launches, steps, subject
 from ...submission import Submission, used_config
 from ...trainer.training_arguments import gone_arguments, known_arguments
 from ...world import world_of
-from ..launch_line import Call, Launch
-from ..launcher_call import NODES, LauncherCall
+from ..launch_line import LAUNCHERS, Call, Launch
+from ..launcher_call import NODES, PER_NODE, TOTALS, LauncherCall
 from ..options import PROGRAMS
 from ..own_options import own_options, slips
 
@@ -34,7 +33,6 @@ _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")
 #: Options of the number of processes: of all, and on each node.
 _TOTAL: Final = {"srun": "--ntasks", "mpirun": "--np"}
 _PER_NODE: Final = {"srun": ("--ntasks-per-node",), "mpirun": ("--npernode", "--ppn")}
-_RANKS: Final = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus", "accelerate": "--num_processes"}
 #: Arguments of a training program that say that DeepSpeed or Megatron trains.
 TRAINING: Final = {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
 _NEEDED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -100,7 +98,7 @@ def _nodes(outer: Call, own: LauncherCall) -> int | None:
     if own.has(NODES[own.program]):
         return own.options.integer(NODES[own.program])
     if own.opaque or own.has("--no_ssh"):
-        ranks = own.options.integer(_RANKS[own.program])
+        ranks = own.options.integer((PER_NODE | TOTALS)[own.program])
         # As many launchers as ranks are a slip.
         return 1 if ranks is not None and ranks == outer.options.integer(_TOTAL[outer.program]) else None
     return 1

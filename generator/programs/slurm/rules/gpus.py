@@ -9,6 +9,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm, slurm_manual
+from ...launching.launcher_call import PER_NODE
 from ...subjects import blocks
 from ..request import GPU_OPTIONS, Request
 from ..values import gpus, gpus_of
@@ -49,7 +50,7 @@ def _fewer_than_ranks(request: Request) -> Violations:
         return
     for launch in request.launches:
         step = launch.call("srun")
-        for program, name in (("torchrun", "--nproc-per-node"), ("deepspeed", "--num_gpus")):
+        for program, name in PER_NODE.items():
             call = launch.call(program)
             each = call.options.integer(name) if call is not None else None
             on_all_nodes = nodes == 1 if step is None else not step.has("--nodes")

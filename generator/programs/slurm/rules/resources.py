@@ -15,7 +15,7 @@ from ...launching.launch_line import Call, Launch
 from ...launching.options import Argument
 from ...subjects import blocks, requests, subject
 from ...submission import Submission
-from ..request import GPU_OPTIONS, LAUNCHERS, Request
+from ..request import GPU_OPTIONS, Request
 from ..values import mebibytes, seconds, signal_of
 
 
@@ -224,7 +224,7 @@ def gpus_are_asked_for(request: Request) -> Violations:
 
 def _trains_without_gpus(launch: Launch) -> Call | None:
     """The launcher of a line that says nothing of GPUs for its step, and isn't for CPUs."""
-    call = next((call for call in launch.calls if call.program in LAUNCHERS), None)
+    call = launch.launcher
     if call is None or any(outer.program == "srun" and outer.has(*GPU_OPTIONS) for outer in launch.calls):
         return None
     words = [*(option.written for option in call.options.entries), *launch.arguments]

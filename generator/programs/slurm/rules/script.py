@@ -8,19 +8,18 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import ml_engineering, slurm_manual
+from ...launching.launcher_call import ADDRESSES
 from ...shell.records import Assignment, Command, ShellScript
 from ...subjects import blocks, requests, steps, submissions
 from ...submission import Submission
 from ..request import GPU_OPTIONS, Request, Step
 from ..values import signal_of
 
-_ADDRESSES: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
+_OF_ADDRESS: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
 _NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
 _OWN_NAME: Final = re.compile(r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$")
 _OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
 _CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")  # one of several addresses
-#: Options of launchers for the address at which the nodes meet.
-_MEET: Final = ("--rdzv-endpoint", "--master-addr", "--master_addr", "--main_process_ip")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _PYXIS: Final = "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, enroot_container_create @ 10751994"
 
@@ -32,10 +31,10 @@ def address_is_that_of_one_node(request: Request) -> Violations:
     Fix: set MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p) in the batch shell"""
     if request.nodes is None or request.nodes < 2:
         return
-    options = [call.options.get(name) for launch in request.launches for call in launch.calls for name in _MEET]
+    options = [call.options.get(name) for launch in request.launches for call in launch.calls for name in ADDRESSES]
     meets = {name for option in options if option is not None for word in option.values for name in word.variables}
     for assignment in request.shell.assignments:
-        named = assignment.name in meets or assignment.name in _ADDRESSES
+        named = assignment.name in meets or assignment.name in _OF_ADDRESS
         wrong = _wrong_address(request.shell, assignment, request.nodes, assignment.name in meets) if named else None
         if wrong is not None:
             message = f"{assignment.name}={assignment.raw} {wrong[0]}"

@@ -18,7 +18,7 @@ from ...shell.records import Word
 from ...subjects import blocks, submissions
 from ...submission import Submission
 from ...world import FLAGS, world_of
-from ..request import LAUNCHERS, Request
+from ..request import Request
 from .steps import in_background
 
 _TOP: Final = re.compile(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
@@ -79,8 +79,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
                 yield log.bad_value(f"{log} is one file for all jobs of the array", f"write {log.name}=%x-%A_%a.out")
         for launch in request.launches:
             # Without a launcher it may work on a piece of data, and name its outputs by that.
-            started = any(call.program in LAUNCHERS for call in launch.calls)
-            if started and not launch.calls[0].command.guarded:
+            if launch.launcher and not launch.calls[0].command.guarded:
                 yield from _shared(request, array, launch)
 
 
@@ -148,7 +147,7 @@ def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
             continue
         before = next((other for other in running if other.number == port.number), None)
         if before is not None:
-            line = launch.script.locate(before.call.word).line
+            line = before.call.where.line
             message = f"{port.text}, and so does line {line}, which still runs in the background"
             hint = f"write {port.instead(str(port.number + 1))}, another for each"
             yield Violation(port.where, message, hint, severity=ERROR)

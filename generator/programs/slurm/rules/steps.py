@@ -7,11 +7,12 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import ml_engineering, slurm, slurm_manual
+from ...launching.launch_line import LAUNCHERS
 from ...repository import program_text
 from ...shell.records import Command, ShellScript
 from ...subjects import blocks, steps, submissions
 from ...submission import Submission
-from ..request import GPU_OPTIONS, LAUNCHERS, Request, Step
+from ..request import GPU_OPTIONS, Request, Step
 
 #: Options by which a step takes a part of its job, or shares it.
 _SHARES: Final = (
@@ -62,10 +63,10 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
     """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks.
     Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each GPU.
     Fix: write --ntasks-per-node=1"""
-    call = step.launcher
+    call = step.launch.launcher
     if call is not None and step.tasks not in (None, 1):
         message = f"srun starts {step.tasks} {call.program} tasks per node, and each starts all ranks of the node"
-        yield Violation(step.where_tasks or step.launch.script.locate(call.word), message, "write --ntasks-per-node=1")
+        yield Violation(step.where_tasks or call.where, message, "write --ntasks-per-node=1")
 
 
 @steps.rule("SLM002", ERROR, "init", ml_engineering("orchestration/slurm/launchers/lightning-launcher.slurm:8"))
@@ -221,4 +222,4 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
         if not call.opaque and call.command.words[0].value is not None and call.command.shell is None:
             first = f"the batch script runs on the first of {request.nodes} nodes only"
             message, hint = f"{first}, and starts {call.program} there without srun", f"write srun {call.program} ..."
-            yield Violation(launch.script.locate(call.word), message, hint)
+            yield Violation(call.where, message, hint)
