@@ -274,8 +274,8 @@ def _placed(finding: Finding, job: Job) -> Finding:
     options = [(pointer, value.partition("=")[0]) for pointer, value in values if value.startswith("--")]
     if not here and (named := [each for each in options if _quotes(finding.message, each[1].lstrip("-"))]):
         hint = f"remove {named[0][1]} from launch.arguments"
-        return replace(finding, where=job.origin.locate(named[0][0]), hint=hint, edits=())
-    return replace(finding, where=job.origin.locate(here[0]) if here else where, edits=())
+        return replace(finding, where=job.locate(named[0][0]), hint=hint, edits=())
+    return replace(finding, where=job.locate(here[0]) if here else where, edits=())
 
 
 def _quotes(text: str, value: str) -> bool:

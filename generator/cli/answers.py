@@ -210,7 +210,7 @@ def _batch(job: Job) -> Line:
 
 
 def _at(job: Job, pointer: str) -> str:
-    where = job.origin.locate(pointer)
+    where = job.locate(pointer)
     if where.flag:
         return f" ({where.flag})"
     return "" if where.line is None else f" ({where.path}:{where.line}:{where.column})"

@@ -204,7 +204,7 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
         key = at.replace("/", ".")
         hint = f"make {uploaded} and put {script} into it, or leave {key} out and put {script} into {folder}"
         message = f"there is no folder {uploaded}, which {key} names"
-        where = job.origin.locate(f"/{at}")
+        where = job.locate(f"/{at}")
         return job, (Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint),)
     return job, ()
 
@@ -217,7 +217,7 @@ def _check_target(job: Job) -> None:
         able = " or ".join(name for name, launcher in LAUNCHERS.items() if launcher.pick is not None)
         key = "gpus" if "/gpus" in job.origin.locations else "nodes"
         message = f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
-        stop((WRONG_VALUE.at(job.origin.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"),))
+        stop((WRONG_VALUE.at(job.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"),))
 
 
 def _spec(request: Request) -> tuple[str | TextIO, Mapping[str, object]]:

@@ -326,6 +326,10 @@ class Job:
         """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a spec."""
         return self.origin.vocabulary.says(key, *values)
 
+    def locate(self, pointer: str) -> Location:
+        """The place of a value in what describes the job, else of the nearest mapping around it."""
+        return self.origin.locate(pointer)
+
     @property
     def nodes(self) -> int:
         """Nodes, rounded up when the GPUs don't fill the last one (a rule refuses that)."""

@@ -134,7 +134,7 @@ def _context_claims(submission: Submission) -> Iterator[Claim]:
         flag = f"--gpus-per-node {context.gpus_per_node}"
         yield Claim("GPUs per node", context.gpus_per_node, Location(path=FLAGS, flag=flag), flag)
     if job is not None:
-        where = job.origin.locate("/gpus" if "/gpus" in job.origin.locations else "/nodes")
+        where = job.locate("/gpus" if "/gpus" in job.origin.locations else "/nodes")
         yield Claim("GPUs", job.gpus, where, "the job spec")
         yield Claim("nodes", job.nodes, where, "the job spec")
     if cluster is not None:

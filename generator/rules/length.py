@@ -15,8 +15,7 @@ from ..job.needs import can_continue, continuation
 from ..job.records import Job
 from ..rule import Subject
 from ..units import DAY, HOUR, clock, long_time
-from .planned import violation
-from .violations import derived, slurm_manual
+from .violations import derived, slurm_manual, violation
 
 _MOST_TIMES: Final = 4  #: as many GPUs, beyond which another layout says little of the speed
 _WHERE: Final = "/launch/time_limit"

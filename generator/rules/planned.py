@@ -150,9 +150,4 @@ def _place(job: Job, fields: tuple[str, ...]) -> Location:
     written = [name for name in fields if f"/layout/{name}" in job.origin.locations]
     known = [name for name in fields if getattr(job.pins, name) is not None]
     name = next(iter((*written, *known, *fields)), None)
-    return job.origin.locate(f"/layout/{name}" if name else "/layout")
-
-
-def violation(job: Job, pointer: str, message: str, hint: str | None = None) -> Violation:
-    """A violation at a place of the job's spec."""
-    return Violation(job.origin.locate(pointer), message, hint)
+    return job.locate(f"/layout/{name}" if name else "/layout")

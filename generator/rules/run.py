@@ -108,7 +108,7 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
         written = [name for name in product.factors if name in pinned]
         # of a product of which some factors are known, these must divide the total
         if written and len(product.factors) < len(rule.columns.reads) and product.total % product.known:
-            found.append(rule.at(job.origin.locate(f"/layout/{written[0]}"), *product.explain(whole=False)))
+            found.append(rule.at(job.locate(f"/layout/{written[0]}"), *product.explain(whole=False)))
     return in_file_order(found)
 
 

@@ -266,9 +266,9 @@ def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
     known = known_values(job)
     if not found.considered and "data" in known:  # it follows from the other degrees, and doesn't divide the batch
         (rule,) = binding_rules(job, BATCH_RULES)
-        return (rule.at(job.origin.locate("/layout"), *batch_product(job, known).explain(whole=False)),)
+        return (rule.at(job.locate("/layout"), *batch_product(job, known).explain(whole=False)),)
     rules = [rule for rule in binding_rules(job) if rule.id in found.rejected_by]
     rules.sort(key=lambda rule: -found.rejected_by[rule.id])
-    where = job.origin.locate("/layout")
+    where = job.locate("/layout")
     texts = ((rule, f"{rule.title.rstrip('.')}: no layout with these keys does") for rule in rules[:_MOST_RULES])
     return tuple(rule.at(where, text, rule.fix) for rule, text in texts)

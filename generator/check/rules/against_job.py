@@ -49,7 +49,7 @@ def _differ(submission: Submission, option: str, planned: int | None, text: str,
         if planned and written is not None and written != planned:
             message = f"{option} {written}, but {text} {planned}"
             found = Violation(arguments.locate(option), message, f"write {option} {planned}")
-            yield against(submission.job.origin.locate(pointer), found) if submission.job else found
+            yield against(submission.job.locate(pointer), found) if submission.job else found
 
 
 @_configs.rule("SUB004", ERROR, "silent", _PLANNED)
@@ -61,7 +61,7 @@ def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     if stage is not None and config.value(pointer) != "auto" and config.stage not in (None, stage):
         message = f"stage: {config.stage}, but the job pins zero_stage: {stage}"
         found = Violation(config.locate(pointer), message, f'set "stage": {stage}')
-        yield against(job.origin.locate("/layout/zero_stage"), found)
+        yield against(job.locate("/layout/zero_stage"), found)
 
 
 @_configs.rule("SUB005", ERROR, "silent", _PLANNED)
@@ -76,7 +76,7 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
         hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
         block = config.bf16 if written == "bf16" else f"/{written}"
         found = Violation(config.locate(f"{block}/enabled"), message, hint)
-        yield against(job.origin.locate("/training/precision"), found)
+        yield against(job.locate("/training/precision"), found)
 
 
 @submissions.rule("SUB007", ERROR, "silent", _PLANNED, reads=("job spec", "DeepSpeed config", "Megatron arguments"))
@@ -94,7 +94,7 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
         if size is not None and size not in (wanted, counted):
             message, hint = f"train_batch_size: {size}, but {text} {wanted}", f'set "train_batch_size": {wanted}'
             found = Violation(config.locate("/train_batch_size"), message, hint)
-            yield against(submission.job.origin.locate(_BATCH), found)
+            yield against(submission.job.locate(_BATCH), found)
     yield from _differ(submission, "--global-batch-size", wanted, text, _BATCH)
 
 
@@ -140,4 +140,4 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
         if found.exported and value is not None and found.value not in (None, value):
             message = f"{found.name}={found.value} here, {value} in the job's launch.environment"
             differs = Violation(shell.locate(found), message, f"export {found.name}={value}")
-            yield against(job.origin.locate(f"/launch/environment/{found.name}"), differs)
+            yield against(job.locate(f"/launch/environment/{found.name}"), differs)

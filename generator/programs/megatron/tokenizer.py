@@ -9,8 +9,8 @@ from ...catalog import closest
 from ...findings import ERROR, Violations
 from ...job.arguments import argument_values, gives
 from ...job.records import Job
-from ...rules.planned import lm_jobs, mds_jobs, violation
-from ...rules.violations import megatron_deepspeed, megatron_lm
+from ...rules.planned import lm_jobs, mds_jobs
+from ...rules.violations import megatron_deepspeed, megatron_lm, violation
 from .options import TOKENIZERS, Flavour, option_table
 
 _OF_TRANSFORMERS: Final = ("HuggingFaceTokenizer", "HFTokenizer")  #: Megatron-LM's name, Megatron-DeepSpeed's

@@ -7,7 +7,8 @@ from typing import Final
 from ...catalog.records import load_catalog
 from ...findings import ERROR, Violations
 from ...job.records import Job
-from ...rules.planned import jobs, violation
+from ...rules.planned import jobs
+from ...rules.violations import violation
 
 #: Accelerators whose names SkyPilot doesn't make of their first part, by how they begin.
 #: Source: docs.skypilot.co, GPUs and Accelerators (sky show-gpus -a).

@@ -23,8 +23,8 @@ from ...job.needs import (
 )
 from ...job.records import Job
 from ...job.wording import NOTHING, counted, value_at
-from ..planned import jobs, megatron_jobs, violation
-from ..violations import azureml, derived
+from ..planned import jobs, megatron_jobs
+from ..violations import azureml, derived, violation
 
 _CACHE: Final = "--data-cache-path"
 _READ_ONLY: Final = re.compile(r"(?:^|:)(/[^:]*):ro\b")  # where a mount is, of claim:/path:ro or source:/path:ro
@@ -172,7 +172,7 @@ def arguments_agree(job: Job) -> Violations:
             write = f"write the name of {value} there" if key == "model" else write
             # A script of the user's own may mean something else by the word.
             severity = None if by_us or job.framework.runs("Trainer") else WARNING
-            where = job.origin.locate(f"/launch/arguments/{option.at}")
+            where = job.locate(f"/launch/arguments/{option.at}")
             yield Violation(where, message, f"{write}, or set {other}", severity=severity)
 
 

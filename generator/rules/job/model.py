@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.records import Job
 from ...rule import InFiles
-from ..planned import jobs, jobs_of, lm_jobs, mds_jobs, megatron_jobs, violation
-from ..violations import derived, divisors, megatron_deepspeed, megatron_lm, nearest
+from ..planned import jobs, jobs_of, lm_jobs, mds_jobs, megatron_jobs
+from ..violations import derived, divisors, megatron_deepspeed, megatron_lm, nearest, violation
 
 _MOST_SEQUENCES = 100_000
 

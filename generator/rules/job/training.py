@@ -15,8 +15,8 @@ from ...job.records import Job
 from ...job.schema import launch_keys
 from ...job.wording import counted, dots
 from ...rule import InFiles
-from ..planned import IN_ALL, autotp_jobs, jobs, jobs_of, lm_jobs, violation
-from ..violations import deepspeed, deepspeed_now, derived, megatron_lm, neighbours, transformers
+from ..planned import IN_ALL, autotp_jobs, jobs, jobs_of, lm_jobs
+from ..violations import deepspeed, deepspeed_now, derived, megatron_lm, neighbours, transformers, violation
 
 
 @jobs.rule("CAL001", ERROR, "silent", derived("a factor of a constant that isn't there would be lost"))

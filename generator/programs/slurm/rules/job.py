@@ -7,8 +7,8 @@ from typing import Final
 
 from ....findings import ERROR, Violations
 from ....job.records import Job
-from ....rules.planned import jobs, violation
-from ....rules.violations import derived, slurm_manual
+from ....rules.planned import jobs
+from ....rules.violations import derived, slurm_manual, violation
 
 _WHERE: Final = "/launch/slurm"
 
