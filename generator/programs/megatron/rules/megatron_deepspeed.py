@@ -5,12 +5,14 @@ Nothing in the script compares arguments and config.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
 from ....rules.violations import deepspeed_now, divisors, listed, megatron_deepspeed, nearest
 from ...deepspeed.config import Config
+from ...repository import program_text
 from ...subjects import subject
 from ...submission import Submission
 from ..run import GLOBAL, HEADS, MICRO, PIPELINE, TENSOR, MegatronRun
@@ -22,6 +24,7 @@ _METHOD: Final = "--recompute-method"
 _ENGINE: Final = "--transformer-impl"
 _STAGE: Final = "--zero-stage"
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
+_STEPS: Final = re.compile(r"\b(?:pretrain|train|finetune)\w*\(|\.step\(")  # in a program that makes steps
 _BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size_per_gpu"))
 
 
@@ -147,7 +150,8 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
     """Runs of Megatron-DeepSpeed that train, each with its DeepSpeed config; a converter's make no steps."""
     for run in mds_runs(submission):
         steps = run.has("--train-iters") or run.has("--train-samples") or not run.complete
-        if run.config is not None and steps:
+        text = program_text(run.launch) if run.launch is not None else None
+        if run.config is not None and steps and (text is None or _STEPS.search(text)):
             yield run, run.config
 
 

@@ -25,6 +25,7 @@ _END: Final = re.compile(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
+_ENDING: Final = frozenset({"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"})  # what the options are without the line
 #: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()`.
 _MODULO: Final = re.compile(
     r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
@@ -121,7 +122,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     Prevents: A job that hangs until its time limit, on all its nodes. A note where it isn't known whether they wait.
     Fix: write srun --kill-on-bad-exit=1 --wait=60"""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
-    ends = step.srun.has("--kill-on-bad-exit") or "SLURM_KILL_BAD_EXIT" in step.variables
+    ends = step.srun.has("--kill-on-bad-exit", "--wait") or not _ENDING.isdisjoint(step.variables)
     if several and not ends and not step.srun.opaque:
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
         effect = f"when one task fails, the others {wait} for it until the time limit"

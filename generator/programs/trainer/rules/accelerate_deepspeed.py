@@ -338,8 +338,10 @@ def machines_have_their_ranks(run: Accelerated) -> Violations:
     Fix: add --machine_rank to the launch line"""
     config = run.config
     starts_all = config.uses_deepspeed and config.launcher not in ("standard", "nossh", None)
-    if not starts_all and run.launches and not run.overridden("--machine_rank"):
-        rank = config.value("machine_rank", 0)
+    rank = config.value("machine_rank", 0)
+    beside = run.submission.files.beside(config.path, "accelerate config")
+    one_each = any(other.machines == config.machines and other.value("machine_rank", 0) != rank for other in beside)
+    if not starts_all and not one_each and run.launches and not run.overridden("--machine_rank"):
         message = f"num_machines {config.machines}, and every node assumes rank {rank}"
         hint = "add --machine_rank to the launch line, as in --machine_rank $SLURM_NODEID"
         yield violation(config, "machine_rank" if config.has("machine_rank") else "num_machines", message, hint)
