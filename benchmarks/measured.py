@@ -23,7 +23,7 @@ from dsgen.estimate.flops import attention_flops_per_token, hardware_flops_per_s
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
-from dsgen.job.records import Cluster, Framework, Job, Launch, Origin, Pins, Training
+from dsgen.job.records import Cluster, Framework, Job, JobLaunch, Origin, Pins, Training
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GBIT_PER_S
 
@@ -255,7 +255,7 @@ def _job(row: dict[str, str]) -> Job | None:
         ),
         pins=Pins(),
         headroom=0.0,
-        launch=Launch(target="slurm", script="", arguments=(), environment={}, time_limit_s=None, options={}),
+        launch=JobLaunch(target="slurm", script="", arguments=(), environment={}, time_limit_s=None, options={}),
         origin=Origin(path=row["url_or_repo_path"]),
     )
 

@@ -82,7 +82,7 @@ def find_model(name: str) -> ModelEntry | None:
     return known[begun[0]] if len(set(begun)) == 1 else None
 
 
-def counted(text: str) -> Machines | None:
+def machines_of(text: str) -> Machines | None:
     """Machines that are counted, or NVIDIA's board of eight (`hgx-h100`); `None` for other text."""
     if match := _BOARD.match(text.strip()):
         return Machines(nodes=None, per_node=8, accelerator=text.strip()[match.end() :])
@@ -105,7 +105,7 @@ def nearest(name: str, kind: str) -> str | None:
     names = {**{one: one for one in known}, **{alias: to for alias, to in catalog.aliases.items() if to in known}}
     if kind == "models":
         name = name.rpartition("/")[2]
-    plain, machines = "-".join(_words(name)), counted(name)
+    plain, machines = "-".join(_words(name)), machines_of(name)
     if machines is not None and kind == "node_types":
         card = nearest(machines.accelerator, "accelerators")
         return card and f"{machines.per_node}x{card}"

@@ -13,7 +13,7 @@ from ..facts.hjson.text import JsonText, read_json
 from ..job.source import Source
 from ..job.text import Text, text_of
 from .kinds import MAPPINGS, YAML, deepspeed_keys, is_script, kind_of, may_be_hjson, resembles
-from .other_programs import program_of
+from .other_programs import program_by_keys
 
 # Imports within functions save start-up time.
 
@@ -110,7 +110,7 @@ class File:
     @cached_property
     def _program(self) -> str | None:
         mapping = self.path.suffix.lower() in MAPPINGS
-        return program_of(self.keys, self.content, is_json=self.is_json) if mapping else None
+        return program_by_keys(self.keys, self.content, is_json=self.is_json) if mapping else None
 
     @cached_property
     def other_job(self) -> str | None:

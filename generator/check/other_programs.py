@@ -101,7 +101,7 @@ def _programs() -> Mapping[str, _Program]:
     return {name: read_record(_Program, entry) for name, entry in json.loads(text).items()}
 
 
-def program_of(keys: frozenset[str], content: str, *, is_json: bool) -> str | None:
+def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str | None:
     """The program whose file has these top-level keys; None where it is none that is known."""
     if "$schema" in keys:  # AzureML's
         return None

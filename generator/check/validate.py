@@ -18,7 +18,7 @@ from ..facts.around import checking, is_within
 from ..facts.document import Document, JobSpec
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from ..job.overrides import plain_source
-from ..job.records import Job, Launch
+from ..job.records import Job, JobLaunch
 from ..job.resolve_names import resolve_cluster, resolve_model
 from ..job.text import Text, UnreadableText, read_path, text_of
 from ..programs.frameworks import FRAMEWORKS
@@ -282,7 +282,7 @@ def _quotes(text: str, value: str) -> bool:
     return len(value) > 1 and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
 
 
-def _values(launch: Launch) -> Iterator[tuple[str, str]]:
+def _values(launch: JobLaunch) -> Iterator[tuple[str, str]]:
     """The values of the spec's `launch` with their pointers, the longest first: what quotes it quotes its parts."""
     yield "/launch/script", launch.script
     found = [(f"/launch/arguments/{index}", value) for index, value in enumerate(launch.arguments)]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ..catalog import find_accelerator, find_model, find_node_type, load_catalog
-from ..catalog.names import counted, nearest
+from ..catalog.names import machines_of, nearest
 from ..catalog.records import Accelerator, Model, ModelEntry, NodeType
 from ..estimate.model_size import parameter_count
 from ..job.hf_config import model_from_config
@@ -31,7 +31,7 @@ def listing(records: Mapping[str, Any]) -> Table:
 
 
 _FIND: Final[Mapping[str, Any]] = {
-    "accelerators": lambda name: find_accelerator(found.accelerator if (found := counted(name)) else name),  # `8xh200`
+    "accelerators": lambda name: find_accelerator(found.accelerator if (found := machines_of(name)) else name),
     "node-types": find_node_type,
     "models": find_model,
 }

@@ -115,9 +115,9 @@ def _request(spec: str | None, flags: Mapping[str, Any], assignments: tuple[tupl
     if {"gpus", "nodes"} <= set(values):
         raise click.UsageError("use --gpus or --nodes, not both")
     if "cluster" in values and not {"gpus", "nodes"} & values.keys():
-        from ..catalog.names import counted  # here, to save start-up time
+        from ..catalog.names import machines_of  # here, to save start-up time
 
-        if (machines := counted(values["cluster"])) and machines.nodes:  # `--cluster 16x8xh100`
+        if (machines := machines_of(values["cluster"])) and machines.nodes:  # `--cluster 16x8xh100`
             values["nodes"] = machines.nodes
     arguments = ["dsgen"] if spec is None else ["dsgen", _without_folders(spec)]
     for name, value in values.items():

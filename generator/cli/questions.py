@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from ..catalog import find_accelerator, find_model, find_node_type
-from ..catalog.names import Machines, counted, nearest, nodes_with
+from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..job.quantities import read_tokens
 from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
@@ -59,7 +59,7 @@ def read_cluster(text: str) -> Any:
     """A node type; or cards of a node, counted, as in `4xa100-40gb`. An open count is asked for."""
     if find_node_type(text) is not None:
         return text
-    machines = counted(text)
+    machines = machines_of(text)
     accelerator = find_accelerator(machines.accelerator if machines else text)
     if accelerator is None:
         near = nearest(text, "node_types") or nearest(text, "accelerators")
@@ -173,7 +173,7 @@ def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counted_in(cluster: object) -> Machines | None:
-    return counted(cluster) if isinstance(cluster, str) else None
+    return machines_of(cluster) if isinstance(cluster, str) else None
 
 
 def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _per_node(cluster: object) -> int | None:
     if isinstance(cluster, dict):
         each: int = cluster["accelerators_per_node"]
         return each
-    node, machines = find_node_type(str(cluster)), counted(str(cluster))
+    node, machines = find_node_type(str(cluster)), machines_of(str(cluster))
     return node.accelerators_per_node if node else machines.per_node if machines else None
 
 

@@ -19,7 +19,7 @@ from ..job.text import Text
 from ..job.wording import counted
 from ..job.yaml_core import MAX_DIGITS, Dialect, resolve_scalar, short_tag
 from .hjson.text import JsonText
-from .places import Reader
+from .places import Values
 
 Kind = str  #: the name of a kind of document, as in `programs/kinds.json`; also "job spec" and "launch script"
 
@@ -143,7 +143,7 @@ def read_yaml(text: Text) -> Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YamlDocument(Reader):
+class YamlDocument(Values):
     """A YAML document of another program. A name is a key, or the keys on the way to it: `resources/shm_size`."""
 
     source: Source

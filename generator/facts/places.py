@@ -43,7 +43,7 @@ class Lines:
 ValueKind = Literal["null", "bool", "int", "float", "str", "list", "object"]
 
 
-class Reader(Protocol):
+class Values(Protocol):
     """A document by name: a JSON pointer in a config, an argument of a program, an option of a launch line."""
 
     def value(self, name: str, default: object = None) -> object:

@@ -22,7 +22,7 @@ from .resolve_names import check_model_keys
 from .schema_check import check_schema
 from .source import Source, escape, parse
 from .text import CONTROL, UnreadableText, read_path, read_stream
-from .wording import dotted, kind_of_value, show, walk
+from .wording import dotted, kind_in_words, show, walk
 from .yaml_core import STRICT
 
 # Where an empty value means something; elsewhere `key:` without a value is the same as no key.
@@ -52,7 +52,7 @@ def load_with_findings(
             raise InvalidJob(read.findings)
         if not isinstance(read.data, dict):
             where = read.locations.get("", Location(path=read.path, line=1, column=1))
-            message = f"a job spec is a mapping of keys to values; this is {kind_of_value(read.data)}"
+            message = f"a job spec is a mapping of keys to values; this is {kind_in_words(read.data)}"
             wrong = codes.WRONG_TYPE.at(where, message, "write `model: gpt3-175b` and so on, one key a line")
             empty = codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
             raise InvalidJob([*read.findings, empty if read.data is None else wrong])

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from ..catalog.names import counted, find_model
+from ..catalog.names import find_model, machines_of
 from .arguments import gives
 from .source import Source
 
@@ -107,7 +107,7 @@ def written_out(source: Source) -> Source:
         return source
     data: dict[str, Any] = dict(source.data)
     cluster, training, read = data.get("cluster"), data.get("training"), data.get("data")
-    machines = counted(cluster) if isinstance(cluster, str) else None
+    machines = machines_of(cluster) if isinstance(cluster, str) else None
     if machines is not None and machines.nodes is not None and not {"gpus", "nodes"} & data.keys():
         data["nodes"] = machines.nodes
     if isinstance(training, dict):

@@ -260,7 +260,7 @@ class Pins:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class JobLaunch:
     """The start of the job: its target, script, arguments and options."""
 
     target: str  #: slurm | azureml | shell
@@ -313,7 +313,7 @@ class Job:
     training: Training
     pins: Pins
     headroom: float  #: share of usable device memory kept free
-    launch: Launch
+    launch: JobLaunch
     origin: Origin
     calibration: Calibration = Calibration()
     elastic: tuple[int, ...] = ()  #: the counts of GPUs that an elastic job may get, ascending

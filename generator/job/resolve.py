@@ -20,7 +20,7 @@ from .records import (
     Data,
     Frameworks,
     Job,
-    Launch,
+    JobLaunch,
     Lora,
     Origin,
     Output,
@@ -169,7 +169,7 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         training=_training(training, model, cluster.accelerator, is_fine_tuning(training.get("lora"), words)),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
-        launch=Launch(
+        launch=JobLaunch(
             target=target,
             script=launch.get("script", framework.script),
             arguments=tuple(_as_text(source, f"/launch/arguments/{index}", word) for index, word in enumerate(words)),

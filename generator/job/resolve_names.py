@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..catalog import Accelerator, Model, find_accelerator, find_model, find_node_type
-from ..catalog.names import Machines, counted, nearest, nodes_with
+from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..findings import Finding, Severity
 from ..units import GB, GBIT_PER_S, GIB
 from ..version import __version__
@@ -21,7 +21,7 @@ from .records import Calibration, Cluster
 from .schema_check import violations
 from .source import Source, escape, parse
 from .text import UnreadableText, UnusableJson, read_json, read_path
-from .wording import dotted, kind_of_value, show
+from .wording import dotted, kind_in_words, show
 
 ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
 _FAST_NETWORK_GBITS_PER_S: Final = 100  # from here on a training cluster's network is taken for InfiniBand
@@ -60,7 +60,7 @@ def resolve_cluster(source: Source, value: str | Mapping[str, Any]) -> _Cluster:
 
 def _named(source: Source, pointer: str, value: str) -> _Cluster:
     """The cluster of a node type's name, or of machines that are counted."""
-    node_type, machines = find_node_type(value), counted(value)
+    node_type, machines = find_node_type(value), machines_of(value)
     if node_type is not None:
         return node_type, ()
     accelerator = find_accelerator(machines.accelerator if machines else value)
@@ -234,7 +234,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     except UnusableJson as unusable:
         problem = f"the model's config {show(value)}: {unusable}"
     else:
-        problem = f"the model's config {show(value)} is {kind_of_value(config)}, not a mapping"
+        problem = f"the model's config {show(value)} is {kind_in_words(config)}, not a mapping"
     if not isinstance(config, dict):
         return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), problem, hint),)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem

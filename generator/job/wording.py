@@ -82,7 +82,7 @@ def show(value: object) -> str:
     return str(value)
 
 
-def kind_of_value(value: object) -> str:
+def kind_in_words(value: object) -> str:
     """Name the kind of a value without the value: a file that isn't what it should be may be private."""
     return "text" if isinstance(value, str) else "a number" if type(value) in (int, float) else show(value)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..dataclass import dataclass
 from ..job.arguments import argument_values, gives, is_fine_tuning, options_of, without
 from ..job.needs import continuation
-from ..job.records import Job, Launch
+from ..job.records import Job, JobLaunch
 
 #: What the log of a trial begins with; its number follows. It is how logs are recognised, whoever collected them.
 TRIAL: Final = "dsgen trial"
@@ -41,7 +41,7 @@ def count_folder(gpus: int) -> str:
     return f"{gpus}gpus"
 
 
-def from_the_scripts_folder(launch: Launch, _: Path) -> str:
+def from_the_scripts_folder(launch: JobLaunch, _: Path) -> str:
     """Say where a job is started whose processes run in the current folder."""
     if launch.script.startswith("/"):
         return f"Start the job; {launch.script} has to be there, or in the container:"
@@ -85,12 +85,12 @@ class Launcher:
     pick: Callable[[Sequence[Plan], RenderedFile, str], tuple[RenderedFile, ...]] | None = None
     for_whole_runs: frozenset[str] = frozenset()  #: keys that a trial doesn't have
     in_folder: bool = True  #: whether the job runs in the folder that it is started from, which holds the script
-    uploaded: Callable[[Launch, Path], Path | None] = lambda _, __: None  #: the folder that has to hold the script
+    uploaded: Callable[[JobLaunch, Path], Path | None] = lambda _, __: None  #: the folder that has to hold the script
     #: Its options, with paths from where the spec is as paths from the files' folder, where only these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
     #: Notes on folders of a job's output that go with its machines.
     lost: Callable[[Job], Iterable[str]] = lambda _: ()
-    before: Callable[[Launch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
+    before: Callable[[JobLaunch, Path], str] = from_the_scripts_folder  #: what to do first, said above that command
     more: Callable[[Path], tuple[str, ...]] = lambda _: ()  #: words that its commands need for what is in that file
 
     def command(self, folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsgen.catalog import find_accelerator, find_model, find_node_type, load_catalog
-from dsgen.catalog.names import Machines, counted, nearest
+from dsgen.catalog.names import Machines, machines_of, nearest
 from dsgen.catalog.records import build_catalog
 
 
@@ -75,16 +75,16 @@ def test_sizes_of_azure_need_neither_their_first_word_nor_underscores() -> None:
 
 def test_counted_machines() -> None:
     """`4xa10g` is a node of four, `16x8xh100` sixteen nodes of eight."""
-    assert counted("4xa10g") == Machines(nodes=None, per_node=4, accelerator="a10g")
-    assert counted("16x8xh100") == Machines(nodes=16, per_node=8, accelerator="h100")
-    assert counted("8 x NVIDIA H100") == Machines(nodes=None, per_node=8, accelerator="NVIDIA H100")
-    assert counted("H100x8") == counted("H100 x 8") == Machines(nodes=None, per_node=8, accelerator="H100")
-    assert counted("MI300X x 8") == Machines(nodes=None, per_node=8, accelerator="MI300X")
-    assert counted("hgx-h100") == counted("nvidia/HGX H100".lower()) == counted("8xh100")
-    assert counted("hgx-") is None
-    assert counted("llama-8x7b") is None
-    assert counted("dgx2") is None
-    assert counted("0xh100") is None
+    assert machines_of("4xa10g") == Machines(nodes=None, per_node=4, accelerator="a10g")
+    assert machines_of("16x8xh100") == Machines(nodes=16, per_node=8, accelerator="h100")
+    assert machines_of("8 x NVIDIA H100") == Machines(nodes=None, per_node=8, accelerator="NVIDIA H100")
+    assert machines_of("H100x8") == machines_of("H100 x 8") == Machines(nodes=None, per_node=8, accelerator="H100")
+    assert machines_of("MI300X x 8") == Machines(nodes=None, per_node=8, accelerator="MI300X")
+    assert machines_of("hgx-h100") == machines_of("nvidia/HGX H100".lower()) == machines_of("8xh100")
+    assert machines_of("hgx-") is None
+    assert machines_of("llama-8x7b") is None
+    assert machines_of("dgx2") is None
+    assert machines_of("0xh100") is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dsgen.catalog.records import Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
-from dsgen.job.records import Cluster, Job, Launch, Origin, Output, Pins
+from dsgen.job.records import Cluster, Job, JobLaunch, Origin, Output, Pins
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.program import ArgumentGroup, ConfigPath, Program, RenderedFile
 from dsgen.search.plan import Plan
@@ -86,7 +86,7 @@ def plan(
         ),
         pins=Pins(),
         headroom=0.08,
-        launch=Launch(
+        launch=JobLaunch(
             target=target,
             script=script,
             arguments=arguments,

@@ -8,7 +8,7 @@ from typing import Any
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.ledgers import Memory, StepTime, Throughput
-from dsgen.job.records import Cluster, Job, Launch, Origin, Pins, Training
+from dsgen.job.records import Cluster, Job, JobLaunch, Origin, Pins, Training
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.program import ConfigPath, Program
 from dsgen.search.plan import Plan
@@ -46,14 +46,14 @@ def make_accelerator(generation: str = "ampere") -> Accelerator:
 
 
 def make_job(framework: str, model: Model = GPT, *, generation: str = "ampere", **changes: Any) -> Job:
-    """A job; `changes` are fields of `Training` or `Launch`, and `gpus`."""
+    """A job; `changes` are fields of `Training` or `JobLaunch`, and `gpus`."""
     training = Training(
         sequence_length=2048, global_batch=1536, precision="bf16", optimizer="adamw", attention="flash",
         duration_tokens=300e9, learning_rate=6e-5, weight_decay=0.1, gradient_clipping=1.0,
     )  # fmt: skip
-    launch = Launch(target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={})
+    launch = JobLaunch(target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={})
     in_training = {k: v for k, v in changes.items() if k in Training.__dataclass_fields__}
-    in_launch = {k: v for k, v in changes.items() if k in Launch.__dataclass_fields__}
+    in_launch = {k: v for k, v in changes.items() if k in JobLaunch.__dataclass_fields__}
     cluster = Cluster(
         name="test", provider=None, accelerator=make_accelerator(generation), accelerators_per_node=8,
         intra_node="nvswitch", link_domain=8, network="infiniband", network_bytes_per_s_per_node=2e11,

@@ -8,7 +8,7 @@ from typing import Any
 
 from dsgen.catalog.records import Accelerator, Model
 from dsgen.findings import Location
-from dsgen.job.records import Calibration, Cluster, Data, Job, Launch, Origin, Output, Pins, Training
+from dsgen.job.records import Calibration, Cluster, Data, Job, JobLaunch, Origin, Output, Pins, Training
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GB, GIB
 
@@ -74,7 +74,7 @@ TRAINING = Training(
     gradient_clipping=1.0,
 )
 
-LAUNCH = Launch(target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={})
+LAUNCH = JobLaunch(target="slurm", script="train.py", arguments=(), environment={}, time_limit_s=None, options={})
 
 
 def job(

@@ -17,7 +17,7 @@ from ...findings import Location
 from ...job.source import escape
 from ...job.text import Text
 from ...job.wording import value_at
-from ..places import Lines, Reader
+from ..places import Lines, Values
 from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64
@@ -232,7 +232,7 @@ class _Document:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonText(Reader):
+class JsonText(Values):
     """A JSON or HJSON document. Offsets count characters of `text.content`; pointers are JSON pointers (RFC 6901).
 
     `data` is what DeepSpeed reads, or what `json` reads where only that reads it; of a broken text, what was read up to

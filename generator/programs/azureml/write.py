@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ...dataclass import dataclass
 from ...job.needs import EXPRESSION, IMAGES, Bindings, bindings
-from ...job.records import Launch
+from ...job.records import JobLaunch
 from ...search.plan import Plan
 from ...version import __version__
 from ..launching import fabric
@@ -165,7 +165,7 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield f"Azure's images set {name} to {path}; an image without that file needs a copy, or all-reduce is slow."
 
 
-def _uploaded(launch: Launch, folder: Path) -> Path | None:
+def _uploaded(launch: JobLaunch, folder: Path) -> Path | None:
     """The folder on this machine that is `code`; None where it is a registered asset or a repository."""
     code = str(launch.options.get("code", OWN_FOLDER))
     return None if ":" in code else Path(os.path.normpath(folder / code))
@@ -188,7 +188,7 @@ def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str
     return {**options, **moved, **({"inputs": inputs} if inputs else {})}
 
 
-def _before(launch: Launch, folder: Path) -> str:
+def _before(launch: JobLaunch, folder: Path) -> str:
     """Return what is uploaded, which has to hold the script."""
     uploaded = _uploaded(launch, folder)
     if launch.script.startswith("/"):

@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Literal
 from ...dataclass import dataclass
 from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText, Span
-from ...facts.places import Lines, Reader, kind_of_value
+from ...facts.places import Lines, Values, kind_of_value
 from ...facts.releases import Release
 from ...findings import Location
 from ...job.source import Source
@@ -32,7 +32,7 @@ from .schema import PROFILES, DeepSpeedSchema, Key, Version, as_hjson, load_sche
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DsConfig(Reader):
+class DsConfig(Values):
     """A DeepSpeed configuration: JSON or HJSON, a file of its own or a here-document of a launch script."""
 
     document_kind: ClassVar[Kind] = "DeepSpeed config"

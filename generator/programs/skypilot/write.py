@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...job.records import Job, Launch
+from ...job.records import Job, JobLaunch
 from ...search.plan import Plan
 from ..launching import write
 from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder
@@ -110,7 +110,7 @@ def _secrets(file: Path) -> tuple[str, ...]:
     return tuple(word for name in names for word in ("--secret", name))
 
 
-def _before(launch: Launch, folder: Path) -> str:
+def _before(launch: JobLaunch, folder: Path) -> str:
     """Return what is uploaded, which has to hold the script."""
     if "workdir" in launch.options:
         return f"Start the job, which uploads {launch.options['workdir']} with {launch.script}:"

@@ -14,7 +14,7 @@ from ...dataclass import dataclass
 from ...facts.around import text_around, until_next_check
 from ...facts.document import FileText, Kind
 from ...facts.hjson.text import JsonText
-from ...facts.places import Reader
+from ...facts.places import Values
 from ...findings import Finding, Location
 from ...job.source import Source, escape
 from ...job.wording import whole_number
@@ -74,7 +74,7 @@ class ReplicaBatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingArguments(Reader):
+class TrainingArguments(Values):
     """Arguments by their Python name (`per_device_train_batch_size`), with the types that TrainingArguments gives them.
 
     An argument whose value can't be known, such as a variable's, has a place and no value. One that isn't of its type
