@@ -20,7 +20,7 @@ from .compute import LayerTime, attention_core, busiest, repeated, repeated_shar
 from .groups import Group, group, sends_tokens_once_per_node
 from .layout import LayoutLike, Modules, Offload, Recompute, once_each
 from .model_size import attention_widths
-from .products import exposed_s, spread_s
+from .products import exposed_s, spread_s, stream_s
 from .rates import rates
 from .stages import StageContents, expert_replicas
 from .states import summed_bytes, weight_bytes
@@ -28,8 +28,7 @@ from .states import summed_bytes, weight_bytes
 
 def link_bytes_per_s(job: Job, ring: Group) -> Any:
     """Bytes per second of each member inside its node."""
-    cluster = job.cluster
-    accelerator = cluster.accelerator
+    cluster, accelerator = job.cluster, job.cluster.accelerator
     link = accelerator.link_bytes_per_s if cluster.intra_node != "pcie" else accelerator.pcie_bytes_per_s
     inside = (link or accelerator.pcie_bytes_per_s) * rates(job).link_fraction
     if cluster.intra_node == "mesh":  # each pair has its own link: a smaller group has fewer of them
@@ -43,8 +42,7 @@ def link_bytes_per_s(job: Job, ring: Group) -> Any:
 
 def network_bytes_per_s(job: Job) -> float:
     """Bytes per second that one node sends, all its NICs together."""
-    rate: float = job.cluster.network_bytes_per_s_per_node * rates(job).network_fraction
-    return max(rate, 1.0)
+    return max(job.cluster.network_bytes_per_s_per_node * float(rates(job).network_fraction), 1.0)
 
 
 def bandwidth(job: Job, ring: Group) -> Any:
@@ -154,24 +152,27 @@ def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
 
     A ring of c ranks makes c-1 steps, each beside the attention of one chunk; zigzag chunks share the causal half
     evenly. Only heads of keys and values move, at least one on each tensor rank; MLA's are expanded before. Backward,
-    keys and values move together with their gradients. All-to-alls move queries, keys, values and output.
+    keys and values move together with their gradients. All-to-alls move queries, keys and values, then the output; each
+    is copied before and after, beside another's exchange but for the first, the last, and the output's two.
 
     **Source**: ring: Megatron-LM and Transformer Engine, attention/dot_product_attention/context_parallel.py (p2p, a2a
-    and a2a+p2p); Ulysses (2309.14509).
+    and a2a+p2p, flash_attn_a2a_communicate); Ulysses (2309.14509).
     """
     heads = layout.context_heads if job.framework.rings_context else layout.context
     chunks = layout.context / heads
-    tokens, element = local_tokens(job, layout), weight_bytes(job)
+    size = weight_bytes(job) * local_tokens(job, layout) / layout.tensor
     queries, keys, values = attention_widths(job.model)
-    both = keys + values if job.model.is_mla else 2 * np.maximum(keys, layout.tensor * job.model.head_dim)
+    own = (keys, values) if job.model.is_mla else 2 * (np.maximum(keys, layout.tensor * job.model.head_dim),)
     ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
-    send = send_s(job, element * tokens * both / layout.tensor, ring.size > ring.per_node)
+    first, *others, output = (size * width for width in (queries, *own, values))
+    send = send_s(job, sum(others), ring.size > ring.per_node)
     core, more = attention_core(job, layout), ring_steps(job, layout)
     beside, back = (core + more).forward_s / chunks, (core + more).backward_s / chunks
     steps = (1 + again) * exposed_s(job, send, beside) + exposed_s(job, 2 * send, back)
-    exchange = all_to_all_s(job, inner, element * tokens * (queries + both + values) / layout.tensor)
+    sent = all_to_all_s(job, inner, first + sum(others)) + all_to_all_s(job, inner, output)
+    copied = stream_s(job, 2 * (first + others[-1] + 2 * output)) + 4 * rates(job).kernel_start_s
     kernels = (1 + again) * more.forward_s + more.backward_s
-    return (chunks - 1) * steps + kernels + np.where(heads > 1, (2 + again) * exchange, 0.0)
+    return (chunks - 1) * steps + kernels + np.where(heads > 1, (2 + again) * (sent + copied), 0.0)
 
 
 def exchange_saves(job: Job, layout: LayoutLike) -> Any:
@@ -225,8 +226,7 @@ def expert_s(job: Job, layout: LayoutLike, time: LayerTime, again: Any) -> tuple
     ring, cut = group(job, layout.expert, layout.expert_tensor), group(job, layout.expert_tensor, 1)
     tokens = local_tokens(job, layout) / (layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout))
     size, copies = weight_bytes(job) * tokens * job.model.hidden, job.model.experts_per_token
-    most = busiest(job, layout)
-    passes = 4 + 2 * again
+    most, passes = busiest(job, layout), 4 + 2 * again
     once = sends_tokens_once_per_node(job, layout)
     one = np.where(once, dispatch_s(job, ring, size, copies), all_to_all_s(job, ring, size * copies)) * most
     gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * most)

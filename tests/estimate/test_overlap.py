@@ -103,6 +103,17 @@ def test_short_chunks_pay_for_the_steps_of_the_ring() -> None:
         assert (float(ring.total_s) > 1.5 * ideal) is holds
 
 
+def test_heads_are_copied_before_and_after_they_are_exchanged() -> None:
+    """However fast the links, queries, output twice and values are read and written beside each exchange of heads."""
+    whole = job(training__sequence_length=1 << 20, gpus=8)
+    accelerator = replace(whole.cluster.accelerator, link_bytes_per_s=1e18)
+    fast = replace(whole, cluster=replace(whole.cluster, accelerator=accelerator))
+    copied = 2 * (1 << 20) / 8 * whole.model.head_dim * (3 * whole.model.heads + whole.model.kv_heads)
+    least_s = 2 * 2 * copied / accelerator.memory_bytes_per_s  # read and written, forward and backward
+    found = float(context_s(fast, Layout(data=1, context=8, context_heads=8), 0.0))
+    assert least_s < found < 2 * least_s
+
+
 def test_heads_exchanged_inside_the_node_shorten_the_ring() -> None:
     """On a slow network, hierarchical context parallelism beats a ring of all ranks."""
     whole = with_network(job(training__sequence_length=65536, gpus=16), 0.02)
