@@ -148,7 +148,7 @@ def hands_to_trainer(holder: str) -> bool:
 def _has_handed(folder: Path, name: str) -> bool:
     text_of_name = rf"""["'](?:[\w./-]*/)?{re.escape(name)}["']"""
     named = re.compile(rf"^([ \t]*)(\w+)[ \t]*=[ \t]*{text_of_name}", re.MULTILINE)
-    handed = re.compile(rf"^[^#\n]*\bdeepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE)
+    handed = re.compile(rf"^[^#\n]*(?<![.\w])deepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE)
     for text in _texts(folder, ("*.py", "*/*.py"), name):
         everywhere = {variable for indent, variable in named.findall(text) if not indent} | {""}
         for function in _FUNCTION.split(text):

@@ -258,6 +258,10 @@ class Config(DsConfig):
         """Return whether they are known to leave the device."""
         return self.offload(what) in ("cpu", "nvme")
 
+    def may_swap(self) -> bool:
+        """Return whether something may go to NVMe, and aio be read."""
+        return not {"nvme", None}.isdisjoint(map(self.offload, OFFLOADED)) or self.has("/checkpoint/writer")
+
     @cached_property
     def optimizer(self) -> str | None:
         """The type of the optimizer that is built, in lower case where DeepSpeed ignores case; None where none is."""

@@ -14,7 +14,7 @@ from ....job.wording import dots, escape, show
 from ...lookup import is_slip
 from ...repository import reads_key
 from .. import schema as tables
-from ..config import HANDED_ON, OFFLOADED, ZERO, Config
+from ..config import HANDED_ON, ZERO, Config
 from ..schema import DeepSpeedSchema, Deprecation, Key, Section, Version, last_version_of, load_schema, versions
 from .subjects import Fix, Place, Problem, named
 
@@ -118,7 +118,7 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     slip = slip or bool((name in _INSTEAD or near) and not reads_key(name, place.config.path))
     own = rule == "PARSE004" and not (near or name in _INSTEAD or in_block)  # the program's own, perhaps
     severity = Severity.ERROR if slip else Severity.NOTE if old else None  # refused or ignored, it has no effect
-    harmless = own or (old and place.pointer in _OWN_RULES)  # which the old release reads
+    harmless = own or _is_unused(place) or (old and place.pointer in _OWN_RULES)  # which the old release reads
     harmless = harmless or ((old or not refused) and _is_default(place, near, old))
     severity = Severity.NOTE if harmless else severity
     return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
@@ -151,6 +151,11 @@ def _is_default(place: Place, meant: str | None, old: bool) -> bool:
         return all(key is not None and place.value[name] == key.default for name, key in keys.items())
     key = schema.key(pointer) if old else None
     return key is not None and place.value == key.default
+
+
+def _is_unused(place: Place) -> bool:
+    """Return whether nothing reads the section that the key is in."""
+    return place.section.pointer == "/aio" and not place.config.may_swap()
 
 
 def _section_meant(place: Place, name: str) -> str | None:
@@ -255,7 +260,7 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     message = f"{release} {'refuses' if refused else 'ignores'} {_in(section, name)}: "
     message += f"it was added in {since}" if newer else _until(last)
     hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else dots(last)}"
-    unused = not release.exact or (section == "/aio" and "nvme" not in map(place.config.offload, OFFLOADED))
+    unused = not release.exact or _is_unused(place)
     severity = Severity.NOTE if unused else Severity.ERROR if refused else Severity.WARNING
     return place.problem("VER004", message, hint, severity=severity, at_key=True)
 

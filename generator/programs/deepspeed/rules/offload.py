@@ -175,18 +175,12 @@ def aio_is_for_nvme(config: Config) -> Violations:
     """The aio block is written where something is offloaded to NVMe, whose reads and writes it tunes.
     Prevents: The settings silently have no effect.
     Fix: remove the block"""
-    if config.block("/aio") and not _may_swap(config):
+    if config.block("/aio") and not config.may_swap():
         message, hint = "aio has no effect: nothing is offloaded to nvme", 'remove aio, or use "device": "nvme"'
         yield to_remove(config, "/aio", message, hint, at_key=True)
 
 
-def _may_swap(config: Config) -> bool:
-    """Return whether something may go to NVMe, and aio be read."""
-    devices = {config.offload(what) for what, _ in _OFFLOADS}
-    return not devices.isdisjoint(("nvme", None)) or config.has("/checkpoint/writer")
-
-
-@configs.where(_may_swap).rule("ZERO052", ERROR, "init", derived(_UNCHECKED))
+@configs.where(Config.may_swap).rule("ZERO052", ERROR, "init", derived(_UNCHECKED))
 def aio_counts_are_positive(config: Config) -> Violations:
     """Sizes and counts of aio are integers greater than 0.
     Prevents: a TypeError in a C++ constructor, or reads that never end

@@ -181,10 +181,16 @@ def _of_batch(place: Place) -> Problem | None:
     """Return the problem of a value with which DeepSpeed can't compute a batch."""
     value = place.value
     if value == "auto":
-        message = f'{place.name} is "auto", which only Transformers and accelerate fill in; DeepSpeed fails on it'
+        if place.config.filled:
+            return None
+        names = [key for key in BATCH_KEYS if place.siblings.get(key) == "auto"]
+        names = [f"`{key}`" for key in names if not sets_key(key, place.config.path)]
+        if names[:1] != [place.name]:
+            return None  # told with the first
+        what = f'{", ".join(names)} {"is" if len(names) == 1 else "are"} "auto"'
+        message = f"{what}, which only Transformers and accelerate fill in; DeepSpeed fails on it"
         hint = "write a number, or pass --consumer huggingface if the Trainer reads this file"
-        filled = place.config.filled or sets_key(place.pointer[1:], place.config.path)
-        return None if filled else place.problem("PARSE007", message, hint)
+        return place.problem("PARSE007", message, hint)
     if is_variable(value):
         return _unfilled(place)
     if isinstance(value, str):
