@@ -15,7 +15,7 @@ from ..programs.launching.launch_line import LAUNCHERS, Launch
 from ..programs.lookup import Files, end_alike
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
-from ..programs.submission import Submission, ds_config_of, named_in, used_accelerate_config, used_config
+from ..programs.submission import Submission, ds_config_of, named_in
 from ..programs.trainer.training_arguments import TrainingArguments
 
 
@@ -79,14 +79,14 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
         return
     alone = [one for one in submission.training_arguments if one.launch is None]
     for one in alone:
-        own = ds_config_of(submission, one) or used_config(submission)
+        own = ds_config_of(submission, one) or submission.used_config
         yield ExistingRun(submission=submission, trainer=one, config=own)
     if not alone:
         for config in submission.configs:  # with a key of DeepSpeed's: JSON that is named by itself may be anything
             top, keys = config.schema.section(""), config.json.data if isinstance(config.json.data, dict) else {}
             if top is not None and any(key in top.keys for key in keys):
                 yield ExistingRun(submission=submission, config=config)
-    if not alone and not submission.configs and used_accelerate_config(submission) is not None:
+    if not alone and not submission.configs and submission.used_accelerate_config is not None:
         yield ExistingRun(submission=submission)
 
 
@@ -103,5 +103,5 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     if config is None:  # the one that the script names, else the only one there is
         named = named_in(submission, launch.script.text.path) or frozenset()
         configs = [one for one in submission.configs if id(one.json) in named]
-        config = configs[0] if len(configs) == 1 else used_config(submission)
+        config = configs[0] if len(configs) == 1 else submission.used_config
     return ExistingRun(submission=submission, launch=launch, trainer=trainer, config=config)

@@ -12,7 +12,6 @@ from ..job.text import UnusableJson, read_json
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
-from ..programs.submission import used_accelerate_config
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from .draft import Draft, Given, Parser, options_of_launch, options_of_values, values_of
@@ -54,7 +53,7 @@ def read_script(draft: Draft) -> None:
             draft.drop("output.save_interval")
     _read_model(draft)
     _read_usual(draft)
-    config = used_accelerate_config(found.submission)
+    config = found.submission.used_accelerate_config
     if config is not None and (found.launch is None or found.launch.call("accelerate") is not None):
         _read_accelerate(draft, config)
 

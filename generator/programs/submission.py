@@ -176,6 +176,20 @@ class Submission:
         """The model: that of the context, else the job's."""
         return self.context.model or (self.job.model if self.job else None)
 
+    @cached_property
+    def used_config(self) -> Config | None:
+        """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
+        named = _named(link for link in self.references if link.kind == "DeepSpeed config")
+        used = _read(self, named) or self.configs
+        return used[0] if len(used) == 1 else None
+
+    @property
+    def used_accelerate_config(self) -> AccelerateConfig | None:
+        """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
+        named = _named(link for link in self.references if link.kind == "accelerate config")
+        used = [config for config in self.accelerate_configs if id(config) in named] or self.accelerate_configs
+        return used[0] if len(used) == 1 else None
+
     def release(self, program: str, path: str) -> Release:
         """The release of a program that the file at `path` is judged by: of the context, else the nearest one named."""
         given = self.context.deepspeed_version if program == "deepspeed" else None
@@ -229,26 +243,10 @@ def _named(links: Iterable[Reference]) -> frozenset[int]:
     return frozenset(id(getattr(one, "json", one)) for link in links for one in link.documents)
 
 
-@lru_cache(maxsize=4)
-def used_config(submission: Submission) -> Config | None:
-    """The DeepSpeed config that the job uses: the one that a launch line names, else the only one there is."""
-    named = _named(link for link in submission.references if link.kind == "DeepSpeed config")
-    used = _read(submission, named) or submission.configs
-    return used[0] if len(used) == 1 else None
-
-
 def _read(submission: Submission, named: frozenset[int]) -> Sequence[Config]:
     """Of the configs that are named those that the job reads: that it holds itself, not copies of them beside it."""
     every = [config for config in submission.configs if id(config.json) in named]
     return [config for config in every if config.embedded] or every
-
-
-def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
-    """The accelerate config that the job uses: the one that a launch line names, else the only one there is."""
-    named = _named(link for link in submission.references if link.kind == "accelerate config")
-    configs = submission.accelerate_configs
-    used = [config for config in configs if id(config) in named] or configs
-    return used[0] if len(used) == 1 else None
 
 
 def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
@@ -258,7 +256,7 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
     if not arguments.has("deepspeed") or isinstance(named, dict) or named in (False, ""):
         return None
     if named is None:
-        return used_config(submission)
+        return submission.used_config
     paths = (named, PurePath(str(named)).name)  # of what is in an image or volume, the name alone is known
     links = [link for link in submission.references if link.path in paths and link.where.path == arguments.path]
     return next(iter(_read(submission, _named(links))), None)

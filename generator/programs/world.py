@@ -16,7 +16,7 @@ from .launching.launch_line import Launch
 from .launching.launcher_call import NODES, PER_NODE, LauncherCall
 from .launching.own_options import has_unknown_stages, pipeline_stages
 from .launching.script import LaunchScript
-from .submission import Submission, used_accelerate_config, used_config
+from .submission import Submission
 
 #: No machine has more GPUs, or nodes: as many as a job spec can have.
 MOST_GPUS: Final = 2**20
@@ -175,7 +175,7 @@ def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> It
 
 
 def _accelerate_claims(submission: Submission) -> Iterator[Claim]:
-    config = used_accelerate_config(submission)
+    config = submission.used_accelerate_config
     calls = [call.options for launch in submission.launches for call in launch.calls if call.program == "accelerate"]
     if config is None or (submission.launches and not calls):  # another program reads it, and may set the counts itself
         return
@@ -205,7 +205,7 @@ def _degrees(submission: Submission) -> dict[str, int]:
     if not submission.megatron and submission.job is not None:
         pins = submission.job.pins
         found += [(name, getattr(pins, name)) for name in ("tensor", "pipeline", "context", "expert")]
-    if (config := used_config(submission)) is not None:
+    if (config := submission.used_config) is not None:
         found += [(name, config.whole(pointer)) for name, pointer in _DEEPSPEED_DEGREES]
         found += [("pipeline", pipeline_stages(launch)) for launch in submission.launches]
     degrees: dict[str, int] = {}

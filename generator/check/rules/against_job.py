@@ -9,7 +9,7 @@ from ...findings import ERROR, WARNING, Violation, Violations, against
 from ...job.records import Job
 from ...programs.deepspeed.config import Config
 from ...programs.subjects import subject, submissions
-from ...programs.submission import Submission, used_config
+from ...programs.submission import Submission
 from ...programs.world import world_of
 from ...rules.violations import derived
 
@@ -37,7 +37,7 @@ _DEGREES: Final = (
 
 @subject("job spec", "DeepSpeed config")
 def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
-    config = used_config(submission)
+    config = submission.used_config
     if submission.job is not None and config is not None:
         yield submission.job, config
 

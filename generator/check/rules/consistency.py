@@ -16,7 +16,7 @@ from ...programs.megatron.run import CONTEXT, EXPERT, GLOBAL, HEADS, LAYERS, MIC
 from ...programs.megatron.table import LARGEST
 from ...programs.references import Reference
 from ...programs.subjects import ds_configs, submissions
-from ...programs.submission import Submission, used_config
+from ...programs.submission import Submission
 from ...programs.world import FLAGS, MOST_GPUS, world_of
 from ...rules.violations import deepspeed, deepspeed_now, derived
 
@@ -115,7 +115,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     Fix: add --deepspeed_config with the path of the one that is meant"""
     programs = [launch for launch in submission.launches if launch.program is not None]
     named = any(link.kind == "DeepSpeed config" for link in submission.references)
-    if len(programs) != 1 or used_config(submission) is not None or named:
+    if len(programs) != 1 or submission.used_config is not None or named:
         return
     launch = programs[0]
     names = sorted({one.name for one in submission.files.beside(launch.script.text.path, "DeepSpeed config")})

@@ -20,7 +20,7 @@ from ...references import LIGHTNING_CONFIG
 from ...repository import find_programs, program_of, program_path, programs_in, tells
 from ...shell.records import Word
 from ...subjects import launcher_calls, launches, steps, subject
-from ...submission import Submission, used_config
+from ...submission import Submission
 from ...trainer.training_arguments import gone_arguments, known_arguments
 from ...world import world_of
 from ..launch_line import LAUNCHERS, Call, Launch
@@ -200,7 +200,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
     Prevents: Check batch related parameters: 64 != 1 * 8 * 1. A warning where the program may know, a note with mpirun.
     Fix: export RANK and WORLD_SIZE, or start a launcher"""
-    config = used_config(ranks.submission)
+    config = ranks.submission.used_config
     total = config.value("/train_batch_size") if config else None
     known = {"RANK", "WORLD_SIZE"} & ranks.variables or _finds_out_itself(ranks.launch)
     by_srun = ranks.program == "srun" and (config is not None or ranks.certain) and not known

@@ -14,7 +14,6 @@ from ...launching.launcher_call import LauncherCall
 from ...launching.options import TABLES
 from ...lookup import is_slip
 from ...subjects import accelerate_calls
-from ...submission import used_config
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
 from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, Accelerated, clusters, groups
 
@@ -172,7 +171,7 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
     Fix: set zero3_init_flag: false, or stage 3"""
     stage = run.config.zero_stage
     if run.config.config_file:
-        linked = used_config(run.submission)
+        linked = run.submission.used_config
         stage = linked.stage if linked is not None else None
     if is_true(run.config.deepspeed.get("zero3_init_flag")) and stage in (0, 1, 2):
         message = f"zero3_init_flag is true under ZeRO stage {stage}: accelerate sets it to false"
@@ -197,7 +196,7 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
     """accelerate's zero_stage is that of the DeepSpeed config in the same submission.
     Prevents: No error: one of the two stages has no effect.
     Fix: set deepspeed_config_file, and remove zero_stage"""
-    stage, linked = run.config.zero_stage, used_config(run.submission)
+    stage, linked = run.config.zero_stage, run.submission.used_config
     if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
         return
     if None not in (stage, linked.stage) and linked.stage != stage:
@@ -227,7 +226,7 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
 
 
 #: The calls with a DeepSpeed config in their submission.
-_calls: Final = accelerate_calls.where(lambda call: used_config(call.submission), "launch script", "DeepSpeed config")
+_calls: Final = accelerate_calls.where(lambda call: call.submission.used_config, "launch script", "DeepSpeed config")
 
 
 @_calls.rule("HF008", ERROR, "init", accelerate("utils/dataclasses.py (DeepSpeedPlugin.set_mixed_precision)"))
@@ -235,7 +234,7 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
     """--mixed_precision of accelerate launch is what the DeepSpeed config enables.
     Prevents: ValueError: `--mixed_precision` arg cannot be set to `fp16` when `bf16` is set in the config file.
     Fix: use the same precision in both"""
-    precision, config = call.text("--mixed_precision"), used_config(call.submission)
+    precision, config = call.text("--mixed_precision"), call.submission.used_config
     other = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value) if precision is not None else None
     if precision is not None and config is not None and other is not None and config.switch(f"/{other}/enabled"):
         message = f"--mixed_precision {precision.value}, and {other} is enabled in the DeepSpeed config"
@@ -248,7 +247,7 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     """--gradient_accumulation_steps of accelerate launch is the DeepSpeed config's, which counts.
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
     Fix: use the same number in both"""
-    steps, config = call.integer("--gradient_accumulation_steps"), used_config(call.submission)
+    steps, config = call.integer("--gradient_accumulation_steps"), call.submission.used_config
     value = whole_number(config.value("/gradient_accumulation_steps")) if config is not None else None
     if steps and config and value not in (None, steps.value) and call.has("--deepspeed_config_file"):
         message = f"--gradient_accumulation_steps {steps.value} is not used: the DeepSpeed config has {value}"

@@ -15,7 +15,7 @@ from ...deepspeed.config import FILLERS, ZERO, Config
 from ...lookup import is_slip
 from ...repository import tells
 from ...subjects import accelerate_calls, ds_configs, subject, submissions
-from ...submission import Submission, ds_config_of, used_accelerate_config, used_config
+from ...submission import Submission, ds_config_of
 from ...world import world_of
 from ..accelerate import number_of_text
 from ..table import ROWS
@@ -53,7 +53,7 @@ def pairs(submission: Submission) -> Iterator[Pair]:
     for arguments in submission.training_arguments:
         config = ds_config_of(submission, arguments)
         if config is None and named and not arguments.has("deepspeed"):
-            config = used_config(submission)
+            config = submission.used_config
         if config is not None and not tells("no Trainer", config.path):
             yield Pair(arguments, config, world_of(submission).gpus)
 
@@ -119,7 +119,7 @@ def accelerate_equals_the_arguments(submission: Submission) -> Violations:
     Prevents: ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values;
     in programs without the Trainer, no error: DeepSpeed's value is used.
     Fix: write the same value in both"""
-    config, steps = used_accelerate_config(submission), "gradient_accumulation_steps"
+    config, steps = submission.used_accelerate_config, "gradient_accumulation_steps"
     if config is None or not config.uses_deepspeed or config.config_file:
         return
     for arguments in submission.training_arguments:
@@ -234,7 +234,7 @@ def zero_section_is_there(submission: Submission) -> Violations:
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
     Fix: add "zero_optimization": {"stage": 0}"""
     read = [pair.config for pair in pairs(submission)]
-    linked, calls = used_config(submission), accelerate_calls(submission)
+    linked, calls = submission.used_config, accelerate_calls(submission)
     if linked is not None and any(config.has(_FILE) for config in submission.accelerate_configs):
         read.append(linked)
     named = {PurePath(call.options.text(_FILE_OPTION) or "").name for call in calls}
