@@ -6,7 +6,7 @@ import pytest
 
 from dsgen.facts.document import YamlDocument, read_yaml
 from dsgen.facts.hjson.text import read_json
-from dsgen.facts.places import Reader, ValueKind
+from dsgen.facts.places import ValueKind, Values
 from dsgen.job.text import text_of
 from dsgen.programs.deepspeed.config import DsConfig
 from dsgen.programs.trainer.training_arguments import from_file
@@ -23,7 +23,7 @@ from dsgen.programs.trainer.training_arguments import from_file
     ids=["config", "json", "yaml", "arguments"],
 )
 def test_every_view_has_value_presence_type_and_place(
-    reader: Reader, name: str, value: object, kind: ValueKind, line: int
+    reader: Values, name: str, value: object, kind: ValueKind, line: int
 ) -> None:
     """What is written is found with its type and line; what is not has the default, no type, and a place."""
     assert (reader.value(name, "default"), reader.has(name), reader.kind(name)) == (value, True, kind)
