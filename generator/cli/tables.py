@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import click
 
 from ..findings import printable
+from ..job.wording import listed
 from .printing import ASIDE, BOLD, wanted
 
 if TYPE_CHECKING:
@@ -274,4 +275,4 @@ def one_of(numbers: Sequence[int]) -> str:
     shown = [f"{number:,}" for number in numbers]
     if len(shown) > 8:
         shown = [*shown[:4], "...", *shown[-2:]]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+    return listed(shown)

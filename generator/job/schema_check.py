@@ -15,7 +15,7 @@ from . import codes
 from .quantities import length_of
 from .schema import TYPE_WORDS, conforms, load_schema
 from .source import Source, escape
-from .wording import dotted, show
+from .wording import dotted, listed, show
 from .yaml_core import resolve_plain
 
 #: By the key's path, names of Megatron-LM's arguments, of DeepSpeed's and the Trainer's keys, and everyday short forms.
@@ -234,8 +234,7 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
         near = _meant(problem.instance, choices) if isinstance(problem.instance, str) else None
         near = "none" if problem.instance is False and "none" in choices else near
         hint = f"did you mean `{near}`?" if near else None  # the message names all
-        expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
-        return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {expected}", hint
+        return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {listed(choices)}", hint
     if keyword in _BOUNDS:
         low, high = (problem.schema.get(bound) for bound in ("minimum", "maximum"))
         both = None not in (low, high)  # else the bound that is broken

@@ -12,6 +12,7 @@ from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...facts.places import IN_WORDS
 from ...findings import Location
+from ...job.wording import listed
 from ...resources import read_text
 from ..shell.records import Word
 
@@ -282,6 +283,5 @@ def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:
         except ValueError:
             return None, "requires a number"
     if option.choices and value not in option.choices:
-        *others, last = map(str, option.choices)
-        return None, f"accepts {' or '.join(filter(None, (', '.join(others), last)))}"
+        return None, f"accepts {listed(option.choices)}"
     return value, None
