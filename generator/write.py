@@ -129,12 +129,14 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
     path = _place(file.path, folder)
     after = encoded(file, path)
     try:
+        if path == folder or path.is_dir():
+            raise CannotWrite(path, "it is a folder", hint="choose another name with -o")
         if not path.exists():
             found = fingerprint(path)
             action = Action.CONFLICT if found else Action.CREATE  # a link that leads nowhere is in the way
             return Change(file=file, path=path, action=action, before=None, found=found)
         mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        if not stat.S_ISREG(mode):
             raise CannotWrite(path, "it is not a regular file")
         before = path.read_bytes()
         found = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
@@ -152,7 +154,7 @@ def _place(name: str, folder: Path) -> Path:
     """The path of a file in `folder`, which neither `..` nor a symbolic link may lead out of."""
     path = folder / name
     relative = PurePosixPath(name)
-    if not relative.parts or relative.is_absolute() or ".." in relative.parts:
+    if relative.is_absolute() or ".." in relative.parts:
         raise CannotWrite(path, "the path leads out of the folder")
     try:
         inside = path.resolve().is_relative_to(folder.resolve())

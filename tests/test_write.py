@@ -124,14 +124,15 @@ def test_a_folder_that_leads_nowhere(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_a_folder_in_the_way_of_a_file(tmp_path: Path) -> None:
-    """A folder where a file should go is refused, force or not."""
+@pytest.mark.parametrize("path", ["a.txt", "", "."])
+def test_a_folder_in_the_way_of_a_file(tmp_path: Path, path: str) -> None:
+    """A folder where a file should go is refused as one, force or not."""
     (tmp_path / "a.txt").mkdir()
-    with pytest.raises(CannotWrite, match="Is a directory"):
-        write(FILES, tmp_path, force=True)
+    with pytest.raises(CannotWrite, match="it is a folder"):
+        write((RenderedFile(path=path, text=""),), tmp_path, force=True)
 
 
-@pytest.mark.parametrize("path", ["", "../x", "/etc/dsgen", "a/../../x", "a/.."])
+@pytest.mark.parametrize("path", ["../x", "/etc/dsgen", "a/../../x", "a/.."])
 def test_paths_out_of_the_folder_are_refused(tmp_path: Path, path: str) -> None:
     """No rendered path leads out of the output folder."""
     with pytest.raises(CannotWrite, match="leads out of the folder"):

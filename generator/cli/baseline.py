@@ -33,7 +33,7 @@ Entry = tuple[str, str, str]  #: rule, path, fingerprint
 def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
     """Write a baseline of all these findings; their number. Only a baseline is written over."""
     if os.path.lexists(path):
-        _read(path, "choose another FILE")
+        _read(path)
     counts = Counter(_entry(finding, path) for finding in findings)
     entries = [{"rule": e[0], "path": e[1], "line": e[2], "count": counts[e]} for e in sorted(counts)]
     text = json.dumps({"dsgen_baseline": _FORMAT, "findings": entries}, indent=1, ensure_ascii=False)
@@ -48,7 +48,7 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
 
 def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> list[Finding]:
     """The findings that the baseline doesn't have. Says how many it has, and which entries on `checked` files none."""
-    left, new = _read(path, "write it anew with --write-baseline"), list[Finding]()
+    left, new = _read(path), list[Finding]()
     for finding in findings:
         entry = _entry(finding, path)
         if left[entry] > 0:
@@ -67,7 +67,7 @@ def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> 
     return new
 
 
-def _read(path: Path, way_out: str) -> Counter[Entry]:
+def _read(path: Path) -> Counter[Entry]:
     if not os.path.lexists(path):
         raise click.UsageError(f"there is no {path}: write it with --write-baseline")
     if not path.is_file():  # a named pipe would be waited for
@@ -86,7 +86,7 @@ def _read(path: Path, way_out: str) -> Counter[Entry]:
                     raise UnusableJson("a finding lacks its rule, path, line or count")
         return counts
     except UnusableJson as problem:
-        raise click.UsageError(f"{path} is no baseline of dsgen: {way_out}; {problem}") from None
+        raise click.UsageError(f"{path} is no baseline of dsgen: choose another FILE; {problem}") from None
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:

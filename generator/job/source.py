@@ -290,10 +290,10 @@ class _Reader:
         return True
 
     def _set(self, mapping: dict[str, object], key: str, value: object) -> None:
-        before, scalar = mapping.get(key), not isinstance(value, (dict, list))
-        alike = before is None or (type(before) is type(value) and before == value)
-        if scalar and alike and self.findings and self.findings[-1].rule == DUPLICATE_KEY.id:  # the key of just now
-            self.findings[-1] = replace(self.findings[-1], severity=NOTE)
+        if key in mapping and self.findings[-1].rule == DUPLICATE_KEY.id and not isinstance(value, (dict, list)):
+            before = mapping[key]
+            if before is None or (type(before) is type(value) and before == value):
+                self.findings[-1] = replace(self.findings[-1], severity=NOTE)
         mapping[key] = value
 
     def _merge(self, own: dict[str, object], pointer: str, merged: object, where: Location, hidden: bool) -> None:

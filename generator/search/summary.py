@@ -159,7 +159,7 @@ def causes(plan: Plan) -> list[tuple[str, float]]:
 
 def _length(plan: Plan, run: Run) -> Iterator[str]:
     """Tokens and steps, goodput and energy, and the number of jobs."""
-    passes = f" ({run.epochs:g} epochs)" if run.epochs is not None else ""
+    passes = f" ({run.epochs:g} epoch{'s' * (run.epochs != 1)})" if run.epochs is not None else ""
     batch = plan.layout.global_batch
     steps = f"{run.steps:,} step{'s' * (run.steps != 1)} of {batch:,} sequence{'s' * (batch != 1)}"
     lost = {"evaluation": run.evaluation_s, "saves": run.steps / run.save_interval_steps * run.save_s}

@@ -268,6 +268,14 @@ def test_estimate_shows_broken_rules_and_estimates_all_the_same() -> None:
     assert "too large" in result.stdout
 
 
+def test_a_hint_without_a_value_is_left_out() -> None:
+    """Where no other value of one key makes the product, the finding has no hint."""
+    machines = ("--cluster", "dgx-h100", "--gpus", "64", "--framework", "megatron-lm")
+    work = ("--model", "llama-3-8b", "--global-batch", "512", "--sequence-length", "4096")
+    told = run("estimate", *machines, *work, "--set", "layout.tensor=3").stderr
+    assert "= 63 is not gpus: 64 [MLM001]\n--set" in told
+
+
 def test_validate_tells_good_from_bad(workdir: Path) -> None:
     """`validate` exits with 0 for a good spec, with a note on an empty folder, and with 1 for anything else."""
     (workdir / "job.yaml").write_text(SMALL)

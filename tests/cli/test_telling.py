@@ -143,7 +143,7 @@ def test_entries_of_rules_and_files_that_are_not_checked_are_kept(workdir: Path)
     ("arguments", "problem"),
     [
         (["--baseline", "none.json"], "there is no none.json: write it with --write-baseline"),
-        (["--baseline", "job.sbatch"], "job.sbatch is no baseline of dsgen"),
+        (["--baseline", "job.sbatch"], "job.sbatch is no baseline of dsgen: choose another FILE"),
         (["--write-baseline"], "--write-baseline requires --baseline FILE"),
         (["--baseline", "no/where.json", "--write-baseline"], "cannot write no/where.json"),
         (["--baseline", "job.sbatch", "--write-baseline"], "job.sbatch is no baseline of dsgen: choose another FILE"),

@@ -43,19 +43,19 @@ class Product:
         """The product of the factors."""
         return prod(self.factors.values())
 
-    def hint(self, whole: bool) -> str:
-        """Values of one factor, and of the total, that pass; `whole` when the factors must make the total exactly."""
-        totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
-        keeps = not self.tensors or self.factors.get("tensor", 1) in self.tensors  # else no total helps
-        choices = [self._factors(whole), self.vocabulary.says(self.key, *totals) if keeps else None]
-        return f"use {', or '.join(choice for choice in choices if choice)}"
+    def explain(self, *, whole: bool) -> tuple[str, str | None]:
+        """Message and hint, where the product is not the total; unless `whole`, where known factors don't divide it.
 
-    def explain(self, *, whole: bool) -> tuple[str, str]:
-        """Message and hint, where the product is not the total, or where its known factors don't divide it."""
+        The hint has values of one factor, and of the total, that pass; there may be none.
+        """
         terms = " × ".join(self.vocabulary.says(name, value) for name, value in self.factors.items())
         product = terms if len(self.factors) == 1 else f"{terms} = {self.known}"
         relation = "is not" if whole else "does not divide"
-        return f"{product} {relation} {self.vocabulary.says(self.key, self.total)}", self.hint(whole)
+        totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
+        keeps = not self.tensors or self.factors.get("tensor", 1) in self.tensors  # else no total helps
+        choices = [self._factors(whole), self.vocabulary.says(self.key, *totals) if keeps else None]
+        use = ", or ".join(filter(None, choices))
+        return f"{product} {relation} {self.vocabulary.says(self.key, self.total)}", f"use {use}" if use else None
 
     def _factors(self, whole: bool) -> str | None:
         """Return the first factor that can be changed alone, with the nearest values that pass."""
