@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
+from string import digits
 from typing import Final
 
 from ....catalog.names import closest
@@ -162,7 +163,8 @@ def _section_meant(place: Place, name: str) -> str | None:
     """The section that is missing here and has all keys of the one called `name`, which no program reads.
 
     Its name is nearly the same, or begins so as that of no other section does; or it alone has one of the keys, of
-    several words. Programs keep sections of their own beside DeepSpeed's, with keys such as `enabled` and `seed`.
+    several words. Programs keep sections of their own beside DeepSpeed's, with keys such as `enabled` and `seed`;
+    a name with another number, such as `fp8`, is meant.
     """
     value, schema, pointer = place.value, place.config.schema, place.section.pointer
     if not isinstance(value, dict) or not value:
@@ -171,7 +173,8 @@ def _section_meant(place: Place, name: str) -> str | None:
     if any(value.keys() <= (known or {}).keys() for known in parameters.values()):
         return "params" if "params" not in place.siblings else None
     sections = {known: schema.section(f"{pointer}/{known}") for known in place.section.known_names()}
-    missing = {known: section for known, section in sections.items() if section and known not in place.siblings}
+    others = (one for one in sections if one not in place.siblings and one.rstrip(digits) != name.rstrip(digits))
+    missing = {known: section for known in others if (section := sections[known])}
     found = [known for known, section in missing.items() if value.keys() <= section.keys.keys()]
     homes = _homes(schema.version)
     own = (known for known in found for key in value if "_" in key and homes.get(key) == (f"{pointer}/{known}",))
