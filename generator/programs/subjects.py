@@ -76,7 +76,8 @@ def launcher_calls(submission: Submission) -> Iterator[LauncherCall]:
     for launch in submission.launches:
         for call in launch.calls:
             if call.program in LAUNCHERS:
-                yield LauncherCall.of(call, launch, submission, nodes.get(id(launch.script)))
+                own = nodes.get(id(launch.script))
+                yield LauncherCall(**vars(call), launch=launch, submission=submission, script_nodes=own)
 
 
 torchrun_calls: Final = launcher_calls.where(lambda call: call.program == "torchrun")

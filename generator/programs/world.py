@@ -163,7 +163,7 @@ def _sbatch_claims(script: LaunchScript) -> Iterator[Claim]:
 def _launch_claims(launch: Launch, submission: Submission, *, alone: bool) -> Iterator[Claim]:
     """Processes that a launch line starts, where it sets them itself. `alone`: no service runs it on several nodes."""
     for index, call in enumerate(launch.calls):
-        line = LauncherCall.of(call, launch, submission)
+        line = LauncherCall(**vars(call), launch=launch, submission=submission)
         part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])
         for options, quantity in _COUNTS:
             option = options.get(line.program, "")

@@ -37,11 +37,6 @@ class LauncherCall(Call):
     submission: Submission
     script_nodes: int | None = None  #: those of the script's #SBATCH block; None where it says none
 
-    @classmethod
-    def of(cls, call: Call, launch: Launch, submission: Submission, script_nodes: int | None = None) -> LauncherCall:
-        """Add to a call what is around it."""
-        return cls(**vars(call), launch=launch, submission=submission, script_nodes=script_nodes)
-
     @property
     def is_innermost(self) -> bool:
         """Return whether it starts the training program itself."""
