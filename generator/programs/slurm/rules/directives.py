@@ -57,13 +57,14 @@ def directives_come_first(script: LaunchScript) -> Violations:
     Prevents: The option is ignored silently: a job of one node, or with the default time limit.
     Fix: move the line above the first command; even `set -e` is one"""
     shell = script.shell
-    for directive in () if _is_notes(script) else shell.directives:
-        if directive.ignored and directive.words:
-            first = next((command for command in shell.commands[:1] if command.offset < directive.offset), None)
-            after = f"the command on line {shell.locate(first).line}" if first else "a command"
-            text = f"#SBATCH {' '.join(word.raw for word in directive.words)} comes after {after}"
-            message = f"{text}: sbatch stops reading there, so it is ignored"
-            yield Violation(shell.locate(directive), message, "move it above the first command")
+    ignored = [directive for directive in shell.directives if directive.ignored and directive.words]
+    if ignored and not _is_notes(script):
+        first = next((command for command in shell.commands[:1] if command.offset < ignored[0].offset), None)
+        after = f"the command on line {shell.locate(first).line}" if first else "a command"
+        others, them = (f", as do {len(ignored) - 1} more", "they are") if len(ignored) > 1 else ("", "it is")
+        text = f"#SBATCH {' '.join(word.raw for word in ignored[0].words)} comes after {after}{others}"
+        message = f"{text}: sbatch stops reading there, so {them} ignored"
+        yield Violation(shell.locate(ignored[0]), message, "move #SBATCH lines above the first command")
 
 
 def _is_notes(script: LaunchScript) -> bool:
