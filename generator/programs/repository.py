@@ -17,6 +17,7 @@ STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields written in it only.
 _HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
+_IMPORTS: Final = re.compile(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
 _BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")  # and not `H4ArgumentParser(`, which takes TrainingArguments
@@ -106,7 +107,9 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
     text = text_around(program, program.parent)
     given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
     if given or _USES_HF_PARSER.search(text):
-        return bool(given) and set(given) <= set(_BASELESS.findall(text))
+        modules = (f"{module.replace('.', '/')}.py" for module in _IMPORTS.findall(text))
+        texts = (text, *(text_around(program.parent / module, program.parent) for module in modules))
+        return bool(given) and set(given) <= {name for each in texts for name in _BASELESS.findall(each)}
     written = {word.lstrip("-").replace("-", "_") for word in STRING.findall(text) if word.startswith("--")}
     by_signature = "fire.Fire(" in text  # which takes a function's arguments for options
     return by_signature or (_OWN_PARSER.search(text) is not None and not names.isdisjoint(written))

@@ -207,6 +207,8 @@ def _degrees(submission: Submission) -> dict[str, int]:
         found += [(name, getattr(pins, name)) for name in ("tensor", "pipeline", "context", "expert")]
     if (config := submission.used_config) is not None:
         found += [(name, config.whole(pointer)) for name, pointer in _DEEPSPEED_DEGREES]
+        if config.consumer == "huggingface":  # which has no pipeline
+            found = [(name, value) for name, value in found if name != "pipeline"]
         found += [("pipeline", pipeline_stages(launch)) for launch in submission.launches]
     degrees: dict[str, int] = {}
     for name, value in found:

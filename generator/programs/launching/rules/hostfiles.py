@@ -34,9 +34,11 @@ def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is empty. A note for
     placeholders, and for a list of hosts that may be another launcher's.
     Fix: write worker-0 slots=8"""
+    named = {id(document) for link in submission.references for document in link.documents}
     for hostfile in submission.hostfiles:
         if not hostfile.entries:
-            yield Violation(hostfile.locate(0), "the hostfile names no host", "write a line such as worker-0 slots=8")
+            hint, less = "write a line such as worker-0 slots=8", None if id(hostfile) in named else NOTE
+            yield Violation(hostfile.locate(0), "the hostfile names no host", hint, severity=less)
         if left := next(filter(_is_to_fill, hostfile.entries), None):
             message = f"{show(left.raw)} is a placeholder, which DeepSpeed's launcher takes for a host"
             yield Violation(hostfile.locate(left), message, "write a line HOST slots=N for each node", severity=NOTE)

@@ -205,12 +205,20 @@ def _has(call: LauncherCall, *names: str) -> bool:
     return call.has(*names) or bool(variables & set(call.launch.environment))
 
 
+def _all_nodes_are_here(call: LauncherCall) -> bool:
+    """Return whether one script starts several of the nodes, one command after another on its own machine."""
+    lines = (launch for launch in call.submission.launches if launch.script is call.launch.script)
+    calls = (one for launch in lines for one in launch.calls if not one.command.guarded)
+    ranks = {rank.value for one in calls if (rank := one.argument("--node-rank"))}
+    return len(ranks) > 1 and not call.in_task
+
+
 @torchrun_calls.rule("LNCH026", ERROR, "training", torch("distributed/run.py:634: the default is 127.0.0.1"))
 def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes has a place where they meet: --master-addr or --rdzv-endpoint.
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
-    nodes = _several(call)
+    nodes = 0 if _all_nodes_are_here(call) else _several(call)
     if nodes and not _has(call, "--master-addr", "--rdzv-endpoint") and not call.has("--standalone"):
         tail = "; it doesn't read MASTER_ADDR" if "MASTER_ADDR" in call.launch.environment else ""
         each = f"each waits at its own 127.0.0.1{tail}"

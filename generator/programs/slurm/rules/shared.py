@@ -40,14 +40,15 @@ def log_folder_exists(submission: Submission) -> Violations:
                 continue
             seen.add(folder)
             made = [word for command in commands if command.words[0].value == "mkdir" for word in command.words[1:]]
-            late = any((word.value or "").rstrip("/").endswith(folder) for word in made)
+            late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made)
             tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
             option, top = f"{found.command} {found.name}", _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
             message = f"{option} is in the folder {folder}: without it the job fails at its start, with no log; {tail}"
             makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
             told = any(map(makes.match, request.shell.text.lines))
             elsewhere = request.has("--chdir")  # a folder of the site's
-            less = NOTE if told or elsewhere or is_left_out(top, path) or is_left_out(folder, path) else None
+            ours = any(is_left_out(one.replace("../", ""), path) for one in (top, folder))
+            less = NOTE if told or elsewhere or ours else None
             what = folder if folder == top and re.fullmatch(r"[\w./-]+", folder) else "for the whole folder"
             yield found.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
 
