@@ -156,16 +156,15 @@ class Files:
 
     def near(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
         """The path of a file that is there, where `path`, which isn't, differs from it by a slip of one letter."""
-        written, name = place_of(path), basename(path)
+        written = place_of(path)
         for place in () if isabs(path) else self._places(written, holder, starts):
-            folder = dirname(place)
-            for other in names_in(folder, dirname(holder))[:_MOST]:
-                if is_slip(name, other):
-                    return join(dirname(path), other)
-            above = dirname(folder) if dirname(written) else folder
-            for other in names_in(above, dirname(holder))[:_MOST] if above != folder else ():
-                if is_slip(basename(folder), other) and name in names_in(join(above, other), dirname(holder)):
-                    return join(dirname(dirname(path)), other, name)
+            above, below = path, ""
+            for part in reversed(_parts(written)):  # the file's name, and that of each folder that leads to it
+                folder, above = dirname(place), dirname(above)
+                for other in names_in(folder, dirname(holder))[:_MOST]:
+                    if is_slip(part, other) and (not below or isfile(join(folder, other, below))):
+                        return join(above, other, below).removesuffix("/")
+                place, below = folder, join(part, below).removesuffix("/")
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written  # of another machine's its folder counts
         parts = end.count("/")
         tails = ("/".join(place.split("/")[-parts - 1 :]) for place in self._by_place) if parts else ()

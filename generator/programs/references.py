@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _CONFIG_OPTION: Final = re.compile(r"--deepspeed|--(?:deepspeed|ds)[-_]config(?:[-_](?:file|path))?")
 #: Options that name a file which is read.
 _READS: Final = re.compile(r"--?[\w.-]*config")
-_NESTED: Final = re.compile(r"--(\w+\.)+")  # of a parser with groups: `--training_arguments.deepspeed ds.json`
+#: Groups of a parser, `--training_arguments.deepspeed ds.json`, and of Hydra: `++train.deepspeed_config=ds.json`.
+_NESTED: Final = re.compile(r"^(?:--(?:\w+\.)+|\+{0,2}(?:\w+\.)*(?=\w[\w-]*=))")
 #: Names one for Lightning.
 LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
 _INPUT: Final = re.compile(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
@@ -229,7 +230,7 @@ class _Lines:
         switch = any(word.raw == "--deepspeed" for word in launch.arguments)
         for word, following in zip_longest(launch.arguments, launch.arguments[1:]):
             option, equals, _ = word.raw.partition("=")
-            value, name = word if equals else following, _NESTED.sub("--", option)
+            value, name = word if equals else following, _NESTED.sub("--", option + equals).rstrip("=")
             if not _CONFIG_OPTION.fullmatch(name) or value is None:
                 continue
             where, reader = launch.script.locate(value), self._reader(launch, name, switch=switch)

@@ -121,9 +121,11 @@ def hands_options_on(program: Path) -> bool:
     return _OTHER_PARSER.search(text) is not None and not _ANY_PARSER.search(text)
 
 
-def sets_key(key: str, holder: str) -> bool:
-    """Return whether Python near the config `holder` sets the key: `config["key"] = …`."""
-    return _near(r"""\[["']{}["']\]\s*=(?!=)""", key, holder)
+def sets_key(pointer: str, holder: str) -> bool:
+    """Return whether Python near the config `holder` sets the key, `config["key"] = …`, and names its block."""
+    block, _, key = pointer.rpartition("/")
+    beside = rf"""\A(?=[\s\S]*["']{block.rpartition("/")[2]}["'])[\s\S]*?""" if block else ""
+    return _near(beside + r"""\[["']{}["']\]\s*=(?!=)""", key, holder)
 
 
 def reads_key(key: str, holder: str) -> bool:

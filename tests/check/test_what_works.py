@@ -85,6 +85,7 @@ def _severities(folder: Path, files: dict[str, str], rule: str) -> list[str]:
             "PARSE016", {"ds_config.json": "version https://git-lfs.github.com/spec/v1\n"}, [], id="a pointer"
         ),
         pytest.param("PARSE020", {**_GUESSED, "hf.py": _HANDS}, [], id="a config that code hands to the Trainer"),
+        pytest.param("PARSE020", {**_GUESSED, "t.py": 'x["gradient_clipping"] = 1\n'}, [], id="a key that code sets"),
         pytest.param("PARSE020", _GUESSED, ["error"], id="a config for the engine of a program that isn't there"),
         pytest.param("BATCH001", {**_STAGED, "t.py": _STAGES}, [], id="a pipeline of unknown stages"),
         pytest.param("BATCH001", _STAGED, ["error"], id="a batch over GPUs"),

@@ -188,7 +188,7 @@ def handed_on_is_not_auto(config: Config) -> Violations:
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs.
     Fix: write the value, or let Transformers or accelerate read the file"""
     unfilled = [pointer for pointer in _HANDED_ON if not config.filled and config.value(pointer) == "auto"]
-    unfilled = [pointer for pointer in unfilled if not sets_key(pointer.rpartition("/")[2], config.path)]
+    unfilled = [pointer for pointer in unfilled if not sets_key(pointer[1:], config.path)]
     if unfilled:
         what = f'{", ".join(map(named, unfilled))} {"is" if len(unfilled) == 1 else "are"} "auto"'
         message = f"{what}, which only Transformers and accelerate fill in"
