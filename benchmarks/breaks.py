@@ -191,13 +191,16 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
 def is_used(repo: Path, path: Path) -> bool:
     """Return whether another file of a repository has a file's name, and none writes it: else it breaks no run."""
     others = (one for one in repo.rglob("*") if one.suffix in _NAMING and one != path and one.is_file())
-    texts = [text for one in others if path.name in (text := people_slips.code_of(one))]
+    whole = re.compile(rf"(?<![\w.-]){re.escape(path.name)}")  # `bf16_zero2.json` is another than `zero2.json`
+    texts = [text for one in others if whole.search(text := people_slips.code_of(one))]
     return bool(texts) and not any(_writes(text, path.name) for text in texts)
 
 
 def _writes(script: str, name: str) -> bool:
     """Return whether a script writes a file of this name, so that the one on disk is never read."""
-    variables = re.findall(rf"^\s*(\w+)=\S*{re.escape(name)}", script, re.MULTILINE)
+    variables = re.findall(
+        rf"^\s*(?:(?:export|readonly|local|declare)\s+)?(\w+)=\S*{re.escape(name)}", script, re.MULTILINE
+    )
     names = "|".join((re.escape(name), *(rf"\$\{{?{one}\b" for one in variables)))
     return bool(re.search(rf">\s*[\"']?(?:[\w./-]*/)?(?:{names})", script))
 

@@ -314,7 +314,8 @@ def no_such_machine(repo: Path, path: Path, lines: list[str], change: Change) ->
         re.search(rf"^{key}:\s*(\d+)", _changed(lines, change), re.MULTILINE)
         for key in ("machine_rank", "num_machines")
     )
-    return bool(rank and machines and int(rank[1]) >= int(machines[1]))
+    missing = bool(rank and machines and int(rank[1]) >= int(machines[1]))
+    return missing and not given_by_a_launch(repo, path, change[1])
 
 
 def given_by_a_launch(repo: Path, path: Path, line: str) -> bool:
