@@ -227,8 +227,9 @@ def _value_problem(name: str, shown: str, problem: Any) -> tuple[Rule, str, str 
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
         expected = f"`{name}` is {shown}; expected {_types(types)}"
-        hint = hint or _of_keys(problem.schema, key)
-        return codes.WRONG_TYPE, expected, _type_hint(problem.instance, shown, types, name, hint)
+        if re.search(problem.schema.get("pattern", ""), shown):  # else no quotes would help
+            hint = _type_hint(problem.instance, shown, types, name, hint or _of_keys(problem.schema, key))
+        return codes.WRONG_TYPE, expected, hint
     if keyword == "enum":
         choices = [str(choice) for choice in wanted]
         near = _meant(problem.instance, choices) if isinstance(problem.instance, str) else None

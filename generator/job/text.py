@@ -22,7 +22,7 @@ from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE
 
 MAX_BYTES: Final = 1_000_000
 _PATIENCE_MS: Final = 1_000  # for the writer of a named pipe to open it
-_MAX_EXCERPT: Final = 300  # characters; a longer line helps nobody
+_MAX_EXCERPT: Final = 4_000  # characters: a launch line with all its options is long
 
 # What YAML 1.2 calls a line break, as libyaml counts lines.
 LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")

@@ -169,3 +169,9 @@ def test_json_survives_reading(value: object) -> None:
         source = read(json.dumps({"key": value}, ensure_ascii=ascii_only))
         assert source.findings == ()
         assert source.data == {"key": value}
+
+
+def test_a_long_line_has_its_excerpt() -> None:
+    """A launch line with all its options is shown around a place beyond its first hundreds of characters."""
+    line = "train.py " + " ".join(f"--option-{number} {number}" for number in range(100))
+    assert text_of(line, "run.sh").locate(0, 1500).excerpt == line

@@ -49,7 +49,8 @@ def gpus_agree(submission: Submission) -> Violations:
         spare = fewer and world.nodes == 1  # no rank waits, and others may use the rest
         nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
         each = world.gpus_per_node if rest == 0 else None
-        hint = f"write {nodes} nodes × {each} GPUs" if each else f"start {trusted.value} in all, one process for each"
+        hint = f"start {trusted.value} in all, one process for each"
+        hint = f"write {counted(nodes, 'node')} × {each} GPUs" if each else hint
         hint = f"start {trusted.value}, or ask for {counted(claim.value, 'GPU')}" if spare else hint
         shared = claim.text.startswith("mpirun")  # processes of MPI may share a GPU, or use none
         severity = NOTE if shared else WARNING if spare else None

@@ -44,10 +44,7 @@ class Product:
         return prod(self.factors.values())
 
     def explain(self, *, whole: bool) -> tuple[str, str | None]:
-        """Message and hint, where the product is not the total; unless `whole`, where known factors don't divide it.
-
-        The hint has values of one factor, and of the total, that pass; there may be none.
-        """
+        """Message and hint, where the product is not the total; unless `whole`, where known factors don't divide it."""
         terms = " × ".join(self.vocabulary.says(name, value) for name, value in self.factors.items())
         product = terms if len(self.factors) == 1 else f"{terms} = {self.known}"
         relation = "is not" if whole else "does not divide"

@@ -40,7 +40,7 @@ def lines_are_hosts_with_slots(submission: Submission) -> Violations:
             hint, less = "write a line such as worker-0 slots=8", None if id(hostfile) in named else NOTE
             yield Violation(hostfile.locate(0), "the hostfile names no host", hint, severity=less)
         if left := next(filter(_is_to_fill, hostfile.entries), None):
-            message = f"{show(left.raw)} is a placeholder, which DeepSpeed's launcher takes for a host"
+            message = f"{show(left.raw)} is a placeholder, and no host with its slots"
             yield Violation(hostfile.locate(left), message, "write a line HOST slots=N for each node", severity=NOTE)
         yield from _bad_lines(hostfile, submission)
 
@@ -53,7 +53,7 @@ def _bad_lines(hostfile: Hostfile, submission: Submission) -> Violations:
     if bad:
         used = any(call.hostfile is hostfile for call in deepspeed_calls(submission))
         anothers = not used and not any("slots" in entry.raw for entry in hostfile.entries)
-        more = f", and {len(bad) - 1:,} more lines are not" if len(bad) > 1 else ""
+        more = f", nor {counted(len(bad) - 1, 'more line')}" if len(bad) > 1 else ""
         message, hint = f"{show(bad[0].raw)} is not HOST slots=N{more}", f"{bad[0].host.partition(':')[0]} slots=8"
         severity = NOTE if anothers else None  # mpirun, colossalai and loops over ssh read hosts alone
         yield Violation(hostfile.locate(bad[0]), f"{message}: {refuses}", f"write {hint}", severity=severity)
@@ -79,12 +79,12 @@ def slots_are_even(submission: Submission) -> Violations:
     needs = next((backend for backend in _EVEN if backend in backends), None)
     for hostfile in submission.hostfiles:
         entries = [entry for entry in hostfile.entries if entry.slots is not None]
-        odd = next((entry for entry in entries if entry.slots != entries[0].slots), None)
+        odd = next((one for one in entries if one.host != entries[0].host and one.slots != entries[0].slots), None)
         if odd is not None:
             tail = f": --launcher {needs} refuses such a hostfile" if needs else ""
-            first = f"{entries[0].host} has {entries[0].slots}"
-            message = f"{odd.host} has {counted(odd.slots or 0, 'slot')}, and {first}{tail}"
-            hint, severity = f"write {odd.host} slots={entries[0].slots}", ERROR if needs else NOTE
+            first, slots = entries[0].host, entries[0].slots
+            message = f"{odd.host} has {counted(odd.slots or 0, 'slot')}, and {first} has {slots}{tail}"
+            hint, severity = f"write {odd.host} slots={slots}", ERROR if needs else NOTE
             yield Violation(hostfile.locate(odd), message, hint, severity=severity)
 
 
