@@ -205,7 +205,7 @@ def test_first_of_duplicate_keys_is_kept() -> None:
         ('{"a" 1}', 1, 6, "`:` is missing after a key"),
         ('{"a":,}', 1, 6, "expected a value, not `,`"),
         ('{"a": "x\n"}', 1, 7, "this string is not closed on its line"),
-        ('{"a": "\\q"}', 1, 8, "`\\q` is no escape"),
+        ('{"a": "\\q"}', 1, 8, "`\\q` is no escape: a backslash is written as `\\\\`"),
         ('{/* "a": 1}', 1, 2, "this comment is not closed"),
         ("[" * 65, 1, 65, "this is nested more than 64 deep"),
         ('{"a": ' + "9" * 4301 + "}", 1, 7, "this number has 4,301 digits: Python reads 4,300 at most"),

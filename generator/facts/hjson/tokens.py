@@ -182,7 +182,7 @@ class Tokens:
             letter = escape[1][:1]
             if letter not in _ESCAPES:
                 shown = f"`\\{letter}` is no escape" if letter.isprintable() else "`\\` before no escape"
-                raise Refused(escape.start(), shown)
+                raise Refused(escape.start(), f"{shown}: a backslash is written as `\\\\`")
             if escape[1] == "u":
                 raise Refused(escape.start(), "`\\u` is not followed by four hexadecimal digits")
             if letter == "'":
