@@ -83,7 +83,7 @@ IGNORED: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "OPT005": ({"rate": 0.001}, {"rate": 0.0001}),
     "OPT006": ({"optimizer": "AdamW"}, {"optimizer": "Adam"}),
     "OPT013": ({"warmup": "log"}, {"warmup": "linear"}),
-    "OPT014": ({"highest_rate": 0.0003}, {"highest_rate": 0.0001}),
+    "OPT014": ({"highest_rate": 0.0003}, {"highest_rate": 0.0003}),  # the lr that is 0.0001 and, in the good one, 0
     "OPT019": ({"optimizer": "AdamW"}, {"optimizer": "AdamW"}),
     "OPT023": ({"rate": 0.0}, {"rate": 0.0001}),
     "OPT024": ({"rate": 0.001}, {"rate": 0.0001}),
