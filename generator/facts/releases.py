@@ -256,8 +256,9 @@ def _texts(folder: Path) -> Mapping[Path, str]:
     paths, texts = list(dict.fromkeys(named)), dict[Path, str]()
     for path in islice(paths, _MOST_FILES):  # which grow
         texts[path] = text_around(path, folder)
-        further = (path.parent / inner for inner in _INSTALLED_FROM.findall(texts[path]))
-        paths += (inner for inner in further if inner not in paths and is_readable(inner, folder))
+        further = islice(dict.fromkeys(_INSTALLED_FROM.findall(texts[path])), _MOST_FILES)
+        inside = (path.parent / inner for inner in further)
+        paths += (inner for inner in inside if inner not in paths and is_readable(inner, folder))
     return texts
 
 

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import accumulate, takewhile
 from pathlib import Path
 from posixpath import basename, commonprefix, dirname, isabs, isdir, isfile, join, normpath
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -158,16 +159,20 @@ class Files:
         """The path of a file that is there, where `path`, which isn't, differs from it by a slip of one letter."""
         written = place_of(path)
         for place in () if isabs(path) else self._places(written, holder, starts):
-            above, below = path, ""
-            for part in reversed(_parts(written)):  # the file's name, and that of each folder that leads to it
-                folder, above = dirname(place), dirname(above)
+            parts = _parts(written)
+            folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
+            there = list(takewhile(lambda folder: isdir(folder or "."), folders))
+            for at, folder in reversed([*enumerate(there)]):  # the file's name, then the folders that lead to it
+                below = "/".join(parts[at + 1 :])
                 for other in names_in(folder, dirname(holder))[:_MOST]:
-                    if is_slip(part, other) and (not below or isfile(join(folder, other, below))):
+                    if is_slip(parts[at], other) and (not below or isfile(join(folder, other, below))):
+                        above = path
+                        for _ in parts[at:]:
+                            above = dirname(above)
                         return join(above, other, below).removesuffix("/")
-                place, below = folder, join(part, below).removesuffix("/")
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written  # of another machine's its folder counts
-        parts = end.count("/")
-        tails = ("/".join(place.split("/")[-parts - 1 :]) for place in self._by_place) if parts else ()
+        depth = end.count("/")
+        tails = ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place) if depth else ()
         return next((tail for tail in tails if is_slip(end, tail)), None)
 
     def _ends(self, path: str) -> list[str]:

@@ -181,14 +181,20 @@ def test_long_documents_are_answered_in_time(name: str, text: str, tmp_path: Pat
         {"run.sh": f"(({'a' * 200_000} 1))\n{LAUNCH}\n"},
         {"run.sbatch": f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --nodelist={',' * 100_000}\nsrun {LAUNCH}\n"},
         {"ds_config.json": f'{{"train_batch_size": "[{"a " * 100_000}"}}'},
+        {"run.sh": f"deepspeed train.py --deepspeed_config {'a/' * 100_000}ds.json\n"},
+        {
+            **{f"a{n}.txt": "x==1\n" for n in range(2_000)},
+            "requirements.txt": "".join(f"-r a{n}.txt\n" for n in range(60_000)),
+            "ds_config.json": '{"train_batch_size": 8, "aio": {"x": 1}}',
+        },
     ],
-    ids=["words", "lines of a program", "a name", "a list", "a placeholder"],
+    ids=["words", "lines of a program", "a name", "a list", "a placeholder", "a path", "requirements"],
 )
 def test_long_files_of_a_folder_are_answered_in_time(files: dict[str, str], tmp_path: Path) -> None:
     """What repeats in a file is read as fast as what doesn't, in each kind of file that a folder may have."""
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    answered("validate", str(tmp_path))
+    assert answered("validate", str(tmp_path))
 
 
 def calls_of(count: int, folder: Path) -> int:
